@@ -135,10 +135,10 @@ def _request(port: int, messages: Sequence[Message]) -> bytes:
     body = json.dumps(
         {
             "model": "m",
-            "messages": [message.wire() for message in messages],
+            "messages": [message.to_wire() for message in messages],
             "stream": True,
             "stream_options": {"include_usage": True},
-            "tools": [Nothing.spec.wire()],
+            "tools": [Nothing.spec.to_wire()],
         }
     ).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent_async
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.local import LocalBackend
@@ -87,7 +87,9 @@ async def _measured(rounds: int) -> list[Figure]:
     backend = BubblewrapBackend(BubblewrapProfile())
     await backend.open()
     confinement = confined()
-    floor, ours, watched = await _in_turns(rounds, bare, lambda: ask(backend, PROGRAM), lambda: _watched(confinement))
+    floor, ours, watched = await _in_turns(
+        rounds, bare, lambda: run_helper(backend, PROGRAM), lambda: _watched(confinement)
+    )
     await backend.close()
     async with (
         hermes_exec.open(backend, audit=False) as inside,

@@ -42,7 +42,7 @@ async def _warm(registry: Registry, rounds: int) -> list[Figure]:
     async with WarmRunner(registry, ready=1) as runner:
         await runner.prepare(_SKILL)
         for _ in range(rounds + _FIRST):
-            await runner.filled()
+            await runner.wait_until_filled()
             before = time.process_time()
             wall.append(await spent_async(lambda: runner.run(_SKILL, _ARGUMENTS)))
             own.append(time.process_time() - before)

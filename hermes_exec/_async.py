@@ -32,7 +32,7 @@ CLEANUP_LIMIT_S = 10.0
 """Seconds that cleanup may take after the calling task was cancelled."""
 
 
-async def settled(task: asyncio.Future[Any]) -> bool:
+async def wait_done(task: asyncio.Future[Any]) -> bool:
     """Wait until ``task`` is done, whatever its outcome; return whether the caller was cancelled meanwhile."""
     cancelled = False
     while not task.done():
@@ -43,7 +43,7 @@ async def settled(task: asyncio.Future[Any]) -> bool:
     return cancelled
 
 
-async def finished(work: Coroutine[Any, Any, T], *, limit_s: float | None = CLEANUP_LIMIT_S) -> T:
+async def shield_to_completion(work: Coroutine[Any, Any, T], *, limit_s: float | None = CLEANUP_LIMIT_S) -> T:
     """Run ``work`` to completion and return its result. Cancellation is delivered after that.
 
     Args:
@@ -58,7 +58,7 @@ async def finished(work: Coroutine[Any, Any, T], *, limit_s: float | None = CLEA
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve_error)
     if limit_s is None:
-        if await settled(task):
+        if await wait_done(task):
             raise asyncio.CancelledError
         return task.result()
     try:
@@ -77,7 +77,7 @@ def _retrieve_error(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-async def made(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
+async def create_or_rollback(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
     """Return what ``work`` creates. When the caller is cancelled meanwhile, call ``undo`` with it instead.
 
     Raises:
@@ -87,7 +87,7 @@ async def made(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[objec
     try:
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
-        await finished(_roll_back(creating, undo))
+        await shield_to_completion(_roll_back(creating, undo))
         raise
 
 
@@ -96,7 +96,7 @@ async def _roll_back(creating: asyncio.Future[T], undo: Callable[[T], Awaitable[
         await undo(await creating)
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run all of ``work`` concurrently and return the results in its order.
 
     When one fails, or the caller is cancelled, the others are cancelled, and are done when this returns.

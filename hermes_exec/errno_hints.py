@@ -17,22 +17,22 @@ _REMEDIES = {
 }
 
 
-def remedy_for(code: object) -> str:
+def errno_remedy(code: object) -> str:
     """Return the remedy for an exhausted resource, or an empty text when ``code`` does not mean one."""
     return _REMEDIES.get(code, "") if isinstance(code, int) else ""
 
 
-def remedy_at(path: str | os.PathLike[str], code: object, otherwise: str) -> str:
+def path_remedy(path: str | os.PathLike[str], code: object, otherwise: str) -> str:
     """Return the remedy for an error with one of our own files or folders; ``otherwise`` is one that always helps."""
     quoted = shlex.quote(os.fspath(path))
     if code in {errno.EACCES, errno.EPERM}:
         return f"ls -ld {quoted}, which shows the rights, or {otherwise}"
     if code in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
         return f"{otherwise}, or move away what is at {quoted}"
-    return remedy_for(code) or otherwise
+    return errno_remedy(code) or otherwise
 
 
-def is_full(path: str | os.PathLike[str]) -> bool:
+def is_disk_full(path: str | os.PathLike[str]) -> bool:
     """Return whether the file system of ``path`` has no free block for this user."""
     try:
         return os.statvfs(path).f_bavail == 0

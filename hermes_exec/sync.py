@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from hermes_exec.pool.orchestrator import Orchestrator as AsyncOrchestrator
     from hermes_exec.pool.orchestrator import PoolStatus
     from hermes_exec.pool.recovery import Recovered as AsyncRecovered
-    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.encoding import Argument
     from hermes_exec.terminal.forward import Endpoint
     from hermes_exec.terminal.forward import Forward as AsyncForward
     from hermes_exec.terminal.job import Job as AsyncJob
@@ -159,7 +159,7 @@ class Terminal(BlockingProxy):
         """The guarantees of this target; docs/promises.md describes each name."""
         return self._core.capabilities
 
-    def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
+    def run(self, command: Argument | Sequence[Argument], **options: Unpack[RunOptions]) -> Result:
         """Run a command to its end.
 
         A string is evaluated by the terminal's own session, where directory, variables and functions
@@ -188,7 +188,7 @@ class Terminal(BlockingProxy):
         """
         return self._portal.call(self._core.run(command, **options))
 
-    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
+    def stream(self, command: Argument | Sequence[Argument], **options: Unpack[StreamOptions]) -> Stream:
         """Run a command and yield its output as it arrives: ``with terminal.stream(…) as events``.
 
         The options are those of ``run``. The command starts when the block is entered, and is ended when it is left.
@@ -275,7 +275,7 @@ class Terminal(BlockingProxy):
 
     def start(
         self,
-        command: Words | Sequence[Words],
+        command: Argument | Sequence[Argument],
         *,
         name: str = "",
         env: Mapping[str, str] | None = None,
@@ -343,7 +343,7 @@ class Terminal(BlockingProxy):
 
     def pty(
         self,
-        command: Words | Sequence[Words] | None = None,
+        command: Argument | Sequence[Argument] | None = None,
         *,
         rows: int = 24,
         cols: int = 80,
@@ -451,7 +451,7 @@ class Session(BlockingProxy):
         """The name."""
         return self._core.name
 
-    def run(self, command: Words, **options: Unpack[RunOptions]) -> Result:
+    def run(self, command: Argument, **options: Unpack[RunOptions]) -> Result:
         """Run a command in this shell to its end. The options are those of ``Terminal.run``.
 
         With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
@@ -459,7 +459,7 @@ class Session(BlockingProxy):
         """
         return self._portal.call(self._core.run(command, **options))
 
-    def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
+    def stream(self, command: Argument, **options: Unpack[StreamOptions]) -> Stream:
         """Run a command in this shell and yield its output as it arrives; see ``Terminal.stream``."""
         return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
 

@@ -46,7 +46,7 @@ class Wrapper(Backend):
         if outer is None:
             from hermes_exec.config import registry
 
-            outer = registry.backend_class("local")()
+            outer = registry.find_backend_class("local")()
         self.outer = outer
 
     @property
@@ -87,7 +87,7 @@ class Wrapper(Backend):
         """Inside of this machine."""
         from hermes_exec.config import registry
 
-        return cls.nest(profile, registry.backend_class("local")())
+        return cls.nest(profile, registry.find_backend_class("local")())
 
     @classmethod
     @abstractmethod

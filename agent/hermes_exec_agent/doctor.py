@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from hermes_exec.backend import Check
 from hermes_exec.cli.checks import Doctor
-from hermes_exec.config.check import nearest
-from hermes_exec.config.paths import exists, shown
+from hermes_exec.config.check import nearest_name
+from hermes_exec.config.paths import exists, to_printable
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import install_command, missing_modules
 from hermes_exec_agent.errors import ModelError, NoModel
@@ -76,7 +76,9 @@ async def _bound(name: str, check: Coroutine[Any, Any, list[Check]], limit_s: fl
         return [Check(name, "missing", error.what, error.remedy)]
     except OSError as error:
         return [
-            Check(name, "missing", f"{shown(str(error.filename))}: {error.strerror}", "check the permissions there")
+            Check(
+                name, "missing", f"{to_printable(str(error.filename))}: {error.strerror}", "check the permissions there"
+            )
         ]
 
 
@@ -178,11 +180,11 @@ def _check_key(name: str, endpoint: Endpoint, variable: str, without: _Answer) -
 def _check_model(row: str, name: str, endpoint: Endpoint, names: tuple[str, ...]) -> Check:
     model = endpoint.name
     if {model, f"models/{model}", f"{model}:latest"} & set(names):
-        return Check(row, "ok", f"{shown(model)} is one of {len(names)}")
+        return Check(row, "ok", f"{to_printable(model)} is one of {len(names)}")
     setting = "DEFAULT_MODEL" if name == "main" else f"the model of {name}"
-    guess = nearest(model, names)
-    remedy = f"set {setting} to {shown(guess)}" if guess else "load a model there"
-    return Check(row, "missing", f"{_format_host(endpoint.base_url)} lists no model {shown(model)}", remedy)
+    guess = nearest_name(model, names)
+    remedy = f"set {setting} to {to_printable(guess)}" if guess else "load a model there"
+    return Check(row, "missing", f"{_format_host(endpoint.base_url)} lists no model {to_printable(model)}", remedy)
 
 
 async def _no_answer() -> _Answer:
@@ -234,7 +236,7 @@ def _parse_names(body: bytes) -> tuple[str, ...] | None:
 def _format_host(base_url: str) -> str:
     """Return the address without its path."""
     parts = urlsplit(base_url)
-    return shown(f"{parts.scheme}://{parts.netloc}")
+    return to_printable(f"{parts.scheme}://{parts.netloc}")
 
 
 def _skip_question() -> list[Check]:
@@ -290,34 +292,38 @@ def _judge_reply(reply: Reply, seconds: float) -> Check:
 
 def _check_sandbox() -> list[Check]:
     """Check whether the policy for judging skills can be enforced; starts no sandbox, unlike ``policy prove``."""
-    from hermes_exec_backends.sandbox.host import this_host
+    from hermes_exec_backends.sandbox.host import this_machine
     from hermes_exec_policies.explain import refuse_unless_enforceable
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.load import load_policy
     from hermes_exec_policies.start_program import BUBBLEWRAP
 
-    refuse_unless_enforceable(load(_POLICY), BUBBLEWRAP, this_host())
+    refuse_unless_enforceable(load_policy(_POLICY), BUBBLEWRAP, this_machine())
     detail = f"{BUBBLEWRAP} can enforce {_POLICY}; hermes-exec policy prove {_POLICY} tests it"
     return [Check("gate's sandbox", "ok", detail)]
 
 
 def _check_registry() -> list[Check]:
-    from hermes_exec_agent.skills.registry.home import MOUNTS, VARIABLE, check_local, check_private, this_home
+    from hermes_exec_agent.skills.registry.home import MOUNTS, VARIABLE, check_local, check_private, default_home
 
-    home = this_home()
+    home = default_home()
     mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     for folder in (home.folder, home.keys):
         if exists(folder):
             check_private(folder)
         check_local(_nearest_existing(folder), mounts)
     if not home.log.exists():
-        return [_check_writable("registry", home.folder, f"no skill yet; the folder is {shown(home.folder)}", VARIABLE)]
+        return [
+            _check_writable(
+                "registry", home.folder, f"no skill yet; the folder is {to_printable(home.folder)}", VARIABLE
+            )
+        ]
     if missing_modules("skills"):
-        detail = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
+        detail = f"{to_printable(home.folder)} cannot be verified without the packages of the extra skills"
         return [Check("registry", "warning", detail, "follow the row of that extra")]
     from hermes_exec_agent.skills.registry.registry import Registry
 
     count = len(Registry(home).skills())
-    detail = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {shown(home.folder)}"
+    detail = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {to_printable(home.folder)}"
     return [_check_writable("registry", home.folder, detail, VARIABLE)]
 
 
@@ -327,10 +333,10 @@ def _check_log() -> list[Check]:
 
     with EventLog.of_user() as log:
         if not log.path.exists():
-            detail = f"no conversation yet; the file is {shown(log.path)}"
+            detail = f"no conversation yet; the file is {to_printable(log.path)}"
             return [_check_writable("log", log.path, detail, VARIABLE)]
         latest = log.conversations(1)
-    detail = f"the file is {shown(log.path)}" + ("" if latest else ", none yet")
+    detail = f"the file is {to_printable(log.path)}" + ("" if latest else ", none yet")
     return [_check_writable("log", log.path, detail, VARIABLE)]
 
 
@@ -342,7 +348,7 @@ def _check_writable(name: str, path: Path, detail: str, variable: str) -> Check:
     there = _nearest_existing(path)
     if os.access(there, os.W_OK):
         return Check(name, "ok", detail)
-    return Check(name, "missing", f"{shown(there)} cannot be written to", f"export {variable}=… elsewhere")
+    return Check(name, "missing", f"{to_printable(there)} cannot be written to", f"export {variable}=… elsewhere")
 
 
 async def _check_memory() -> list[Check]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import shown, state_folder
+from hermes_exec.config.paths import state_folder, to_printable
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def state_path(variable: str, name: str, environ: Mapping[str, str]) -> Path:
     """
     chosen = environ.get(variable, "")
     if chosen and not chosen.startswith("/"):
-        raise ConfigError(f"{variable}={shown(chosen)}: should be an absolute path")
+        raise ConfigError(f"{variable}={to_printable(chosen)}: should be an absolute path")
     return Path(chosen) if chosen else state_folder(environ) / name
 
 
-def file_system(folder: Path, mountinfo: str) -> str:
+def find_file_system(folder: Path, mountinfo: str) -> str:
     """Return the kind of file system of ``folder``; ``mountinfo`` is the kernel's table of mounts."""
     path = os.path.realpath(folder)
     found, longest = "", -1

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
-from hermes_exec.terminal.tty import interact, size_of
+from hermes_exec.terminal.tty import interact, read_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ async def run_attached(
     keep_s: float = 0.0,
 ) -> int:
     """Run a program on a PTY, attached to this terminal until it ends or is detached; return its exit code."""
-    rows, cols = size_of(1)
+    rows, cols = read_size(1)
     shown_on = {"TERM": os.environ.get("TERM", "dumb")}
     pty = await terminal.pty(command, rows=rows, cols=cols, cwd=cwd, env={**shown_on, **env}, name=name, keep_s=keep_s)
     return await attach(pty, kept=keep_s > 0)

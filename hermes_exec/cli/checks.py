@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Backend, Check
-from hermes_exec.config.plugins import find_plugins, load, load_value, own_values
-from hermes_exec.config.registry import BUILT_INS, backend_class, known_types, sdk_missing
+from hermes_exec.config.plugins import find_plugins, load_entry_point, load_value, own_values
+from hermes_exec.config.registry import BUILT_INS, explain_missing_sdk, find_backend_class, list_types
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec.extras import EXTRAS, install_command, missing_modules
 from hermes_exec.pool.journal import Journal
-from hermes_exec.pool.owner import Life
+from hermes_exec.pool.owner import Liveness
 from hermes_exec.terminal.limits import Enforcement, Enforcer
 
 if TYPE_CHECKING:
@@ -88,19 +88,19 @@ class Report:
 
 async def check_backends() -> list[Report]:
     """Check every backend, all at once."""
-    return list(await asyncio.gather(*(check_backend(name) for name in known_types())))
+    return list(await asyncio.gather(*(check_backend(name) for name in list_types())))
 
 
 async def check_backend(name: str, profile: Profile | None = None) -> Report:
     """Check a backend on this machine, with the values of a profile or with the defaults."""
     try:
-        backend = await asyncio.to_thread(backend_class, name)  # importing an SDK takes seconds
+        backend = await asyncio.to_thread(find_backend_class, name)  # importing an SDK takes seconds
         async with asyncio.timeout(_LIMIT_S):
             return Report(name, await backend.doctor(profile), backend.features)
     except TimeoutError:
         return Report(name, [Check(name, "missing", f"no answer within {_LIMIT_S:g} s")])
     except (HermesError, ImportError) as error:
-        why = sdk_missing(name, error) if isinstance(error, ImportError) else error
+        why = explain_missing_sdk(name, error) if isinstance(error, ImportError) else error
         if not isinstance(why, HermesError):
             raise
         return Report(name, [Check(name, "missing", why.what.removeprefix(f"{name}: "), why.remedy)])
@@ -116,10 +116,12 @@ def load_doctors() -> dict[str, Doctor | HermesError]:
     own = own_values(GROUP)
     found = {name: _load_doctor(partial(load_value, value), value) for name, value in own.items()}
     try:
-        plugins = find_plugins(GROUP, is_reserved=lambda name: name in {*own, OURSELVES, *known_types()})
+        plugins = find_plugins(GROUP, is_reserved=lambda name: name in {*own, OURSELVES, *list_types()})
     except HermesError as error:
         return found | {"plugins": error}
-    return found | {name: _load_doctor(partial(load, point), point.value) for name, point in plugins.items()}
+    return found | {
+        name: _load_doctor(partial(load_entry_point, point), point.value) for name, point in plugins.items()
+    }
 
 
 def _load_doctor(load_object: Callable[[], object], value: str) -> Doctor | HermesError:
@@ -167,17 +169,17 @@ def check_ourselves(reported: set[str]) -> Report:
 def _check_orchestrators() -> Check:
     """Count the recorded terminals, by whether their orchestrators are alive."""
     journal = Journal()
-    counts = Counter[Life]()
+    counts = Counter[Liveness]()
     try:
-        for folder, life in journal.others().items():
+        for folder, life in journal.find_others().items():
             counts[life] += len(journal.entries(folder))
     except OSError as error:
         return Check("orchestrators", "warning", f"{error.filename}: {error.strerror}", "export XDG_STATE_HOME=…")
-    detail = f"{counts[Life.LIVING]} terminals open"
-    if counts[Life.ELSEWHERE]:
-        detail += f", {counts[Life.ELSEWHERE]} of other machines or containers, to be checked there"
-    if counts[Life.DEAD]:
-        detail += f", {counts[Life.DEAD]} left by orchestrators that died"
+    detail = f"{counts[Liveness.LIVING]} terminals open"
+    if counts[Liveness.ELSEWHERE]:
+        detail += f", {counts[Liveness.ELSEWHERE]} of other machines or containers, to be checked there"
+    if counts[Liveness.DEAD]:
+        detail += f", {counts[Liveness.DEAD]} left by orchestrators that died"
         return Check("orchestrators", "warning", detail, "hermes-exec doctor --reap")
     return Check("orchestrators", "ok", detail)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from hermes_exec.backend import reap_expired
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.output import show_json, show_table
-from hermes_exec.config.registry import backend_class, known_types
+from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
 from hermes_exec.guest.core import orphan_cleanup
 from hermes_exec.pool.journal import Journal
 from hermes_exec.pool.orchestrator import Orchestrator
-from hermes_exec.pool.owner import Life
+from hermes_exec.pool.owner import Liveness
 from hermes_exec.pool.recovery import Fate
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def clean_up(*, json: bool) -> int:
     """Remove every kind of leftover, print a table, and return the exit code."""
     settled = await _reap_terminals()
     guests = reap_guests()
-    targets = [each for found in await asyncio.gather(*map(_reap_backend, known_types())) for each in found]
+    targets = [each for found in await asyncio.gather(*map(_reap_backend, list_types())) for each in found]
     removed: list[Swept | Leftover] = [*guests, *targets]
     if json:
         show_json([asdict(each) for each in removed])
@@ -61,7 +61,7 @@ def reap_guests(only: Container[str] | None = None) -> list[Swept]:
     """
     gone = {
         name: paths
-        for name, paths in orphan_cleanup.folders().items()
+        for name, paths in orphan_cleanup.guest_folders().items()
         if (only is None or name in only) and orphan_cleanup.is_gone(paths)
     }
     swept = [Swept(folder, tuple(ended), left) for folder, ended, left in orphan_cleanup.sweep(gone)]
@@ -74,7 +74,7 @@ def reap_guests(only: Container[str] | None = None) -> list[Swept]:
 
 async def _reap_terminals() -> bool:
     """Close the terminals of dead orchestrators, but not their jobs; return whether all could be reached."""
-    if Life.DEAD not in Journal().others().values():
+    if Liveness.DEAD not in Journal().find_others().values():
         return True
     async with Orchestrator(recover="reap") as orchestrator:
         found = orchestrator.recovered
@@ -89,6 +89,6 @@ async def _reap_backend(name: str) -> list[Leftover]:
     """Remove the expired resources of one backend; a backend that cannot be asked has none."""
     try:
         async with asyncio.timeout(_LIMIT_S):
-            return await reap_expired(await asyncio.to_thread(backend_class, name))
+            return await reap_expired(await asyncio.to_thread(find_backend_class, name))
     except (HermesError, TimeoutError):
         return []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.plugins import find_plugins, has_plugins, load, load_value, own_values
+from hermes_exec.config.plugins import find_plugins, has_plugins, load_entry_point, load_value, own_values
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _plugin_table() -> CommandTable:
     offers: dict[str, list[tuple[str, Command]]] = {}
     for name, point in sorted(points.items()):
         try:
-            commands = _check_commands(load(point), point.value)
+            commands = _check_commands(load_entry_point(point), point.value)
         except HermesError as error:
             table.problems.append(error)
             continue

@@ -7,7 +7,7 @@ import sys
 
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.config.paths import config_folder, state_folder
-from hermes_exec.errno_hints import remedy_at, remedy_for
+from hermes_exec.errno_hints import errno_remedy, path_remedy
 from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, UsageError
 
 CHECK_FAILED = 1
@@ -65,7 +65,7 @@ def report(error: BaseException) -> int:
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         variable = next((name for name, folder in _own_folders().items() if path.startswith(folder)), "")
         elsewhere = variable and f"export {variable}=… another folder"
-        remedy = remedy_at(path, error.errno, elsewhere) if variable else remedy_for(error.errno)
+        remedy = path_remedy(path, error.errno, elsewhere) if variable else errno_remedy(error.errno)
         say(f"{path}{path and ': '}{error.strerror}{remedy and f'. Try: {remedy}'}")
         return USAGE if variable else OURS
     hint = "" if flags.debug else ". Try: hermes-exec --debug …, which prints the traceback"

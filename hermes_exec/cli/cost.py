@@ -9,7 +9,7 @@ from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.profile import Profile
-from hermes_exec.config.registry import backend_class, known_types
+from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
 
 _LIMIT_S = 60.0
@@ -59,13 +59,13 @@ def _list_accounts() -> list[tuple[str, str, Profile | None]]:
             note(f"{name}: {error.what}")
             continue
         named.append((name, profile.type, profile))
-    return [*named, *((kind, kind, None) for kind in known_types())]
+    return [*named, *((kind, kind, None) for kind in list_types())]
 
 
 async def _query(name: str, kind: str, profile: Profile | None) -> Account:
     required = profile is not None
     try:
-        backend = await asyncio.to_thread(backend_class, kind)
+        backend = await asyncio.to_thread(find_backend_class, kind)
         async with asyncio.timeout(_LIMIT_S):
             return Account(name, await list_resources(backend, profile))
     except TimeoutError:

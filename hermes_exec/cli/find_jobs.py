@@ -13,13 +13,13 @@ from hermes_exec.cli.console import note
 from hermes_exec.cli.open_target import plan_target
 from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
-from hermes_exec.observe.history import without_end
+from hermes_exec.observe.history import find_unfinished
 from hermes_exec.terminal.guest_records import read_records, remove_record
 from hermes_exec.terminal.job import Job, list_jobs
-from hermes_exec.terminal.opening import guest_carrier
-from hermes_exec.terminal.output import Spools
+from hermes_exec.terminal.opening import create_guest_transport
+from hermes_exec.terminal.output import SpoolFolder
 from hermes_exec.terminal.pty_status import PtyStatus, list_ptys
-from hermes_exec.terminal.requests import Account, Context
+from hermes_exec.terminal.requests import CommandRecord, TerminalContext
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Guest:
     link: Link
     jobs: list[JobStatus]
     ptys: list[PtyStatus]
-    context: Context
+    context: TerminalContext
     """The context of the audit records of its jobs."""
 
     def job(self, status: JobStatus) -> Job:
         """Return a job. Its end is recorded when it is seen; of several records the first counts."""
-        return Job(self.link, status.id, Account(self.context, status.id))
+        return Job(self.link, status.id, CommandRecord(self.context, status.id))
 
 
 @asynccontextmanager
@@ -70,9 +70,9 @@ def record_ends(guests: Iterable[Guest]) -> None:
     if not ended:
         return
     with contextlib.suppress(OSError):
-        for id in without_end(audit_file(os.environ), ended):
+        for id in find_unfinished(audit_file(os.environ), ended):
             guest, result, job = ended[id]
-            Account(guest.context, id).ended(result, job.stdout_bytes, job.stderr_bytes)
+            CommandRecord(guest.context, id).record_end(result, job.stdout_bytes, job.stderr_bytes)
 
 
 def _remove_records(gone: list[GuestRecord]) -> None:
@@ -94,8 +94,10 @@ async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestR
             stack.push_async_callback(_disconnect, record, plan.backend, link)
             await link.attach(record.identity, record.interpreter)
             ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
-            carrier = guest_carrier(plan.backend, link)
-            context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None), hooks=plan.create_hooks())
+            carrier = create_guest_transport(plan.backend, link)
+            context = TerminalContext(
+                carrier, plan.target, SpoolFolder(), plan.create_audit(wanted=None), hooks=plan.create_hooks()
+            )
             return Guest(record, link, await list_jobs(link), ptys, context)
     except TimeoutError:
         note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
@@ -113,7 +115,7 @@ async def _disconnect(record: GuestRecord, backend: Backend, link: Link) -> None
     """Disconnect from a guest. If it has ended, also remove the resource that was created for its jobs."""
     await link.close()
     try:
-        await backend.close(keep=link.stays or not record.place)
+        await backend.close(keep=link.guest_remains or not record.place)
     except HermesError as error:
         note(str(error))
 

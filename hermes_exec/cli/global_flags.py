@@ -29,7 +29,7 @@ class Flags:
 
     def clean(self, text: str) -> str:
         """Return ``text`` without the known secrets."""
-        return self.redactor.text(text) if self.redactor else text
+        return self.redactor.redact(text) if self.redactor else text
 
 
 flags = Flags()

@@ -216,9 +216,9 @@ async def _attach(name: str, on: str | None) -> int:
         if not isinstance(job, Job):
             from hermes_exec.cli.attach_pty import attach as attach_terminal
             from hermes_exec.terminal.pty import attach_pty
-            from hermes_exec.terminal.tty import size_of
+            from hermes_exec.terminal.tty import read_size
 
-            rows, cols = size_of(1)
+            rows, cols = read_size(1)
             return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
         feeding = asyncio.create_task(_feed(job))
         try:

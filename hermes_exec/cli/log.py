@@ -14,7 +14,7 @@ from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec.observe.history import Record
+from hermes_exec.observe.history import AuditRecord
 
 _SHOWN = 120
 """Characters of a command in the table; --json has all of it."""
@@ -48,7 +48,7 @@ def log(
     from hermes_exec.observe.history import read_audit
 
     pattern = _compile_pattern(grep)
-    found: deque[Record] = deque(maxlen=last or None)
+    found: deque[AuditRecord] = deque(maxlen=last or None)
     target = None if on is None else _resolve_target(on)
     for record in read_audit(audit_file(os.environ), target=target, since=_parse_since(since), failed=failed):
         if pattern is None or pattern.search(record.command):
@@ -90,11 +90,11 @@ def _parse_since(text: str | None) -> float | None:
         return time.time() - parse_duration(text)
 
 
-def _facts(record: Record) -> dict[str, Any]:
+def _facts(record: AuditRecord) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _row(record: Record) -> list[str]:
+def _row(record: AuditRecord) -> list[str]:
     text = " ".join(record.command.split())
     return [
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at)),
@@ -107,7 +107,7 @@ def _row(record: Record) -> list[str]:
     ]
 
 
-def _describe_end(record: Record) -> str:
+def _describe_end(record: AuditRecord) -> str:
     from hermes_exec.result import signal_name
 
     if not record.finished:

@@ -106,7 +106,7 @@ async def open_planned(plan: Plan, *, audit: bool | None = None) -> AsyncGenerat
     """
     from hermes_exec.terminal.opening import open_plan
 
-    terminal = await open_plan(plan, plan.audit(wanted=audit))
+    terminal = await open_plan(plan, plan.create_audit(wanted=audit))
     try:
         yield terminal
     finally:

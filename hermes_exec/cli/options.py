@@ -10,11 +10,11 @@ import typer
 
 def _complete_targets(incomplete: str) -> list[str]:
     from hermes_exec.config.load import load_settings
-    from hermes_exec.config.registry import known_types
+    from hermes_exec.config.registry import list_types
     from hermes_exec.errors import HermesError
 
     try:
-        known = [*load_settings().profiles, *known_types()]
+        known = [*load_settings().profiles, *list_types()]
     except HermesError:
         known = ["local"]
     return sorted({name for name in known if name.startswith(incomplete)})

@@ -126,11 +126,11 @@ def print_end(result: Result) -> None:
 
 async def _run_to_json(arguments: RunArguments) -> int:
     from hermes_exec.cli.output import show_json
-    from hermes_exec.terminal.output import Output as Capture
-    from hermes_exec.terminal.output import Spools
+    from hermes_exec.terminal.output import OutputBuffer as Capture
+    from hermes_exec.terminal.output import SpoolFolder
 
     plan = plan_target(arguments.on)
-    spools = Spools()
+    spools = SpoolFolder()
     captures = {kind: Capture(plan.max_output, spools) for kind in ("stdout", "stderr")}
     try:
         async with open_planned(plan) as terminal, _start_stream(terminal, arguments) as stream:

@@ -30,7 +30,7 @@ class Output:
     def __init__(self, fd: int, redactor: Redactor | None) -> None:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
-        self._filter: StreamRedactor | None = redactor.stream() if redactor else None
+        self._filter: StreamRedactor | None = redactor.create_stream() if redactor else None
         self._lock = asyncio.Lock()
         self._late: asyncio.Task[None] | None = None
         self._own = -1
@@ -53,7 +53,7 @@ class Output:
             await self._write(data if self._filter is None else self._filter.feed(data))
         if self._filter is not None:
             self._stop_waiting()
-            if self._filter.held:
+            if self._filter.pending_bytes:
                 self._late = self._loop.create_task(self._write_late(self._filter))
 
     async def flush(self) -> None:

@@ -40,7 +40,7 @@ _EXPECTED = {
 }
 
 
-def checked(model: type[Model], table: Mapping[str, object], where: str, folder: Path | None = None) -> Model:
+def validate_table(model: type[Model], table: Mapping[str, object], where: str, folder: Path | None = None) -> Model:
     """Build ``model`` from ``table``; ``folder`` is where relative paths of this machine start.
 
     Raises:
@@ -69,25 +69,25 @@ def profile_from_table(table: object, where: str, folder: Path | None = None) ->
     if not isinstance(kind, str):
         raise ConfigError(f"{where}: 'type' should be text, not {_kind(kind)}")
     try:
-        model = registry.profile_model(kind)
+        model = registry.find_profile_model(kind)
     except ConfigError as error:
-        raise within(where, error) from error
-    return checked(model, fields, where, folder)
+        raise prefix_error(where, error) from error
+    return validate_table(model, fields, where, folder)
 
 
-def within(where: str, error: ConfigError) -> ConfigError:
+def prefix_error(where: str, error: ConfigError) -> ConfigError:
     """The same error, each of its lines starting with ``where``."""
     return ConfigError("\n".join(f"{where}: {line}" for line in error.what.splitlines()), remedy=error.remedy)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest_name(word: str, known: Iterable[str]) -> str:
     """The known word that is most like ``word``; empty when there is none at all."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)), "")
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
+def describe_unknown_key(key: str, known: Iterable[str]) -> str:
     """The complaint about ``key``, with the nearest known one."""
-    return f"unknown key {key!r}; the nearest known one is {nearest(key, known)!r}"
+    return f"unknown key {key!r}; the nearest known one is {nearest_name(key, known)!r}"
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
@@ -96,7 +96,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         *above, key = error["loc"]
         known = _fields(model, above)
-        told = unknown_key(str(key), known) if known else f"unknown key {place!r}"
+        told = describe_unknown_key(str(key), known) if known else f"unknown key {place!r}"
         return f"{_place(tuple(above))!r}: {told}" if above and known else told
     if kind == "missing":
         return f"{place!r} is missing"

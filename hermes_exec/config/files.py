@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel
 
-from hermes_exec.config.check import checked, profile_from_table, unknown_key
-from hermes_exec.config.paths import read_regular, shown
-from hermes_exec.config.settings import AgentSettings, AuditSettings, Entry, Limits, LogSettings, Origin
+from hermes_exec.config.check import describe_unknown_key, profile_from_table, validate_table
+from hermes_exec.config.paths import read_regular, to_printable
+from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, Origin, ProfileEntry
 from hermes_exec.config.targets import PROFILE_NAME
-from hermes_exec.config.type_names import canonical
+from hermes_exec.config.type_names import resolve_alias
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ the code that sees them, nor the model that reads a conversation and gets the ke
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class FileContents:
     """What one file says; a section it leaves out has its defaults."""
 
-    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    entries: dict[str, ProfileEntry] = field(default_factory=dict[str, ProfileEntry])
     default: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
     hooks: tuple[str, ...] = ()
@@ -44,30 +44,30 @@ class Contents:
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
-def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
+def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
     """Read the content of a configuration file. Its profiles are checked later, when they are used.
 
     Raises:
         ConfigError: it is no TOML (or JSON), or has keys that mean nothing; names the file and the line.
     """
-    where = shown(path)
+    where = to_printable(path)
     data = _decode(content, path)
     if path.suffix == ".json" and "backends" not in data:
         data = {"backends": data}
     for key in data:
         if key not in KEYS:
             remedy = f"[backends.{key}]" if isinstance(data[key], Mapping) else ""
-            raise ConfigError(f"{where}: {unknown_key(key, KEYS)}", remedy=remedy)
+            raise ConfigError(f"{where}: {describe_unknown_key(key, KEYS)}", remedy=remedy)
         if origin.layer == "project" and key in USERS_ALONE:
             name = f"[{key}]" if isinstance(data[key], Mapping) else repr(key)
             raise ConfigError(f"{where}: {name} belongs in your own file; a project's file may not set it")
     default = data.get("default")
     if not (default is None or (isinstance(default, str) and default)):
         raise ConfigError(f"{where}: 'default' should be the name of a profile or a one-line target")
-    return Contents(
+    return FileContents(
         entries=_entries(data.get("backends", {}), where, origin, path.parent),
         default=default,
-        limits=_section(Limits, data, "limits", where),
+        limits=_section(LimitSettings, data, "limits", where),
         audit=_section(AuditSettings, data, "audit", where),
         log=_section(LogSettings, data, "log", where),
         hooks=_hooks(data.get("hooks", []), where),
@@ -111,30 +111,30 @@ def _decode(content: bytes, path: Path) -> Mapping[str, object]:
         text = content.decode()
         data: object = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
-        raise ConfigError(f"{shown(path)}: nested too deeply") from None
+        raise ConfigError(f"{to_printable(path)}: nested too deeply") from None
     except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the place, none the text there
-        raise ConfigError(f"{shown(path)}: {error}", remedy="mend that line, or move the file away") from None
+        raise ConfigError(f"{to_printable(path)}: {error}", remedy="mend that line, or move the file away") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{shown(path)}: should hold a table of profiles")
+        raise ConfigError(f"{to_printable(path)}: should hold a table of profiles")
     return cast("dict[str, object]", data)
 
 
-def _entries(table: object, where: str, origin: Origin, folder: Path | None) -> dict[str, Entry]:
+def _entries(table: object, where: str, origin: Origin, folder: Path | None) -> dict[str, ProfileEntry]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: 'backends' should be a table of profiles")
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ProfileEntry] = {}
     for name, profile in cast("Mapping[object, object]", table).items():
         if not (isinstance(name, str) and PROFILE_NAME.match(name)):
             raise ConfigError(f"{where}: a profile cannot be called {name!r}", remedy="letters, digits and . _ -")
         if name == "local" and _type(profile) not in (None, "local"):
             raise ConfigError(f"{where}: the profile 'local' is this machine, so its type can only be 'local'")
-        entries[name] = Entry(profile, origin, folder)
+        entries[name] = ProfileEntry(profile, origin, folder)
     return entries
 
 
 def _type(profile: object) -> object:
     kind = cast("Mapping[str, object]", profile).get("type") if isinstance(profile, Mapping) else None
-    return canonical(kind) if isinstance(kind, str) else kind
+    return resolve_alias(kind) if isinstance(kind, str) else kind
 
 
 def _models(table: object, where: str) -> dict[str, object]:
@@ -155,4 +155,4 @@ def _section(model: type[Section], data: Mapping[str, object], key: str, where: 
     table = data.get(key, {})
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: {key!r} should be a table")
-    return checked(model, cast("Mapping[str, object]", table), f"[{key}] in {where}")
+    return validate_table(model, cast("Mapping[str, object]", table), f"[{key}] in {where}")

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from hermes_exec.config.check import within
-from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
-from hermes_exec.config.overrides import PREFIX, misspelt, spoken_layers
-from hermes_exec.config.paths import find_project_file, may_exist, read_regular, shown, user_file
+from hermes_exec.config.check import prefix_error
+from hermes_exec.config.files import FileContents, parse_file, profiles_from_mapping
+from hermes_exec.config.overrides import PREFIX, find_misspelt_variables, override_layers
+from hermes_exec.config.paths import find_project_file, may_exist, read_regular, to_printable, user_file
 from hermes_exec.config.settings import (
     BUILT_IN,
     AuditSettings,
-    Entry,
-    Limits,
+    LimitSettings,
     LogSettings,
     Origin,
     Overrides,
+    ProfileEntry,
     Profiles,
     Settings,
 )
 from hermes_exec.config.starter import write_default
 from hermes_exec.config.targets import Target, parse_target
-from hermes_exec.config.trust import Trust, distrust, is_trusted, trust, trust_of
+from hermes_exec.config.trust import Trust, distrust, is_trusted, read_trust, trust
 from hermes_exec.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
@@ -67,16 +67,16 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     flags = flags or Overrides()
-    warnings = misspelt(environ)
+    warnings = find_misspelt_variables(environ)
     user_path, user = _user(environ, flags, warnings)
     project_path, project = _project(cwd, user_path, environ, warnings)
     default, origin = _default(flags, environ, project_path, project, user_path, user)
-    spoken = spoken_layers(environ, flags)
+    spoken = override_layers(environ, flags)
     return Settings(
         profiles=_profiles(project, user, warnings),
         default=default,
         default_origin=origin,
-        limits=_merged(Limits, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
+        limits=_merged(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
         audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
         log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
@@ -99,7 +99,7 @@ def resolve(text: str | None, settings: Settings) -> Target:
     try:
         return parse_target(settings.default, settings.profiles)
     except ConfigError as error:
-        raise within(f"default target ({settings.default_origin})", error) from error
+        raise prefix_error(f"default target ({settings.default_origin})", error) from error
 
 
 def check(settings: Settings) -> list[str]:
@@ -120,38 +120,40 @@ def check(settings: Settings) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> tuple[Path | None, Contents]:
+def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> tuple[Path | None, FileContents]:
     named = flags.config or (Path(environ[f"{PREFIX}CONFIG"]) if environ.get(f"{PREFIX}CONFIG") else None)
     path = named.expanduser().absolute() if named else user_file(environ)
     if named is None and not may_exist(path):
-        return None, Contents()
+        return None, FileContents()
     content = read_regular(path)
     if path.stat().st_mode & 0o002:
         command = f"chmod o-w {shlex.quote(str(path))}"
-        warnings.append(f"{shown(path)} can be changed by everybody on this machine. Try: {shown(command)}")
+        warnings.append(
+            f"{to_printable(path)} can be changed by everybody on this machine. Try: {to_printable(command)}"
+        )
     return path, parse_file(content, path, Origin("user", str(path)))
 
 
 def _project(
     cwd: Path | None, user_path: Path | None, environ: Mapping[str, str], warnings: list[str]
-) -> tuple[Path | None, Contents]:
+) -> tuple[Path | None, FileContents]:
     try:
         path = find_project_file(cwd or Path.cwd())
     except FileNotFoundError:  # the working directory was removed, and with it any project
         path = None
     if path is None or (user_path is not None and path.resolve() == user_path.resolve()):
-        return None, Contents()
+        return None, FileContents()
     try:
         content = read_regular(path)
-        verdict = trust_of(path, content, environ)
+        verdict = read_trust(path, content, environ)
     except ConfigError as error:
-        why = str(error).removeprefix(f"{shown(path)}: ")
-        warnings.append(f"{shown(path)} is ignored: {why}")
-        return None, Contents()
+        why = str(error).removeprefix(f"{to_printable(path)}: ")
+        warnings.append(f"{to_printable(path)} is ignored: {why}")
+        return None, FileContents()
     if verdict is not Trust.TRUSTED:
         command = f"hermes-exec profile trust {shlex.quote(str(path))}"
-        warnings.append(f"{shown(path)} is ignored: {verdict.value}. Try: read it, then {shown(command)}")
-        return None, Contents()
+        warnings.append(f"{to_printable(path)} is ignored: {verdict.value}. Try: read it, then {to_printable(command)}")
+        return None, FileContents()
     return path, parse_file(content, path, Origin("project", str(path)))
 
 
@@ -159,9 +161,9 @@ def _default(
     flags: Overrides,
     environ: Mapping[str, str],
     project_path: Path | None,
-    project: Contents,
+    project: FileContents,
     user_path: Path | None,
-    user: Contents,
+    user: FileContents,
 ) -> tuple[str, Origin]:
     layers: Sequence[tuple[str | None, Origin]] = (
         (flags.on, Origin("flag", "--on")),
@@ -172,8 +174,8 @@ def _default(
     return next(((text, origin) for text, origin in layers if text), ("local", BUILT_IN))
 
 
-def _profiles(project: Contents, user: Contents, warnings: list[str]) -> Profiles:
-    entries = {"local": Entry({"type": "local"}, BUILT_IN), **project.entries, **user.entries}
+def _profiles(project: FileContents, user: FileContents, warnings: list[str]) -> Profiles:
+    entries = {"local": ProfileEntry({"type": "local"}, BUILT_IN), **project.entries, **user.entries}
     for name in sorted(project.entries.keys() & user.entries.keys()):
         theirs, ours = project.entries[name].origin, user.entries[name].origin
         warnings.append(f"profile {name!r} of {theirs} is ignored: {ours} has one. Try: rename one of them")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from hermes_exec.config.check import checked
-from hermes_exec.config.files import Contents
-from hermes_exec.config.paths import shown
-from hermes_exec.config.settings import AuditSettings, Limits, LogSettings, Overrides
+from hermes_exec.config.check import validate_table
+from hermes_exec.config.files import FileContents
+from hermes_exec.config.paths import to_printable
+from hermes_exec.config.settings import AuditSettings, LimitSettings, LogSettings, Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ _YES_NO = {
 }
 
 
-def spoken_layers(environ: Mapping[str, str], flags: Overrides) -> list[Contents]:
+def override_layers(environ: Mapping[str, str], flags: Overrides) -> list[FileContents]:
     """What the environment and the flags say, the weaker first.
 
     Raises:
@@ -64,8 +64,8 @@ def spoken_layers(environ: Mapping[str, str], flags: Overrides) -> list[Contents
         ),
     ]
     return [
-        Contents(
-            limits=_given(Limits, prefix, values),
+        FileContents(
+            limits=_given(LimitSettings, prefix, values),
             audit=_given(AuditSettings, prefix, values),
             log=_given(LogSettings, prefix, values),
         )
@@ -76,8 +76,8 @@ def spoken_layers(environ: Mapping[str, str], flags: Overrides) -> list[Contents
 def _given(model: type[Section], prefix: str, values: Mapping[str, tuple[str, object]]) -> Section:
     given = {key: values[key] for key in model.model_fields if key in values and values[key][1] is not None}
     for key, (word, value) in given.items():
-        checked(model, {key: value}, f"{prefix}{word}")
-    return checked(model, {key: value for key, (_, value) in given.items()}, prefix)
+        validate_table(model, {key: value}, f"{prefix}{word}")
+    return validate_table(model, {key: value for key, (_, value) in given.items()}, prefix)
 
 
 def _number(text: str | None) -> object:
@@ -87,7 +87,7 @@ def _number(text: str | None) -> object:
         return text
 
 
-def misspelt(environ: Mapping[str, str]) -> list[str]:
+def find_misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     """Warn of variables that look like ours and mean nothing."""
     lines: list[str] = []
     for name in sorted(environ):
@@ -96,5 +96,5 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
             continue
         close = difflib.get_close_matches(word, VARIABLES, n=1, cutoff=0.8)
         if close:
-            lines.append(f"the variable {shown(name)} means nothing. Try: {PREFIX}{close[0]}")
+            lines.append(f"the variable {to_printable(name)} means nothing. Try: {PREFIX}{close[0]}")
     return lines

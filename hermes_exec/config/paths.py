@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errno_hints import remedy_at
+from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
     # "All paths must be absolute; a relative one is to be considered invalid and ignored."
     if chosen.startswith("/"):
         return Path(chosen)
-    return home(environ) / default
+    return home_folder(environ) / default
 
 
-def home(environ: Mapping[str, str] = os.environ) -> Path:
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The user's home folder; the root for a number without a name, as containers have them."""
     named = environ.get("HOME", "")
     if not named.startswith("/"):
@@ -59,9 +59,9 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(named if named.startswith("/") else "/")
 
 
-def expanded(path: str) -> Path:
+def expand_home(path: str) -> Path:
     """``path`` with our home folder for a ``~/`` at its beginning, and another user's for ``~name``."""
-    return home() / path[2:] if path.startswith("~/") else Path(os.path.expanduser(path))  # noqa: PTH111  as in home
+    return home_folder() / path[2:] if path.startswith("~/") else Path(os.path.expanduser(path))  # noqa: PTH111  as in home
 
 
 def exists(path: Path) -> bool:
@@ -126,7 +126,7 @@ def read_regular(path: Path) -> bytes:
         raise _unreadable(path, error) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ConfigError(f"{shown(path)}: not a regular file", remedy="move it away")
+            raise ConfigError(f"{to_printable(path)}: not a regular file", remedy="move it away")
         with os.fdopen(handle, "rb", closefd=False) as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
@@ -134,16 +134,16 @@ def read_regular(path: Path) -> bytes:
     finally:
         os.close(handle)
     if len(content) > MAX_FILE:
-        raise ConfigError(f"{shown(path)}: larger than {MAX_FILE} bytes", remedy="move it away")
+        raise ConfigError(f"{to_printable(path)}: larger than {MAX_FILE} bytes", remedy="move it away")
     return content
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
-    remedy = "" if isinstance(error, FileNotFoundError) else remedy_at(path, error.errno, "move it away")
-    return ConfigError(f"{shown(path)}: {error.strerror}", remedy=remedy)
+    remedy = "" if isinstance(error, FileNotFoundError) else path_remedy(path, error.errno, "move it away")
+    return ConfigError(f"{to_printable(path)}: {error.strerror}", remedy=remedy)
 
 
-def shown(value: object) -> str:
+def to_printable(value: object) -> str:
     """``value`` as it can be put into a line: escaped if it could move a terminal's cursor."""
     text = str(value)
     return text if text.isprintable() else repr(text)

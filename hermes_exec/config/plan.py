@@ -73,8 +73,8 @@ class Plan:
             if target.profile is not None:
                 self._take(target.profile)
             self.lease_s, self.lease_given = target.options.lease_s, True
-        elif (target is None or target == "local") and settings is None and nothing_configured(os.environ):
-            self.backend = registry.backend_class("local")()
+        elif (target is None or target == "local") and settings is None and is_unconfigured(os.environ):
+            self.backend = registry.find_backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
         options = {"reopen": place is not None, "take_ownership": bool(place) and adopt}
@@ -115,10 +115,10 @@ class Plan:
         from hermes_exec.wrapper import Prepared
 
         outermost = chain[-1]
-        backend = registry.backend_class(outermost.type).from_profile(outermost)
+        backend = registry.find_backend_class(outermost.type).from_profile(outermost)
         for outside, profile in zip(chain[:0:-1], chain[-2::-1], strict=True):
             prepared = Prepared.of(backend, outside, self._variables(outside))
-            backend = nest(registry.backend_class(profile.type), profile, prepared)
+            backend = nest(registry.find_backend_class(profile.type), profile, prepared)
         return backend
 
     def _variables(self, profile: Profile) -> dict[str, str]:
@@ -144,15 +144,15 @@ class Plan:
         if profile.setup:
             self.session["setup"] = [encode(line) for line in profile.setup]
 
-    def clean(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """``text`` without the secrets known by now."""
         if not self.secrets:
             return text
         from hermes_exec.observe.redact import Redactor
 
-        return Redactor(self.secrets).text(text)
+        return Redactor(self.secrets).redact(text)
 
-    def audit(self, *, wanted: bool | None) -> Audit | None:
+    def create_audit(self, *, wanted: bool | None) -> Audit | None:
         """The audit of this terminal, or None."""
         if not (self._audits if wanted is None else wanted):
             return None
@@ -181,7 +181,7 @@ def _check_profile(target: object) -> None:
             f"open takes a profile's name, a one-line target, a Profile, a Backend or None, not {given}",
             remedy='"local", "docker:IMAGE", "ssh://USER@HOST" or DockerProfile(image="IMAGE")',
         )
-    model = registry.profile_model(target.type)
+    model = registry.find_profile_model(target.type)
     if not isinstance(target, model):
         raise UsageError(
             f"a {type(target).__name__} cannot be a profile of the type {target.type!r}",
@@ -220,7 +220,7 @@ def _at(profile: Profile, name: str) -> Profile:
     return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
 
 
-def nothing_configured(environ: Mapping[str, str]) -> bool:
+def is_unconfigured(environ: Mapping[str, str]) -> bool:
     """Whether there is no setting that could say anything; cheap, for the most frequent case."""
     if any(name.startswith("HERMES_EXEC_") for name in environ):
         return False

@@ -115,7 +115,7 @@ def find_plugins(group: str, *, is_reserved: Callable[[str], bool]) -> dict[str,
 
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
-        distribution = owner(point)
+        distribution = find_owner(point)
         if distribution == OUR_DISTRIBUTION:
             continue
         if is_reserved(point.name):
@@ -124,21 +124,21 @@ def find_plugins(group: str, *, is_reserved: Callable[[str], bool]) -> dict[str,
                 remedy=f"pip uninstall {distribution}",
             )
         other = found.setdefault(point.name, point)
-        if owner(other) != distribution:
+        if find_owner(other) != distribution:
             raise ConfigError(
-                f"the distributions {owner(other)!r} and {distribution!r} both offer {point.name!r}",
+                f"the distributions {find_owner(other)!r} and {distribution!r} both offer {point.name!r}",
                 remedy="uninstall one of them",
             )
     return found
 
 
-def owner(point: EntryPoint) -> str:
+def find_owner(point: EntryPoint) -> str:
     """Return the normalized name of the distribution that declares the entry point (PEP 503)."""
     name = point.dist.name if point.dist is not None else "unknown"
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def load(point: EntryPoint) -> object:
+def load_entry_point(point: EntryPoint) -> object:
     """Load the object of an entry point.
 
     Raises:
@@ -157,11 +157,11 @@ def load_class(point: EntryPoint, base: type[T]) -> type[T]:
     Raises:
         PlaceUnavailable: it cannot be loaded, or is not such a class.
     """
-    loaded = load(point)
+    loaded = load_entry_point(point)
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise PlaceUnavailable(f"{_describe(point)} is not a {base.__name__}")
     return loaded
 
 
 def _describe(point: EntryPoint) -> str:
-    return f"{point.name}: {point.value} of the distribution {owner(point)!r}"
+    return f"{point.name}: {point.value} of the distribution {find_owner(point)!r}"

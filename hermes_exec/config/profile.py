@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from hermes_exec.config.secrets import SecretSource
-from hermes_exec.config.type_names import canonical
+from hermes_exec.config.type_names import resolve_alias
 from hermes_exec.config.values import Environment, Seconds, Size, Sources, Text, Words
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Profile(
     @field_validator("type", mode="before")
     @classmethod
     def _canonical(cls, value: object) -> object:
-        return canonical(value) if isinstance(value, str) else value
+        return resolve_alias(value) if isinstance(value, str) else value
 
     @classmethod
     def kind(cls) -> str:

@@ -12,8 +12,8 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.plugins import find_plugins, load, load_class, own_entry_points
-from hermes_exec.config.type_names import ALIASES, canonical
+from hermes_exec.config.plugins import find_plugins, load_class, load_entry_point, own_entry_points
+from hermes_exec.config.type_names import ALIASES, resolve_alias
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BACKENDS = "hermes_exec.backends"
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltIn:
+class BuiltInType:
     """Where a type of ours is found, as ``module:name``, and the extra that brings its SDK."""
 
     profile: str
@@ -37,39 +37,41 @@ class BuiltIn:
 
 
 BUILT_INS = {
-    "local": BuiltIn("hermes_exec_backends.profiles.local:LocalProfile", "hermes_exec_backends.local:LocalBackend"),
-    "docker": BuiltIn(
+    "local": BuiltInType("hermes_exec_backends.profiles.local:LocalProfile", "hermes_exec_backends.local:LocalBackend"),
+    "docker": BuiltInType(
         "hermes_exec_backends.profiles.docker:DockerProfile",
         "hermes_exec_backends.docker:DockerBackend",
         extra="docker",
     ),
-    "ssh": BuiltIn("hermes_exec_backends.profiles.ssh:SshProfile", "hermes_exec_backends.ssh:SshBackend", extra="ssh"),
-    "singularity": BuiltIn(
+    "ssh": BuiltInType(
+        "hermes_exec_backends.profiles.ssh:SshProfile", "hermes_exec_backends.ssh:SshBackend", extra="ssh"
+    ),
+    "singularity": BuiltInType(
         "hermes_exec_backends.profiles.singularity:SingularityProfile",
         "hermes_exec_backends.singularity:SingularityBackend",
         extra="singularity",
     ),
-    "bubblewrap": BuiltIn(
+    "bubblewrap": BuiltInType(
         "hermes_exec_backends.profiles.bubblewrap:BubblewrapProfile",
         "hermes_exec_backends.bubblewrap:BubblewrapBackend",
     ),
-    "modal": BuiltIn(
+    "modal": BuiltInType(
         "hermes_exec_backends.profiles.modal:ModalProfile",
         "hermes_exec_backends.modal:ModalBackend",
         extra="modal",
     ),
-    "daytona": BuiltIn(
+    "daytona": BuiltInType(
         "hermes_exec_backends.profiles.daytona:DaytonaProfile",
         "hermes_exec_backends.daytona:DaytonaBackend",
         extra="daytona",
     ),
-    "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
+    "slurm": BuiltInType("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
 }
 CONFINEMENT = "hermes_exec.confinement"
 """The group whose entry point ``policies`` is the function that ``confinement_of`` calls."""
 
 
-def profile_model(type_name: str) -> type[Profile]:
+def find_profile_model(type_name: str) -> type[Profile]:
     """The model that checks profiles of this type.
 
     Raises:
@@ -82,7 +84,7 @@ def profile_model(type_name: str) -> type[Profile]:
     return cast("type[Profile]", _find(type_name, PROFILES, Profile))
 
 
-def backend_class(type_name: str) -> type[Backend]:
+def find_backend_class(type_name: str) -> type[Backend]:
     """The backend of this type, loading its module.
 
     Raises:
@@ -96,7 +98,7 @@ def backend_class(type_name: str) -> type[Backend]:
     return cast("type[Backend]", _find(type_name, BACKENDS, Backend))
 
 
-def confinement_of(policy: str, **options: Any) -> Any:
+def find_confinement(policy: str, **options: Any) -> Any:
     """Return the ``Confinement`` that a sandbox on this machine needs for the named policy, and the policy's limits.
 
     Policies import the backends that enforce them, so a backend finds them through the entry point ``policies`` of the
@@ -108,17 +110,17 @@ def confinement_of(policy: str, **options: Any) -> Any:
         PlaceUnavailable: the registered policies cannot be loaded.
     """
     name = "policies"
-    point = own_entry_points(CONFINEMENT).get(name) or find_plugins(CONFINEMENT, is_reserved=is_ours).get(name)
+    point = own_entry_points(CONFINEMENT).get(name) or find_plugins(CONFINEMENT, is_reserved=is_built_in).get(name)
     if point is None:
         raise Unsupported(
             f"the policy {policy!r} cannot be enforced: no distribution registers {CONFINEMENT!r}",
             remedy="pip install --force-reinstall hermes-exec",
         )
-    confine = cast("Callable[..., Any]", load(point))
+    confine = cast("Callable[..., Any]", load_entry_point(point))
     return confine(policy, **options)
 
 
-def known_types() -> list[str]:
+def list_types() -> list[str]:
     """Every type that a profile can have, sorted, without aliases. Reads the metadata of what is installed.
 
     Raises:
@@ -127,12 +129,12 @@ def known_types() -> list[str]:
     return sorted({*BUILT_INS, *_plugins(PROFILES)})
 
 
-def is_ours(type_name: str) -> bool:
+def is_built_in(type_name: str) -> bool:
     """Whether the name is built in, so that no plugin can have it. Reads nothing of what is installed."""
-    return canonical(type_name) in BUILT_INS
+    return resolve_alias(type_name) in BUILT_INS
 
 
-def sdk_missing(type_name: str, error: ImportError) -> Exception:
+def explain_missing_sdk(type_name: str, error: ImportError) -> Exception:
     """The error for a place whose SDK could not be imported; ``error`` itself where a module of ours is to blame."""
     from hermes_exec.extras import explain_import_error, install_command, is_installed, missing_extra
 
@@ -149,14 +151,14 @@ def sdk_missing(type_name: str, error: ImportError) -> Exception:
     return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=remedy)
 
 
-def guess(word: str, known: Iterable[str], before: str) -> str:
+def suggest_name(word: str, known: Iterable[str], before: str) -> str:
     """``before`` and the known word that ``word`` may have been meant to be; empty where none is like it."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"{before} {close[0]!r}" if close else ""
 
 
 def _find(type_name: str, group: str, base: type[object]) -> object:
-    name = canonical(type_name)
+    name = resolve_alias(type_name)
     if name in BUILT_INS:
         return _built_in(name, group)
     plugin = _plugins(group).get(name)
@@ -164,8 +166,8 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
         return load_class(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
         raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
-    near = guess(name, [*known_types(), *ALIASES], "; the nearest known one is")
-    raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(known_types()))
+    near = suggest_name(name, [*list_types(), *ALIASES], "; the nearest known one is")
+    raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(list_types()))
 
 
 def _built_in(name: str, group: str) -> object:
@@ -180,7 +182,7 @@ def _built_in(name: str, group: str) -> object:
             module_name.partition(".")[0],
         }:
             raise _not_in_this_version(name) from error
-        raise sdk_missing(name, error) from error
+        raise explain_missing_sdk(name, error) from error
 
 
 def _not_in_this_version(name: str) -> Unsupported:
@@ -191,4 +193,4 @@ def _not_in_this_version(name: str) -> Unsupported:
 
 
 def _plugins(group: str) -> dict[str, EntryPoint]:
-    return find_plugins(group, is_reserved=is_ours)
+    return find_plugins(group, is_reserved=is_built_in)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn, cast
 
-from hermes_exec.config.paths import expanded, read_regular
+from hermes_exec.config.paths import expand_home, read_regular
 from hermes_exec.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -157,7 +157,7 @@ def _from_file(name: str, source: SecretSource, environ: Mapping[str, str]) -> b
     if path.startswith("~/") and home:
         path = home + path[1:]
     try:
-        return read_regular(expanded(path))
+        return read_regular(expand_home(path))
     except (ConfigError, RuntimeError) as error:
         raise ConfigError(f"secret {name}: {error}") from error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, Field
 
 from hermes_exec.config.check import profile_from_table
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.config.values import Names, Seconds, Size
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 
-class Limits(BaseModel, frozen=True, extra="forbid", strict=True):
+class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """What every command is held to unless it is started with other words."""
 
     timeout_s: Seconds | None = None
@@ -78,14 +78,14 @@ class Origin:
     """The flag, the variable or the file."""
 
     def __str__(self) -> str:
-        return shown(self.detail) if self.detail else self.layer
+        return to_printable(self.detail) if self.detail else self.layer
 
 
 BUILT_IN = Origin("built-in")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProfileEntry:
     """A profile as it is written, which is checked when it is used."""
 
     table: object = field(repr=False)
@@ -100,7 +100,7 @@ class Profiles(Mapping[str, "Profile"]):
     So one that is wrong, or whose plugin is not installed here, is in nobody's way.
     """
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, ProfileEntry]) -> None:
         self.entries = dict(entries)
 
     def __getitem__(self, name: str) -> Profile:
@@ -132,7 +132,7 @@ class Settings:
     default: str = "local"
     """The target that is meant when none is named."""
     default_origin: Origin = BUILT_IN
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
     hooks: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import make_private_folder, shown
+from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def write_default(path: Path) -> None:
         make_private_folder(path.parent)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{shown(path)} is there already", remedy="edit it, or move it away first") from None
+        raise ConfigError(f"{to_printable(path)} is there already", remedy="edit it, or move it away first") from None
     except OSError as error:
-        raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{to_printable(path)} cannot be written: {error.strerror}") from error
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(STARTER)

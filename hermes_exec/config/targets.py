@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from hermes_exec.config import registry
-from hermes_exec.config.check import checked, within
+from hermes_exec.config.check import prefix_error, validate_table
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 """What a profile can be called, so that its name is never mistaken for another kind of target."""
 
-DEEPEST = 8
+MAX_DEPTH = 8
 """Places inside of each other at most."""
-LONGEST = 4096
+MAX_LENGTH = 4096
 """Characters of a target at most."""
 
 _NONE: Mapping[str, Profile] = MappingProxyType({})
@@ -66,7 +66,7 @@ def parse_target(text: str, profiles: Mapping[str, Profile] = _NONE) -> Target:
     return _parse(text, profiles, ())
 
 
-def target_of(profile: Profile) -> str:
+def format_target(profile: Profile) -> str:
     """The one-line target of a profile, quoted so that it can be a part of a chain."""
     return _quote(profile.target_text())
 
@@ -78,7 +78,7 @@ def parse_profile(profile: Profile, profiles: Mapping[str, Profile] = _NONE) -> 
         ConfigError: ``via`` is no target, or names what does not exist.
         Unsupported: the type of ``via`` is known, but not part of this version.
     """
-    label = target_of(profile)
+    label = format_target(profile)
     if profile.via is None:
         return Target(label, (profile,))
     outside = _parse_via(profile.via, label, profiles, ())
@@ -89,20 +89,20 @@ def _parse_via(via: str, label: str, profiles: Mapping[str, Profile], inner: tup
     try:
         return _parse(via, profiles, (*inner, label))
     except ConfigError as error:
-        raise within(f"{label!r} is inside of {via!r}", error) from error
+        raise prefix_error(f"{label!r} is inside of {via!r}", error) from error
 
 
 def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -> Target:
     text = text.strip()
     if not text:
         raise ConfigError("the target is empty", remedy="local, ssh://USER@HOST, docker:IMAGE or a profile's name")
-    if len(text) > LONGEST or not text.isprintable():
-        raise ConfigError(f"a target is one printable line of at most {LONGEST} characters")
+    if len(text) > MAX_LENGTH or not text.isprintable():
+        raise ConfigError(f"a target is one printable line of at most {MAX_LENGTH} characters")
     chain: list[Profile] = []
     labels: list[str] = []
     parts = text.split("+")
-    if len(parts) + len(inner) > DEEPEST:
-        raise ConfigError(f"more than {DEEPEST} places inside of each other")
+    if len(parts) + len(inner) > MAX_DEPTH:
+        raise ConfigError(f"more than {MAX_DEPTH} places inside of each other")
     for position, part in enumerate(parts, 1):
         label, profile = _part(part, text, profiles)
         labels.append(label)
@@ -129,33 +129,33 @@ def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, P
     if not colon:
         if word in profiles:
             return word, profiles[word]
-        if not registry.is_ours(word) and word not in registry.known_types():
+        if not registry.is_built_in(word) and word not in registry.list_types():
             raise _unknown(word, where, profiles)
     elif not rest:
         raise ConfigError(f"{where}: nothing follows {kind!r} after its colon")
     profile = _spelt(kind, rest, where)
-    return target_of(profile), profile
+    return format_target(profile), profile
 
 
 def _spelt(kind: str, rest: str, where: str) -> Profile:
     try:
-        model = registry.profile_model(kind)
+        model = registry.find_profile_model(kind)
     except ConfigError as error:
-        raise within(where, error) from error
+        raise prefix_error(where, error) from error
     try:
         fields: Mapping[str, object] = model.fields_of_target(rest) if rest else {}
     except ValueError as error:
         raise ConfigError(f"{where}: {kind}: {error}") from None
-    return checked(model, {"type": kind, **fields}, where)
+    return validate_table(model, {"type": kind, **fields}, where)
 
 
 def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigError:
     if not PROFILE_NAME.match(word):
         # It may be half of something that was cut at a '+', a password even, so it is not repeated.
         return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
-    known = [*profiles, *registry.known_types()]
+    known = [*profiles, *registry.list_types()]
     return ConfigError(
-        f"no profile and no kind of place is called {word!r}" + registry.guess(word, known, "; the nearest is"),
+        f"no profile and no kind of place is called {word!r}" + registry.suggest_name(word, known, "; the nearest is"),
         remedy=", ".join(sorted({*known})),
     )
 

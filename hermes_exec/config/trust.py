@@ -12,7 +12,7 @@ import os
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
-from hermes_exec.config.paths import read_regular, shown, trust_file, write_private
+from hermes_exec.config.paths import read_regular, to_printable, trust_file, write_private
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str
     environ = os.environ if environ is None else environ
     found = read_regular(path)
     if content is not None and found != content:
-        raise ConfigError(f"{shown(path)} changed while it was being looked at", remedy="look at it again")
+        raise ConfigError(f"{to_printable(path)} changed while it was being looked at", remedy="look at it again")
     record = _read(environ)
     digest = hashlib.sha256(found).hexdigest()
     record[_key(path)] = digest
@@ -71,10 +71,10 @@ def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
         ConfigError: the file cannot be read, or our record is damaged.
     """
     environ = os.environ if environ is None else environ
-    return trust_of(path, read_regular(path), environ) is Trust.TRUSTED
+    return read_trust(path, read_regular(path), environ) is Trust.TRUSTED
 
 
-def trust_of(path: Path, content: bytes, environ: Mapping[str, str]) -> Trust:
+def read_trust(path: Path, content: bytes, environ: Mapping[str, str]) -> Trust:
     """What the user said about this content in this place.
 
     Raises:
@@ -98,12 +98,14 @@ def _read(environ: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigError(f"{shown(path)} cannot be read: {error.strerror}", remedy=_ANOTHER_FOLDER) from error
+        raise ConfigError(f"{to_printable(path)} cannot be read: {error.strerror}", remedy=_ANOTHER_FOLDER) from error
     except ValueError:
         record = None
     files = cast("dict[str, object]", record).get("files") if isinstance(record, dict) else None
     if not isinstance(files, dict):
-        raise ConfigError(f"{shown(path)} is damaged", remedy=f"remove it and trust your projects again: rm {path}")
+        raise ConfigError(
+            f"{to_printable(path)} is damaged", remedy=f"remove it and trust your projects again: rm {path}"
+        )
     return {str(key): str(value) for key, value in cast("dict[object, object]", files).items()}
 
 
@@ -112,4 +114,6 @@ def _write(record: dict[str, str], environ: Mapping[str, str]) -> None:
     try:
         write_private(path, json.dumps({"files": record}, indent=1, sort_keys=True).encode() + b"\n")
     except OSError as error:
-        raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}", remedy=_ANOTHER_FOLDER) from error
+        raise ConfigError(
+            f"{to_printable(path)} cannot be written: {error.strerror}", remedy=_ANOTHER_FOLDER
+        ) from error

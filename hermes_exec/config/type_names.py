@@ -6,6 +6,6 @@ ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other names for a type; no plugin may take them."""
 
 
-def canonical(type_name: str) -> str:
+def resolve_alias(type_name: str) -> str:
     """Return the type that ``type_name`` is an alias of, or ``type_name`` itself."""
     return ALIASES.get(type_name, type_name)

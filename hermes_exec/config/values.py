@@ -24,7 +24,7 @@ _UNITS = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
     **{letter: 1024**power for power, letter in enumerate("kmgt", 1)},
 }
-LARGEST = (1 << 63) - 1
+MAX_SIZE = (1 << 63) - 1
 
 
 def parse_size(value: object) -> object:
@@ -42,7 +42,7 @@ def parse_size(value: object) -> object:
     return round(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
-def show_size(size: int) -> str:
+def format_size(size: int) -> str:
     """``size`` in the largest unit of 1024 that divides it, such as ``8 MiB``."""
     for letter, power in (("T", 4), ("G", 3), ("M", 2), ("K", 1)):
         if size and size % 1024**power == 0:
@@ -131,7 +131,7 @@ Table = dict[str, Text]
 """A table of texts."""
 Environment = Annotated[dict[str, str], AfterValidator(_environment)]
 """Variables and their values."""
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=LARGEST)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=MAX_SIZE)]
 """Bytes, from a number or from ``"8 MiB"``."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A positive number of seconds."""

@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from hermes_exec.backend import Mover, PieceMover
-    from hermes_exec.files.requests import Stream
+    from hermes_exec.files.requests import FileStream
 
 _AHEAD = 3
 """Pieces under way at once."""
 _BATCH = 2 << 20
 
 
-def way(mover: Mover | None) -> bool | str:
+def transfer_mode(mover: Mover | None) -> bool | str:
     """How the guest is asked to take content."""
     return "pipe" if isinstance(mover, PipeMover) else mover is not None
 
 
-async def _place(stream: Stream) -> tuple[int, str]:
+async def _place(stream: FileStream) -> tuple[int, str]:
     """The size of a file, and the path that the guest tells; neither where it has ended instead."""
-    head = await stream.exactly(staging.PLACE.size)
+    head = await stream.read_exactly(staging.PLACE.size)
     if len(head) < staging.PLACE.size:
         return 0, ""
     size, length = staging.PLACE.unpack(head)
     try:
-        return size, (await stream.exactly(length)).decode()
+        return size, (await stream.read_exactly(length)).decode()
     except ValueError:
         raise ProtocolError("the guest told a path that is none") from None
 
 
 async def send(
-    stream: Stream, mover: Mover, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
+    stream: FileStream, mover: Mover, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
 ) -> bool:
     """Send content; ``sent`` is told the size of each piece that is there.
 
@@ -71,7 +71,7 @@ async def send(
 
 
 async def _send_files(
-    stream: Stream,
+    stream: FileStream,
     mover: PieceMover,
     folder: str,
     pieces: AsyncIterator[bytes | memoryview],
@@ -97,11 +97,11 @@ async def _send_files(
             work = mover.put(f"{folder}/{number}", data) if folder else asyncio.sleep(0)
             under_way.append((data, asyncio.ensure_future(work)))
             number += 1
-            if stream.answered:
+            if stream.is_answered:
                 return
             if len(under_way) == _AHEAD:
                 await settle()
-        while under_way and not stream.answered:
+        while under_way and not stream.is_answered:
             await settle()
     finally:
         for _, task in under_way:
@@ -117,7 +117,7 @@ def _is_done(task: asyncio.Task[None]) -> bool:
     return error is None and not task.cancelled()
 
 
-class Arrival(Protocol):
+class IncomingFile(Protocol):
     """What takes a file that is fetched, in order."""
 
     @property
@@ -136,7 +136,7 @@ class Arrival(Protocol):
         ...
 
 
-async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> bytes:
+async def fetch(stream: FileStream, mover: Mover, arrival: IncomingFile) -> bytes:
     """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream.
 
     Where that is a part, its hash with what it follows has to be what is returned.
@@ -149,7 +149,7 @@ async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> bytes:
         start = size
     except (HermesError, OSError):
         start = arrival.size
-    told = await stream.exactly(DIGEST)
+    told = await stream.read_exactly(DIGEST)
     if start >= size:
         start = staging.NOTHING if told == await arrival.digest() else 0
     if not start:
@@ -159,7 +159,7 @@ async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> bytes:
     return told if 0 < start < size else b""
 
 
-async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: Arrival) -> None:
+async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: IncomingFile) -> None:
     """Hand a file over in batches, one of them while the next one comes."""
     left = size
     batch: list[bytes] = []
@@ -207,17 +207,17 @@ def _hash(digest: Any, pieces: list[bytes]) -> None:
         digest.update(piece)
 
 
-async def fetched(stream: Stream, mover: Mover) -> bytes | None:
+async def fetch_all(stream: FileStream, mover: Mover) -> bytes | None:
     """A file that is read; None where the beginning that the mover brought is not what is there."""
     arrival = _InMemory()
     told = await fetch(stream, mover, arrival)
     if not told:
-        return arrival.content.getvalue() or await stream.all()
-    await stream.each(arrival.take)
+        return arrival.content.getvalue() or await stream.read_all()
+    await stream.consume_with(arrival.take)
     return arrival.content.getvalue() if told == await arrival.digest() else None
 
 
-async def send_all(stream: Stream, mover: Mover, data: bytes) -> None:
+async def send_all(stream: FileStream, mover: Mover, data: bytes) -> None:
     """Send content that is here as a whole, and its hash."""
     digest = sha256()
     hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))

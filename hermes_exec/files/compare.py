@@ -22,7 +22,7 @@ MAX_SCAN = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One name in a folder. Only a file has a size and a time, only a link a target."""
 
     mode: int
@@ -42,29 +42,29 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FolderBlock:
     """One folder of a scan: everything in it as bytes, which equal the other side's if nothing differs."""
 
     packed: bytes
     names: int
     plain: int
 
-    def entries(self) -> dict[bytes, Entry]:
+    def entries(self) -> dict[bytes, TreeEntry]:
         """What is in the folder."""
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, TreeEntry] = {}
         names = self.packed[: self.names].split(b"\0") if self.packed else []
         records = RECORD.iter_unpack(self.packed[self.names :])
         for name, (mode, size, mtime) in zip(names, records, strict=True):
             plain, _, target = name.partition(b"/")
-            found[plain] = Entry(mode, size, mtime, target)
+            found[plain] = TreeEntry(mode, size, mtime, target)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class TreeScan:
     """All folders of a tree by their paths, each before those in it; and those that could not be read."""
 
-    folders: dict[bytes, Block] = field(default_factory=dict[bytes, Block])
+    folders: dict[bytes, FolderBlock] = field(default_factory=dict[bytes, FolderBlock])
     unreadable: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
     @property
@@ -73,7 +73,7 @@ class Scan:
         return not self.folders and not self.unreadable
 
     @classmethod
-    def of(cls, data: bytes) -> Scan:
+    def parse(cls, data: bytes) -> TreeScan:
         """Parse what the scanner packed."""
         scan = cls()
         try:
@@ -81,7 +81,7 @@ class Scan:
                 if not names and packed and not RECORD.unpack_from(packed)[0]:
                     scan.unreadable[path] = RECORD.unpack_from(packed)[1]
                 else:
-                    scan.folders[path] = Block(packed, names, plain)
+                    scan.folders[path] = FolderBlock(packed, names, plain)
         except (struct.error, ValueError) as error:
             raise ProtocolError(f"the scan makes no sense: {error}") from None
         return scan
@@ -105,7 +105,7 @@ def _blocks(data: bytes) -> Iterator[tuple[bytes, bytes, int, int]]:
 
 
 @dataclass(slots=True)
-class Plan:
+class SyncPlan:
     """What to do: paths relative to the root, grouped by folder, each folder before what is in it."""
 
     copy: list[bytes] = field(default_factory=list[bytes])
@@ -125,7 +125,7 @@ class Plan:
     size: int = 0
     """Bytes of content in ``copy``."""
 
-    def checked(self, path: bytes, *, same: bool) -> None:
+    def record_hashes(self, path: bytes, *, same: bool) -> None:
         """The hashes of one of ``check`` were compared."""
         if same:
             self.touch.append(path)
@@ -140,9 +140,9 @@ class Plan:
         return [action + path for path, action in marked]
 
 
-def compare(source: Scan, other: Scan) -> Plan:
+def compare(source: TreeScan, other: TreeScan) -> SyncPlan:
     """What makes ``other`` like ``source``."""
-    plan = Plan()
+    plan = SyncPlan()
     for path, block in source.folders.items():
         there = other.folders.get(path)
         if there is not None and there.packed == block.packed:
@@ -158,7 +158,7 @@ def compare(source: Scan, other: Scan) -> Plan:
     return plan
 
 
-def _one(plan: Plan, path: bytes, entry: Entry, old: Entry | None, other: Scan) -> None:
+def _one(plan: SyncPlan, path: bytes, entry: TreeEntry, old: TreeEntry | None, other: TreeScan) -> None:
     if entry.is_special:
         plan.special.append(path)
         return
@@ -180,7 +180,7 @@ def _one(plan: Plan, path: bytes, entry: Entry, old: Entry | None, other: Scan) 
         plan.touch.append(path)
 
 
-def _gone(plan: Plan, path: bytes, entry: Entry, other: Scan) -> None:
+def _gone(plan: SyncPlan, path: bytes, entry: TreeEntry, other: TreeScan) -> None:
     """Delete it with all that the scan has below it."""
     plan.delete.append(path)
     waiting = [path] if entry.kind == _FOLDER else []

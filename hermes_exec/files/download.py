@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.files import errors
 from hermes_exec.files.bulk_transfer import fetch
-from hermes_exec.files.file_thread import Hand, a_hand
+from hermes_exec.files.file_thread import FileThread, open_file_thread
 from hermes_exec.files.info import TransferReport
-from hermes_exec.files.requests import Path, Requests, Stream, encode, field
-from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
+from hermes_exec.files.requests import FileRequests, FileStream, Path, encode_path, require_field
+from hermes_exec.files.transfer import ProgressMeter, TransferSettings, TreeOutcome, resolve_destination
 from hermes_exec.guest.files import kernel_copy, transfers
-from hermes_exec.guest.files.atomic_writer import Replacement
-from hermes_exec.guest.files.safe_paths import PERMISSIONS, Refused, make_folders_above, sha256, write_all
-from hermes_exec.guest.files.tree_receiver import Receiver
+from hermes_exec.guest.files.atomic_writer import AtomicWriter
+from hermes_exec.guest.files.safe_paths import PERMISSIONS, InvalidTreeData, make_folders_above, sha256, write_all
+from hermes_exec.guest.files.tree_receiver import TreeReceiver
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Mover
@@ -26,11 +26,11 @@ _AS_BEFORE = "the destination is as it was"
 _PARTLY = "what arrived before it is there, whole; the rest is as it was"
 
 
-class Target:
+class PartialFile:
     """A local file that is being downloaded."""
 
     def __init__(self, path: bytes, *, parents: bool, verify: bool) -> None:
-        self._new = Replacement(path, parents)
+        self._new = AtomicWriter(path, parents)
         self._digest = sha256() if verify else None
         self.size = 0
         try:
@@ -49,7 +49,7 @@ class Target:
 
     def borrow(self, lent: tuple[int, ...], size: int) -> bool:
         """Have the kernel copy the whole file, if that is possible."""
-        if not kernel_copy.copied(lent, self._new.fd, size):
+        if not kernel_copy.copy_from(lent, self._new.fd, size):
             return False
         self._digest, self.size = None, size
         return True
@@ -68,9 +68,9 @@ class Target:
     def commit(self, told: bytes, size: int, mode: int, mtime: int) -> None:
         """All is there: compare size and hash, and put it in its place."""
         if self.size != size:
-            raise Refused("the content does not have the size that came with it")
+            raise InvalidTreeData("the content does not have the size that came with it")
         if self._digest is not None and self._digest.digest() != told:
-            raise Refused("the content does not have the hash that came with it")
+            raise InvalidTreeData("the content does not have the hash that came with it")
         os.fchmod(self._new.fd, mode & PERMISSIONS)
         os.utime(self._new.fd, ns=(mtime, mtime))
         self._new.commit()
@@ -80,10 +80,10 @@ class Target:
         self._new.close()
 
 
-class Arriving:
+class DownloadSink:
     """A file that is downloaded, as it comes."""
 
-    def __init__(self, hand: Hand, target: Target, meter: Meter) -> None:
+    def __init__(self, hand: FileThread, target: PartialFile, meter: ProgressMeter) -> None:
         self._hand = hand
         self._target = target
         self._meter = meter
@@ -95,12 +95,12 @@ class Arriving:
 
     async def take(self, pieces: list[bytes]) -> None:
         """The next bytes."""
-        await self._hand.do(self._target.write, pieces)
-        self._meter.at(self._target.size, 0)
+        await self._hand.run(self._target.write, pieces)
+        self._meter.update(self._target.size, 0)
 
     async def restart(self) -> None:
         """Forget what came."""
-        await self._hand.do(self._target.restart)
+        await self._hand.run(self._target.restart)
 
     async def digest(self) -> bytes:
         """The hash of what came."""
@@ -111,7 +111,13 @@ class Download:
     """One download under way: where it comes from, where it goes, and how far it is."""
 
     def __init__(
-        self, stream: Stream, hand: Hand, options: Options, source: bytes, local: bytes, mover: Mover | None
+        self,
+        stream: FileStream,
+        hand: FileThread,
+        options: TransferSettings,
+        source: bytes,
+        local: bytes,
+        mover: Mover | None,
     ) -> None:
         self._stream = stream
         self._mover = mover
@@ -124,21 +130,21 @@ class Download:
     async def run(self) -> TransferReport:
         """Take it, whichever it is."""
         size = transfers.GOT.size
-        head = await self._stream.exactly(size)
+        head = await self._stream.read_exactly(size)
         if len(head) < size:
             await self._answer(_AS_BEFORE)
             raise ProtocolError("the guest sent nothing and says that all is well")
         kind, mode, mtime, total_bytes, total_files = transfers.GOT.unpack(head)
-        meter = Meter(self._options.progress, total_bytes, total_files)
+        meter = ProgressMeter(self._options.progress, total_bytes, total_files)
         is_tree = kind == b"d"
         try:
             if is_tree:
                 return await self._tree(meter)
             return await self._file(kind, meter, mode, mtime, total_bytes)
-        except Refused as error:
+        except InvalidTreeData as error:
             reason = f"{error} (refused on this side)"
             state = _PARTLY if is_tree else _AS_BEFORE
-            raise errors.failure(_WHAT, self._shown, errno.EBADMSG, reason, state=state) from None
+            raise errors.path_error(_WHAT, self._shown, errno.EBADMSG, reason, state=state) from None
         except OSError as error:
             if isinstance(error, HermesError):
                 raise
@@ -146,77 +152,77 @@ class Download:
             if error.filename and is_tree:
                 place = os.path.join(place, os.fsdecode(error.filename))  # noqa: PTH118  which may be whole already
             state = _PARTLY if is_tree else _AS_BEFORE
-            raise errors.local_failure("cannot write", place, error, state=state) from None
+            raise errors.local_path_error("cannot write", place, error, state=state) from None
 
     async def _answer(self, state: str) -> dict[str, Any]:
         answer = await self._stream.call.result()
-        errors.check(answer, _WHAT, self._shown, state=state)
+        errors.raise_for_answer(answer, _WHAT, self._shown, state=state)
         return answer
 
-    async def _file(self, kind: bytes, meter: Meter, mode: int, mtime: int, size: int) -> TransferReport:
-        goal = into_folder(self._local, self._source)
+    async def _file(self, kind: bytes, meter: ProgressMeter, mode: int, mtime: int, size: int) -> TransferReport:
+        goal = resolve_destination(self._local, self._source)
         options = self._options
         verify = options.verify or self._mover is not None
-        target = await self._hand.hold(Target.close, Target, goal, parents=options.parents, verify=verify)
-        arrival = Arriving(self._hand, target, meter)
+        target = await self._hand.acquire(PartialFile.close, PartialFile, goal, parents=options.parents, verify=verify)
+        arrival = DownloadSink(self._hand, target, meter)
         if kind == b"n":
             await self._borrow(target, size)
         elif kind == b"b" and self._mover is not None:
             await fetch(self._stream, self._mover, arrival)
-        await self._stream.each(arrival.take)
+        await self._stream.consume_with(arrival.take)
         answer = await self._answer(_AS_BEFORE)
-        told, there = field(answer, "sha256", bytes), field(answer, "size", int)
-        await self._hand.do(target.commit, told, there, mode, mtime)
-        meter.at(target.size, 1)
+        told, there = require_field(answer, "sha256", bytes), require_field(answer, "size", int)
+        await self._hand.run(target.commit, told, there, mode, mtime)
+        meter.update(target.size, 1)
         return TransferReport(1, target.size)
 
-    async def _borrow(self, target: Target, size: int) -> None:
+    async def _borrow(self, target: PartialFile, size: int) -> None:
         """Take a file that is lent, or say that it is to be sent after all."""
-        told = await self._stream.exactly(transfers.LENT.size)
+        told = await self._stream.read_exactly(transfers.LENT.size)
         lent = transfers.LENT.unpack(told.ljust(transfers.LENT.size, b"\0"))
-        taken = await self._hand.do(target.borrow, lent, size)
+        taken = await self._hand.run(target.borrow, lent, size)
         await self._stream.call.write(b"\0" if taken else b"\1")
         self._stream.call.write_eof()
 
-    async def _tree(self, meter: Meter) -> TransferReport:
-        receiver = await self._hand.hold(Receiver.close, self._open)
+    async def _tree(self, meter: ProgressMeter) -> TransferReport:
+        receiver = await self._hand.acquire(TreeReceiver.close, self._open)
 
         async def take(pieces: list[bytes]) -> None:
-            await self._hand.do(_feed, receiver, pieces)
-            meter.at(receiver.landing.bytes, receiver.landing.files)
+            await self._hand.run(_feed, receiver, pieces)
+            meter.update(receiver.writer.bytes, receiver.writer.files)
 
-        await self._stream.each(take)
+        await self._stream.consume_with(take)
         await self._answer(_PARTLY)
         receiver.finish()
-        meter.at(receiver.landing.bytes, receiver.landing.files)
-        return Arrived.here(receiver).report(_WHAT, self._shown, self._options.links)
+        meter.update(receiver.writer.bytes, receiver.writer.files)
+        return TreeOutcome.from_receiver(receiver).to_report(_WHAT, self._shown, self._options.links)
 
-    def _open(self) -> Receiver:
+    def _open(self) -> TreeReceiver:
         if self._options.parents:
             make_folders_above(self._local)
         root, fresh = transfers.open_root(self._local)
-        return Receiver(root, fresh, self._options.verify, self._options.links == "keep")
+        return TreeReceiver(root, fresh, self._options.verify, self._options.links == "keep")
 
 
-def _feed(receiver: Receiver, pieces: list[bytes]) -> None:
+def _feed(receiver: TreeReceiver, pieces: list[bytes]) -> None:
     for piece in pieces:
         receiver.feed(piece)
 
 
 async def download(
-    requests: Requests, remote: Path, local: Path, options: Options, plan: bytes | None = None
+    requests: FileRequests, remote: Path, local: Path, options: TransferSettings, plan: bytes | None = None
 ) -> TransferReport:
     """Fetch ``remote``, whichever it is, to ``local``; with a ``plan`` only what that has of a folder."""
-    source, destination = encode(remote), encode(local)
-    mover = requests.mover if plan is None else None
+    source, destination = encode_path(remote), encode_path(local)
+    mover = requests.bulk_transfer if plan is None else None
     arguments: dict[str, Any] = {
         "verify": options.verify or mover is not None,
         "beside": mover is not None,
         "totals": options.progress is not None and plan is None,
-        "near": requests.near and options.progress is None and plan is None,
+        "near": requests.shares_host and options.progress is None and plan is None,
         "ignore": list(options.ignore),
     }
     if plan is not None:
         arguments["plan"] = plan
-    async with a_hand() as hand, requests.stream("get", source, **arguments) as stream:
+    async with open_file_thread() as hand, requests.stream("get", source, **arguments) as stream:
         return await Download(stream, hand, options, source, destination, mover).run()

@@ -32,33 +32,33 @@ class PathError(TransferError):
         return str(self.args[0])
 
 
-class Missing(PathError, FileNotFoundError):
+class PathMissing(PathError, FileNotFoundError):
     """There is no such file or folder."""
 
 
-class Denied(PathError, PermissionError):
+class PathDenied(PathError, PermissionError):
     """The user there may not do that."""
 
 
-class AlreadyThere(PathError, FileExistsError):
+class PathExists(PathError, FileExistsError):
     """Something has that name."""
 
 
-class IsFolder(PathError, IsADirectoryError):
+class PathIsFolder(PathError, IsADirectoryError):
     """It is a folder, and a file was meant."""
 
 
-class NoFolder(PathError, NotADirectoryError):
+class PathNotFolder(PathError, NotADirectoryError):
     """It is no folder, and one was meant."""
 
 
 _BY_ERRNO: dict[int, type[PathError]] = {
-    errno.ENOENT: Missing,
-    errno.EACCES: Denied,
-    errno.EPERM: Denied,
-    errno.EEXIST: AlreadyThere,
-    errno.EISDIR: IsFolder,
-    errno.ENOTDIR: NoFolder,
+    errno.ENOENT: PathMissing,
+    errno.EACCES: PathDenied,
+    errno.EPERM: PathDenied,
+    errno.EEXIST: PathExists,
+    errno.EISDIR: PathIsFolder,
+    errno.ENOTDIR: PathNotFolder,
 }
 _REMEDIES = {
     errno.ENOSPC: "free some space there",
@@ -68,19 +68,19 @@ _REMEDIES = {
 }
 
 
-def failure(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> PathError:
+def path_error(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> PathError:
     """The error for ``what`` (such as ``cannot read``) at ``path``."""
     kind = _BY_ERRNO.get(code, PathError)
     line = f"{what} {path}: {reason}"
     return kind(line, path=path, code=code, remedy=remedy or _REMEDIES.get(code, ""), state=state)
 
 
-def local_failure(what: str, path: str, error: OSError, *, state: str = _SAFE) -> PathError:
+def local_path_error(what: str, path: str, error: OSError, *, state: str = _SAFE) -> PathError:
     """The same for a failure of this side."""
-    return failure(what, path, error.errno or 0, f"{error.strerror or error} (on this side)", state=state)
+    return path_error(what, path, error.errno or 0, f"{error.strerror or error} (on this side)", state=state)
 
 
-def check(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE) -> None:
+def raise_for_answer(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE) -> None:
     """Raise what a failed answer stands for; nothing when it did not fail."""
     if "error" not in answer:
         return
@@ -91,7 +91,7 @@ def check(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE
     if kind == "os":
         if where.rpartition(b"/")[2].startswith(TEMPORARY):  # ours, which says nothing to anybody
             where = os.fsencode(path)
-        raise failure(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
+        raise path_error(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
     if kind == "refused":
-        raise failure(what, path, errno.EBADMSG, message[:_LONGEST], state=state, remedy="the same again")
+        raise path_error(what, path, errno.EBADMSG, message[:_LONGEST], state=state, remedy="the same again")
     raise ProtocolError(f"the guest did not understand: {message}")

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Hand:
+class FileThread:
     """Runs steps in its thread, in the order in which they were asked for."""
 
     def __init__(self) -> None:
@@ -22,17 +22,17 @@ class Hand:
         self._thread = ThreadPoolExecutor(1, "hermes-exec-files")
         self._last: Callable[[], object] | None = None
 
-    def begin(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    def submit(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
         """Start a step; its failure is heard by whoever waits for it, and by nobody if nobody does."""
         future = self._loop.run_in_executor(self._thread, lambda: step(*args, **kwargs))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
-    async def do(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a step and wait for it."""
-        return await self.begin(step, *args, **kwargs)
+        return await self.submit(step, *args, **kwargs)
 
-    async def hold(self, close: Callable[[R], object], make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acquire(self, close: Callable[[R], object], make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Make something that the last step has to ``close``, also where nobody waits for it any more."""
 
         def made() -> R:
@@ -40,9 +40,9 @@ class Hand:
             self._last = lambda: close(it)
             return it
 
-        return await self.begin(made)
+        return await self.submit(made)
 
-    def finally_do(self, step: Callable[[], object]) -> None:
+    def set_final_step(self, step: Callable[[], object]) -> None:
         """A last step, which comes whatever happens."""
         self._last = step
 
@@ -58,9 +58,9 @@ class Hand:
 
 
 @contextlib.asynccontextmanager
-async def a_hand() -> AsyncGenerator[Hand]:
+async def open_file_thread() -> AsyncGenerator[FileThread]:
     """A thread for as long as a transfer takes."""
-    hand = Hand()
+    hand = FileThread()
     try:
         yield hand
     finally:

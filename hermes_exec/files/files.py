@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ProtocolError, TransferError, UsageError
 from hermes_exec.files import errors
-from hermes_exec.files.bulk_transfer import fetched, send_all, way
+from hermes_exec.files.bulk_transfer import fetch_all, send_all, transfer_mode
 from hermes_exec.files.info import FileInfo, Kind, ResolvedPath
-from hermes_exec.files.requests import Path, Requests, encode, field
-from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
+from hermes_exec.files.requests import FileRequests, Path, encode_path, require_field
+from hermes_exec.files.transfer import LOCAL_CHUNK, Links, TransferSettings, encode_patterns
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.operations import LISTED
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_exec.transport.link import Link
 
 
-def looked_at(path: str, row: list[Any]) -> FileInfo:
+def parse_file_info(path: str, row: list[Any]) -> FileInfo:
     """One file: mode, size, mtime, owner, group and a link's target."""
     if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
         raise ProtocolError("the guest's answer makes no sense")
@@ -33,7 +33,7 @@ def looked_at(path: str, row: list[Any]) -> FileInfo:
     return FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads)
 
 
-def resolved(answer: Mapping[str, Any]) -> ResolvedPath:
+def parse_resolved_path(answer: Mapping[str, Any]) -> ResolvedPath:
     """Where a path leads."""
     real, source, links, id = (answer.get(name) for name in ("real", "source", "links", "id"))
     if not (isinstance(real, bytes) and isinstance(source, bytes) and isinstance(links, int) and isinstance(id, bytes)):
@@ -41,7 +41,7 @@ def resolved(answer: Mapping[str, Any]) -> ResolvedPath:
     return ResolvedPath(os.fsdecode(real), os.fsdecode(source), links, id.decode("ascii", "replace"))
 
 
-def listed(folder: bytes, data: bytes) -> list[FileInfo]:
+def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
     """The names of a folder, their paths as ``folder`` was given."""
     prefix = b"" if folder == b"." else folder.rstrip(b"/") + b"/"
     found: list[FileInfo] = []
@@ -53,7 +53,7 @@ def listed(folder: bytes, data: bytes) -> list[FileInfo]:
         at += LISTED.size
         name, link, target = data[at : at + length].partition(b"/")
         at += length
-        found.append(looked_at(os.fsdecode(prefix + name), [*row, target if link else None]))
+        found.append(parse_file_info(os.fsdecode(prefix + name), [*row, target if link else None]))
     return found
 
 
@@ -67,31 +67,31 @@ class Files:
     """
 
     def __init__(self, link: Link, default_cwd: str | None = None) -> None:
-        self._requests = Requests(link, default_cwd)
+        self._requests = FileRequests(link, default_cwd)
 
     async def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
         if offset < 0 or (length is not None and length < 0):
             raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
-        mover = self._requests.mover if offset == 0 and length is None else None
+        mover = self._requests.bulk_transfer if offset == 0 and length is None else None
         if mover is not None and (whole := await self._read_beside(mover, path)) is not None:
             return whole
         async with self._requests.stream("read", path, offset=offset, length=length, beside=False) as stream:
-            data = await stream.all()
-            errors.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+            data = await stream.read_all()
+            errors.raise_for_answer(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
 
     async def _read_beside(self, mover: Mover, path: Path) -> bytes | None:
         """The whole file by a mover; None where that damaged it."""
         async with self._requests.stream("read", path, offset=0, length=None, beside=True) as stream:
-            data = await fetched(stream, mover)
-            errors.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+            data = await fetch_all(stream, mover)
+            errors.raise_for_answer(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
 
     async def resolve(self, path: Path) -> ResolvedPath:
         """Where a path leads: links are followed, and bind mounts named. Nothing is opened for reading."""
-        answer = await self._requests.ask("resolve", "cannot read", path)
-        return resolved(answer)
+        answer = await self._requests.request("resolve", "cannot read", path)
+        return parse_resolved_path(answer)
 
     async def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
         """Read as ``read`` does, and say which file that was: both are of the same open file."""
@@ -100,10 +100,10 @@ class Files:
         async with self._requests.stream(
             "read", path, offset=offset, length=length, beside=False, trace=True
         ) as stream:
-            data = await stream.all()
+            data = await stream.read_all()
             answer = await stream.call.result()
-            errors.check(answer, "cannot read", os.fsdecode(path))
-        return resolved(answer), data
+            errors.raise_for_answer(answer, "cannot read", os.fsdecode(path))
+        return parse_resolved_path(answer), data
 
     async def write(
         self,
@@ -122,7 +122,7 @@ class Files:
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
         options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
-        mover = self._requests.mover if len(data) >= staging.WORTH and not append else None
+        mover = self._requests.bulk_transfer if len(data) >= staging.WORTH and not append else None
         if mover is not None and await self._write_beside(mover, path, data, options):
             return
         async with self._requests.stream("write", path, beside=False, **options) as stream:
@@ -130,26 +130,26 @@ class Files:
             for start in range(0, len(data), LOCAL_CHUNK):
                 await stream.call.write(bytes(view[start : start + LOCAL_CHUNK]))
             stream.call.write_eof()
-            errors.check(await stream.call.result(), "cannot write", os.fsdecode(path))
+            errors.raise_for_answer(await stream.call.result(), "cannot write", os.fsdecode(path))
 
     async def _write_beside(self, mover: Mover, path: Path, data: bytes, options: dict[str, Any]) -> bool:
         """The same by a mover; false when the place does not see what that makes, and nothing was written."""
-        async with self._requests.stream("write", path, beside=way(mover), **options) as stream:
+        async with self._requests.stream("write", path, beside=transfer_mode(mover), **options) as stream:
             await send_all(stream, mover, data)
             answer = await stream.call.result()
             if not answer.get("elsewhere"):
-                errors.check(answer, "cannot write", os.fsdecode(path))
+                errors.raise_for_answer(answer, "cannot write", os.fsdecode(path))
         return not answer.get("elsewhere")
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """What a path leads to; with ``follow=False`` a link itself."""
-        answer = await self._requests.ask("stat", "cannot look at", path, follow=follow)
-        return looked_at(os.fsdecode(path), field(answer, "info", list))
+        answer = await self._requests.request("stat", "cannot look at", path, follow=follow)
+        return parse_file_info(os.fsdecode(path), require_field(answer, "info", list))
 
     async def exists(self, path: Path) -> bool:
         """Whether a path leads to something; a link to nothing does not."""
         try:
-            await self._requests.ask("stat", "cannot look at", path, follow=True)
+            await self._requests.request("stat", "cannot look at", path, follow=True)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
@@ -157,9 +157,9 @@ class Files:
     async def list(self, path: Path = ".") -> Sequence[FileInfo]:
         """What is in a folder, sorted by name; links are not followed."""
         async with self._requests.stream("list", path) as stream:
-            data = await stream.all()
-            errors.check(await stream.call.result(), "cannot list", os.fsdecode(path))
-        return listed(os.fsencode(path), data)
+            data = await stream.read_all()
+            errors.raise_for_answer(await stream.call.result(), "cannot list", os.fsdecode(path))
+        return parse_listing(os.fsencode(path), data)
 
     async def glob(self, pattern: Path, *, limit: int = 100_000) -> Sequence[str]:
         """The paths that match, sorted: ``*``, ``?``, ``[…]`` within a name, ``**`` for any folders between.
@@ -167,18 +167,18 @@ class Files:
         As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
         through no link. More than ``limit`` matches are an error, so that none is left out silently.
         """
-        async with self._requests.stream("glob", ".", pattern=encode(pattern), limit=limit) as stream:
-            data = await stream.all()
+        async with self._requests.stream("glob", ".", pattern=encode_path(pattern), limit=limit) as stream:
+            data = await stream.read_all()
             answer = await stream.call.result()
-            errors.check(answer, "cannot look for", os.fsdecode(pattern))
-        if field(answer, "more", bool):
+            errors.raise_for_answer(answer, "cannot look for", os.fsdecode(pattern))
+        if require_field(answer, "more", bool):
             remedy = "a narrower pattern, or a higher limit="
             raise TransferError(f"more than {limit} paths match {os.fsdecode(pattern)}", remedy=remedy)
         return [os.fsdecode(path) for path in sorted(set(data.split(b"\0")[:-1]))]
 
     async def mkdir(self, path: Path, *, parents: bool = False, mode: int | None = None) -> None:
         """Make a folder; with ``parents`` those above it too, and one that is there already will do."""
-        await self._requests.ask("mkdir", "cannot make", path, parents=parents, mode=mode)
+        await self._requests.request("mkdir", "cannot make", path, parents=parents, mode=mode)
 
     async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Remove a file, a link (never what it leads to) or an empty folder; with ``recursive`` a whole one.
@@ -186,7 +186,7 @@ class Files:
         The root of the file system is refused. Where a whole folder cannot be removed, a part may be.
         """
         try:
-            await self._requests.ask("remove", "cannot remove", path, recursive=recursive)
+            await self._requests.request("remove", "cannot remove", path, recursive=recursive)
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -197,26 +197,26 @@ class Files:
         Within a file system that happens at once. Into another one the whole is copied first, takes its
         new name at once, and is then removed here.
         """
-        await self._requests.ask("move", "cannot move", path, to=encode(to))
+        await self._requests.request("move", "cannot move", path, to=encode_path(to))
 
     async def chmod(self, path: Path, mode: int) -> None:
         """Set the permissions of what a path leads to."""
-        await self._requests.ask("chmod", "cannot change the mode of", path, mode=mode)
+        await self._requests.request("chmod", "cannot change the mode of", path, mode=mode)
 
     async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
         """Make a link at ``path`` to ``target``; ``replace`` puts it in the place of what is there."""
-        await self._requests.ask("symlink", "cannot link", path, target=encode(target), replace=replace)
+        await self._requests.request("symlink", "cannot link", path, target=encode_path(target), replace=replace)
 
     async def readlink(self, path: Path) -> str:
         """Where a link leads."""
-        answer = await self._requests.ask("readlink", "cannot read the link", path)
-        target: bytes = field(answer, "target", bytes)
+        answer = await self._requests.request("readlink", "cannot read the link", path)
+        target: bytes = require_field(answer, "target", bytes)
         return os.fsdecode(target)
 
     async def hash(self, path: Path) -> str:
         """The SHA-256 of a file's content, in hexadecimal; it is computed there."""
-        answer = await self._requests.ask("hash", "cannot read", path)
-        digest: bytes = field(answer, "sha256", bytes)
+        answer = await self._requests.request("hash", "cannot read", path)
+        digest: bytes = require_field(answer, "sha256", bytes)
         return digest.hex()
 
     async def upload(
@@ -253,7 +253,9 @@ class Files:
         """
         from hermes_exec.files.upload import upload
 
-        options = Options(progress, self._requests.verifies(verify), parents, links, patterns(ignore))
+        options = TransferSettings(
+            progress, self._requests.should_verify(verify), parents, links, encode_patterns(ignore)
+        )
         return await upload(self._requests, local, remote, options)
 
     async def download(
@@ -273,7 +275,9 @@ class Files:
         """
         from hermes_exec.files.download import download
 
-        options = Options(progress, self._requests.verifies(verify), parents, links, patterns(ignore))
+        options = TransferSettings(
+            progress, self._requests.should_verify(verify), parents, links, encode_patterns(ignore)
+        )
         return await download(self._requests, remote, local, options)
 
     async def sync(  # noqa: PLR0913  each is one word of the same wish
@@ -309,7 +313,7 @@ class Files:
             UsageError: a folder stands in the way of a file, or the reverse, without ``delete``.
             TransferError: ``state`` says what is true now; the same call again goes on.
         """
-        from hermes_exec.files.sync import Wish, sync
+        from hermes_exec.files.sync import SyncRequest, sync
 
-        options = Options(progress, self._requests.verifies(verify), True, links, patterns(ignore))
-        return await sync(self._requests, local, remote, Wish(direction, delete, dry_run, options))
+        options = TransferSettings(progress, self._requests.should_verify(verify), True, links, encode_patterns(ignore))
+        return await sync(self._requests, local, remote, SyncRequest(direction, delete, dry_run, options))

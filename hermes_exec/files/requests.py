@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from hermes_exec.backend import Mover
-    from hermes_exec.transport.call import Call
+    from hermes_exec.transport.call import GuestCall
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running, Sink
+    from hermes_exec.transport.protocol import RunningCommand, Sink
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -25,7 +25,7 @@ _WORTH_A_STEP = 1 << 20
 """Bytes to hand to another thread at once; far below the window, so that the place never waits for it."""
 
 
-def encode(path: Path) -> bytes:
+def encode_path(path: Path) -> bytes:
     """The bytes of a path; raises UsageError on one that no system takes."""
     data = os.fsencode(path)
     if not data or b"\0" in data:
@@ -33,7 +33,7 @@ def encode(path: Path) -> bytes:
     return data
 
 
-class Incoming:
+class ReceiveBuffer:
     """A sink that keeps what came until it is taken."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class Incoming:
         self._waiting: asyncio.Future[None] | None = None
         self._over = False
 
-    def feed(self, _call: Running, _channel: int, data: bytes, /) -> None:
+    def feed(self, _call: RunningCommand, _channel: int, data: bytes, /) -> None:
         """Bytes came; they count as consumed once whoever took them says so."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size >= self._wanted:
             self._wake()
 
-    def give_back(self, data: bytes) -> None:
+    def push_back(self, data: bytes) -> None:
         """What was taken too early, to be taken first the next time."""
         if data:
             self._pieces.insert(0, data)
@@ -76,40 +76,40 @@ class Incoming:
         return pieces
 
 
-class Stream:
+class FileStream:
     """A request whose output is taken piece by piece, and whose input is written."""
 
-    def __init__(self, call: Call, incoming: Incoming) -> None:
+    def __init__(self, call: GuestCall, incoming: ReceiveBuffer) -> None:
         self.call = call
         self._incoming = incoming
         call.answer.add_done_callback(lambda _: incoming.end())
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """True when the place has answered, so that it takes no more input."""
         return self.call.answer.done()
 
     async def take(self) -> bytes:
         """What came since the last time, as soon as there is something; nothing at the end."""
         data = b"".join(await self._incoming.take())
-        self.call.consumed(STDOUT, len(data))
+        self.call.acknowledge(STDOUT, len(data))
         return data
 
-    async def head(self, size: int) -> bytes:
+    async def read_head(self, size: int) -> bytes:
         """The first ``size`` bytes of output and whatever came with them; fewer when it ended before."""
         data = b""
         while len(data) < size and (more := await self.take()):
             data += more
         return data
 
-    async def exactly(self, size: int) -> bytes:
+    async def read_exactly(self, size: int) -> bytes:
         """The next ``size`` bytes, what follows them stays; fewer when it ended before."""
         data = b"".join(await self._incoming.take(size))
-        self._incoming.give_back(data[size:])
-        self.call.consumed(STDOUT, len(data[:size]))
+        self._incoming.push_back(data[size:])
+        self.call.acknowledge(STDOUT, len(data[:size]))
         return data[:size]
 
-    async def all(self, most: int | None = None) -> bytes:
+    async def read_all(self, most: int | None = None) -> bytes:
         """The whole output; more than ``most`` bytes are a ProtocolError."""
         pieces: list[bytes] = []
         size = 0
@@ -120,14 +120,14 @@ class Stream:
                 raise ProtocolError(f"the guest sent more than {most} bytes")
         return b"".join(pieces)
 
-    async def each(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:
+    async def consume_with(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:
         """Hand the output to ``use`` as it comes; the place waits while that is not done."""
         while pieces := await self._incoming.take(_WORTH_A_STEP):
             await use(pieces)
-            self.call.consumed(STDOUT, sum(map(len, pieces)))
+            self.call.acknowledge(STDOUT, sum(map(len, pieces)))
 
 
-class Requests:
+class FileRequests:
     """Sends file operations; relative paths are seen from ``cwd``, or else from the terminal's folder."""
 
     def __init__(self, link: Link, cwd: str | None) -> None:
@@ -135,24 +135,24 @@ class Requests:
         self._cwd = b"" if cwd is None else os.fsencode(cwd)
 
     @property
-    def near(self) -> bool:
+    def shares_host(self) -> bool:
         """Whether open files can be lent to the place, and by it."""
-        return self._link.near
+        return self._link.shares_host
 
-    def verifies(self, wanted: bool | None) -> bool:  # noqa: FBT001  it is the option, as it was given
+    def should_verify(self, wanted: bool | None) -> bool:  # noqa: FBT001  it is the option, as it was given
         """Whether hashes are compared; left out (None), unless the way notices each changed byte by itself."""
         return not self._link.authenticated if wanted is None else wanted
 
     @property
-    def mover(self) -> Mover | None:
+    def bulk_transfer(self) -> Mover | None:
         """What moves content beside the link, if there is something."""
-        return self._link.mover
+        return self._link.bulk_transfer
 
     @contextlib.asynccontextmanager
-    async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[Stream]:
+    async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[FileStream]:
         """An operation with streams; leaving it by an exception ends the operation, and waits for that."""
-        incoming = Incoming()
-        stream = Stream(self.start(operation, {"path": encode(path), **arguments}, incoming), incoming)
+        incoming = ReceiveBuffer()
+        stream = FileStream(self.start(operation, {"path": encode_path(path), **arguments}, incoming), incoming)
         try:
             yield stream
         except BaseException:
@@ -160,20 +160,20 @@ class Requests:
             await stream.call.end()
             raise
 
-    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> GuestCall:
         """Start an operation whose output goes to ``sink``."""
-        self._link.need("files")
+        self._link.load_part("files")
         return self._link.call("file", {"do": operation, "cwd": self._cwd, **arguments}, sink)
 
-    async def ask(self, operation: str, what: str, path: Path, /, **arguments: Any) -> dict[str, Any]:
+    async def request(self, operation: str, what: str, path: Path, /, **arguments: Any) -> dict[str, Any]:
         """Do a small operation; ``what`` is for the error, such as ``cannot read``."""
-        call = self.start(operation, {"path": encode(path), **arguments})
+        call = self.start(operation, {"path": encode_path(path), **arguments})
         answer = await call.result()
-        errors.check(answer, what, os.fsdecode(path))
+        errors.raise_for_answer(answer, what, os.fsdecode(path))
         return answer
 
 
-def field(answer: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+def require_field(answer: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     """One field of an answer, which is untrusted."""
     value = answer.get(name)
     if not isinstance(value, kind):

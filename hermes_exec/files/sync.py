@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.errors import ProtocolError, UsageError
 from hermes_exec.files import errors
-from hermes_exec.files.compare import MAX_SCAN, Plan, Scan, compare
+from hermes_exec.files.compare import MAX_SCAN, SyncPlan, TreeScan, compare
 from hermes_exec.files.download import download
-from hermes_exec.files.file_thread import Hand, a_hand
+from hermes_exec.files.file_thread import FileThread, open_file_thread
 from hermes_exec.files.info import Change, Skipped, SyncReport, TransferReport
-from hermes_exec.files.requests import Path, Requests, encode, field
-from hermes_exec.files.transfer import Meter, Options
+from hermes_exec.files.requests import FileRequests, Path, encode_path, require_field
+from hermes_exec.files.transfer import ProgressMeter, TransferSettings
 from hermes_exec.files.upload import TreeRequest, send_tree
 from hermes_exec.guest.files import tree_scan, tree_stream
 from hermes_exec.guest.files.safe_paths import FOLDER
@@ -28,19 +28,21 @@ _WHAT = "cannot sync"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SyncRequest:
     """What a sync is asked besides its two paths."""
 
     direction: Direction
     delete: bool
     dry_run: bool
-    options: Options
+    options: TransferSettings
 
 
 class Sync:
     """One sync under way."""
 
-    def __init__(self, requests: Requests, hand: Hand, local: bytes, remote: bytes, wish: Wish) -> None:
+    def __init__(
+        self, requests: FileRequests, hand: FileThread, local: bytes, remote: bytes, wish: SyncRequest
+    ) -> None:
         self._requests = requests
         self._hand = hand
         self._local = local
@@ -51,7 +53,7 @@ class Sync:
     async def run(self) -> SyncReport:
         """Scan, compare, delete, copy."""
         up = self._wish.direction == "up"
-        scanning = self._hand.begin(self._scan_here, missing_ok=not up)
+        scanning = self._hand.submit(self._scan_here, missing_ok=not up)
         there = await self._scan_there(missing_ok=up)
         here = await scanning
         source, other = (here, there) if up else (there, here)
@@ -67,57 +69,57 @@ class Sync:
         done = await self._copy(plan) if plan.copy or plan.touch or other.is_missing else TransferReport(0, 0)
         return self._report(source, plan, done.files, done.bytes, removed, done.skipped)
 
-    def _scan_here(self, *, missing_ok: bool) -> Scan:
+    def _scan_here(self, *, missing_ok: bool) -> TreeScan:
         try:
             folder = os.open(self._local, FOLDER)
         except FileNotFoundError as error:
             if missing_ok:
-                return Scan()
-            raise errors.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+                return TreeScan()
+            raise errors.local_path_error(_WHAT, os.fsdecode(self._local), error) from None
         except OSError as error:
-            raise errors.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+            raise errors.local_path_error(_WHAT, os.fsdecode(self._local), error) from None
         try:
-            return Scan.of(b"".join(tree_scan.scan(folder, self._wish.options.rules())))
+            return TreeScan.parse(b"".join(tree_scan.scan(folder, self._wish.options.parse_ignore())))
         finally:
             os.close(folder)
 
-    async def _scan_there(self, *, missing_ok: bool) -> Scan:
+    async def _scan_there(self, *, missing_ok: bool) -> TreeScan:
         ignore = list(self._wish.options.ignore)
         async with self._requests.stream("scan", self._remote, ignore=ignore) as stream:
-            data = await stream.all(MAX_SCAN)
+            data = await stream.read_all(MAX_SCAN)
             answer = await stream.call.result()
         try:
-            errors.check(answer, _WHAT, os.fsdecode(self._remote))
+            errors.raise_for_answer(answer, _WHAT, os.fsdecode(self._remote))
         except FileNotFoundError:
             if missing_ok:
-                return Scan()
+                return TreeScan()
             raise
-        return Scan.of(data)
+        return TreeScan.parse(data)
 
-    def _demand_whole(self, source: Scan) -> None:
+    def _demand_whole(self, source: TreeScan) -> None:
         """What cannot be seen must not be taken for deleted."""
         for path, code in source.unreadable.items():
             place = f"{self._shown}/{os.fsdecode(path)}"
-            raise errors.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
+            raise errors.path_error(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
 
-    def _demand_no_conflict(self, plan: Plan) -> None:
+    def _demand_no_conflict(self, plan: SyncPlan) -> None:
         for path in plan.conflicts:
             line = f"{os.fsdecode(path)} is a folder on one side and none on the other; nothing was changed"
             raise UsageError(line, remedy="delete, too, replaces what is in the way")
 
-    async def _check(self, plan: Plan) -> None:
+    async def _check(self, plan: SyncPlan) -> None:
         """Compare the hashes of the files whose times differ."""
-        for paths in portions(list(plan.check)):
-            hashing = self._hand.begin(self._hashes_here, paths)
+        for paths in split_portions(list(plan.check)):
+            hashing = self._hand.submit(self._hashes_here, paths)
             async with self._requests.stream("hashes", self._remote, paths=b"\0".join(paths)) as stream:
-                theirs = await stream.all(MAX_SCAN)
-                errors.check(await stream.call.result(), _WHAT, self._shown)
+                theirs = await stream.read_all(MAX_SCAN)
+                errors.raise_for_answer(await stream.call.result(), _WHAT, self._shown)
             ours = await hashing
             if len(theirs) != len(ours):
                 raise ProtocolError("the guest sent another number of hashes than it was asked for")
             for index, path in enumerate(paths):
                 at = slice(index * tree_stream.DIGEST, (index + 1) * tree_stream.DIGEST)
-                plan.checked(path, same=ours[at] == theirs[at] != tree_stream.NO_DIGEST)
+                plan.record_hashes(path, same=ours[at] == theirs[at] != tree_stream.NO_DIGEST)
 
     def _hashes_here(self, paths: list[bytes]) -> bytes:
         folder = os.open(self._local, FOLDER)
@@ -126,16 +128,16 @@ class Sync:
         finally:
             os.close(folder)
 
-    async def _prune(self, plan: Plan) -> int:
+    async def _prune(self, plan: SyncPlan) -> int:
         """Delete before copying, so that the folders' times are right in the end and conflicts are gone."""
         removed = 0
-        for paths in portions(plan.delete):
+        for paths in split_portions(plan.delete):
             if self._wish.direction == "up":
                 what = "cannot delete in"
-                answer = await self._requests.ask("prune", what, self._remote, paths=b"\0".join(paths))
-                removed += field(answer, "removed", int)
+                answer = await self._requests.request("prune", what, self._remote, paths=b"\0".join(paths))
+                removed += require_field(answer, "removed", int)
             else:
-                removed += await self._hand.do(self._prune_here, paths)
+                removed += await self._hand.run(self._prune_here, paths)
         return removed
 
     def _prune_here(self, paths: list[bytes]) -> int:
@@ -144,24 +146,24 @@ class Sync:
             return tree_scan.prune(folder, paths)
         except OSError as error:
             place = f"{os.fsdecode(self._local)}/{os.fsdecode(error.filename or b'')}"
-            raise errors.local_failure("cannot delete", place, error, state="a part was deleted") from None
+            raise errors.local_path_error("cannot delete", place, error, state="a part was deleted") from None
         finally:
             os.close(folder)
 
-    def _sender(self) -> tree_stream.Sender:
-        return tree_stream.Sender(os.open(self._local, FOLDER), self._wish.options.verify)
+    def _sender(self) -> tree_stream.TreeSender:
+        return tree_stream.TreeSender(os.open(self._local, FOLDER), self._wish.options.verify)
 
-    async def _copy(self, plan: Plan) -> TransferReport:
+    async def _copy(self, plan: SyncPlan) -> TransferReport:
         steps = plan.steps()
         options = self._wish.options
         if self._wish.direction == "up":
-            sender = await self._hand.hold(tree_stream.Sender.close, self._sender)
-            meter = Meter(options.progress, plan.size, len(plan.copy) - plan.folders)
-            blocks = sender.planned(steps)
+            sender = await self._hand.acquire(tree_stream.TreeSender.close, self._sender)
+            meter = ProgressMeter(options.progress, plan.size, len(plan.copy) - plan.folders)
+            blocks = sender.send_plan(steps)
             request = TreeRequest(self._requests, self._remote, options, meter)
             return await send_tree(request, self._hand, sender, blocks)
         done = TransferReport(0, 0)
-        for portion in portions(steps) if steps else [steps]:
+        for portion in split_portions(steps) if steps else [steps]:
             chosen = b"\0".join(portion)
             part = await download(self._requests, self._remote, self._local, options, chosen)
             skipped = done.skipped + part.skipped
@@ -169,7 +171,7 @@ class Sync:
         return done
 
     def _report(
-        self, source: Scan, plan: Plan, copied: int, size: int, deleted: int, skipped: tuple[Skipped, ...]
+        self, source: TreeScan, plan: SyncPlan, copied: int, size: int, deleted: int, skipped: tuple[Skipped, ...]
     ) -> SyncReport:
         kinds = ("delete", plan.delete), ("copy", plan.copy), ("touch", plan.touch)
         special = (Skipped(os.fsdecode(path), "neither a file, a folder nor a link") for path in plan.special)
@@ -184,7 +186,7 @@ class Sync:
         )
 
 
-def portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
+def split_portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
     """The paths in lists that each fit into one request."""
     portion: list[bytes] = []
     size = 0
@@ -198,9 +200,9 @@ def portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield portion
 
 
-async def sync(requests: Requests, local: Path, remote: Path, wish: Wish) -> SyncReport:
+async def sync(requests: FileRequests, local: Path, remote: Path, wish: SyncRequest) -> SyncReport:
     """Make the one tree like the other."""
     if wish.direction not in {"up", "down"}:
         raise UsageError(f"direction {wish.direction!r}", remedy="up or down")
-    async with a_hand() as hand:
-        return await Sync(requests, hand, encode(local), encode(remote), wish).run()
+    async with open_file_thread() as hand:
+        return await Sync(requests, hand, encode_path(local), encode_path(remote), wish).run()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hermes_exec.errors import ProtocolError, UsageError
-from hermes_exec.files.errors import failure
+from hermes_exec.files.errors import path_error
 from hermes_exec.files.info import Progress, Skipped, TransferReport
 from hermes_exec.guest.files.ignore_patterns import Ignore
 from hermes_exec.guest.files.tree_stream import SPECIAL
@@ -16,7 +16,7 @@ from hermes_exec.guest.files.tree_stream import SPECIAL
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hermes_exec.guest.files.tree_receiver import Receiver
+    from hermes_exec.guest.files.tree_receiver import TreeReceiver
 
 Links = Literal["refuse", "skip", "keep"]
 LOCAL_CHUNK = 1 << 20
@@ -24,7 +24,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TransferSettings:
     """What a transfer is asked besides its two paths."""
 
     progress: Progress | None = None
@@ -38,18 +38,18 @@ class Options:
         if self.links not in get_args(Links):
             raise UsageError(f"links={self.links!r}", remedy=", ".join(get_args(Links)))
 
-    def rules(self) -> Ignore:
+    def parse_ignore(self) -> Ignore:
         """The ignore patterns, parsed."""
         return Ignore(self.ignore)
 
 
-def patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
+def encode_patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
     """Ignore patterns as bytes; text alone is one of them, and not as many as it has letters."""
     return tuple(map(os.fsencode, [ignore] if isinstance(ignore, str | bytes) else ignore))
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class TreeOutcome:
     """What a receiver of a tree tells at the end, whichever side it was."""
 
     files: int
@@ -58,13 +58,13 @@ class Arrived:
     skipped: list[list[Any]]
 
     @classmethod
-    def here(cls, receiver: Receiver) -> Arrived:
+    def from_receiver(cls, receiver: TreeReceiver) -> TreeOutcome:
         """From the receiver of this side."""
-        landing = receiver.landing
+        landing = receiver.writer
         return cls(landing.files, landing.bytes, landing.outside, receiver.skipped)
 
     @classmethod
-    def there(cls, answer: dict[str, Any]) -> Arrived:
+    def from_answer(cls, answer: dict[str, Any]) -> TreeOutcome:
         """From the place's answer, which is untrusted."""
         try:
             outside = [[bytes(path), bytes(target)] for path, target in answer["outside"]]
@@ -73,7 +73,7 @@ class Arrived:
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"the guest's answer makes no sense: {error}") from None
 
-    def report(self, what: str, path: str, links: Links) -> TransferReport:
+    def to_report(self, what: str, path: str, links: Links) -> TransferReport:
         """The outcome; raises TransferError when something had to be left out that nobody allowed to be."""
         special: list[Skipped] = []
         unreadable: list[Skipped] = []
@@ -98,24 +98,24 @@ class Arrived:
     def _left_out(what: str, path: str, entries: list[Skipped], code: int, remedy: str) -> Exception:
         named = "; ".join(f"{entry.path}: {entry.reason}" for entry in entries[:_NAMED])
         more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
-        return failure(what, path, code, named + more, state="everything else was copied", remedy=remedy)
+        return path_error(what, path, code, named + more, state="everything else was copied", remedy=remedy)
 
 
-class Meter:
+class ProgressMeter:
     """Tells the progress: bytes done and in all, files done and in all."""
 
     def __init__(self, progress: Progress | None, total_bytes: int, total_files: int) -> None:
         self._progress = progress
         self._totals = total_bytes, total_files
 
-    def at(self, done_bytes: int, done_files: int) -> None:
+    def update(self, done_bytes: int, done_files: int) -> None:
         """So much is done; the forecast grows where it was too low."""
         if self._progress is not None:
             total_bytes, total_files = self._totals
             self._progress(done_bytes, max(total_bytes, done_bytes), done_files, max(total_files, done_files))
 
 
-def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[bytes]:
+def take_blocks(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[bytes]:
     """The next blocks, about ``size`` bytes; none at the end."""
     taken: list[bytes] = []
     length = 0
@@ -127,7 +127,7 @@ def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[bytes]
     return taken
 
 
-def into_folder(destination: bytes, name: bytes) -> bytes:
+def resolve_destination(destination: bytes, name: bytes) -> bytes:
     """A destination that ends with a slash is the folder to put a file into."""
     if not destination.endswith(b"/"):
         return destination

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
 from hermes_exec.files import errors
-from hermes_exec.files.bulk_transfer import send, way
-from hermes_exec.files.file_thread import Hand, a_hand
-from hermes_exec.files.requests import Path, Requests, Stream, encode
-from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
+from hermes_exec.files.bulk_transfer import send, transfer_mode
+from hermes_exec.files.file_thread import FileThread, open_file_thread
+from hermes_exec.files.requests import FileRequests, FileStream, Path, encode_path
+from hermes_exec.files.transfer import (
+    LOCAL_CHUNK,
+    ProgressMeter,
+    TransferSettings,
+    TreeOutcome,
+    resolve_destination,
+    take_blocks,
+)
 from hermes_exec.guest.files import atomic_writer, kernel_copy, staging, tree_scan, tree_stream
 from hermes_exec.guest.files.safe_paths import CHUNK, sha256
 
@@ -32,7 +39,7 @@ _AS_BEFORE = "the destination is as it was"
 _PARTLY = "what arrived before it is there, whole; the rest is as it was"
 
 
-class Source:
+class UploadSource:
     """A local file that is read ahead and hashed, in the hand's thread."""
 
     def __init__(self, path: bytes) -> None:
@@ -88,31 +95,31 @@ class Source:
             os.close(self.fd)
 
 
-async def upload(requests: Requests, local: Path, remote: Path, options: Options) -> TransferReport:
+async def upload(requests: FileRequests, local: Path, remote: Path, options: TransferSettings) -> TransferReport:
     """Send ``local``, whichever it is, to ``remote``."""
-    path, destination = encode(local), encode(remote)
-    async with a_hand() as hand:
+    path, destination = encode_path(local), encode_path(remote)
+    async with open_file_thread() as hand:
         try:
-            source = await hand.hold(Source.close, Source, path)
+            source = await hand.acquire(UploadSource.close, UploadSource, path)
         except OSError as error:
-            raise errors.local_failure("cannot read", os.fsdecode(path), error) from None
+            raise errors.local_path_error("cannot read", os.fsdecode(path), error) from None
         if source.is_folder:
             totals = (0, 0)
             if options.progress is not None:
-                totals = await hand.do(tree_scan.measure, source.fd, options.rules())
-            sender = tree_stream.Sender(source.fd, options.verify)
+                totals = await hand.run(tree_scan.measure, source.fd, options.parse_ignore())
+            sender = tree_stream.TreeSender(source.fd, options.verify)
             source.fd = -1
-            hand.finally_do(sender.close)
-            blocks = sender.walk(options.rules())
-            meter = Meter(options.progress, totals[1], totals[0])
+            hand.set_final_step(sender.close)
+            blocks = sender.walk(options.parse_ignore())
+            meter = ProgressMeter(options.progress, totals[1], totals[0])
             return await send_tree(TreeRequest(requests, destination, options, meter), hand, sender, blocks)
         if not source.is_file:
             raise UsageError(f"{os.fsdecode(path)} is neither a file nor a folder")
-        return await _send_file(requests, hand, source, into_folder(destination, path), options)
+        return await _send_file(requests, hand, source, resolve_destination(destination, path), options)
 
 
 async def _send_file(
-    requests: Requests, hand: Hand, source: Source, destination: bytes, options: Options
+    requests: FileRequests, hand: FileThread, source: UploadSource, destination: bytes, options: TransferSettings
 ) -> TransferReport:
     size = source.info.st_size
     arguments: dict[str, Any] = {
@@ -122,60 +129,60 @@ async def _send_file(
         "parents": options.parents,
         "verify": options.verify,
         "resume": size >= RESUMABLE,
-        "near": kernel_copy.loan(source.fd) if requests.near and options.progress is None else None,
+        "near": kernel_copy.handoff_fields(source.fd) if requests.shares_host and options.progress is None else None,
     }
-    meter = Meter(options.progress, size, 1)
-    mover = requests.mover if size >= staging.WORTH else None
-    if not await _put(requests, destination, arguments, Sending(hand, source, meter, options, mover)):
-        await hand.do(source.rewind)  # behind what is still being read
-        await _put(requests, destination, arguments, Sending(hand, source, meter, options, None))
-    meter.at(size, 1)
-    return Arrived(1, size, [], []).report(_WHAT, os.fsdecode(destination), options.links)
+    meter = ProgressMeter(options.progress, size, 1)
+    mover = requests.bulk_transfer if size >= staging.WORTH else None
+    if not await _put(requests, destination, arguments, FileUpload(hand, source, meter, options, mover)):
+        await hand.run(source.rewind)  # behind what is still being read
+        await _put(requests, destination, arguments, FileUpload(hand, source, meter, options, None))
+    meter.update(size, 1)
+    return TreeOutcome(1, size, [], []).to_report(_WHAT, os.fsdecode(destination), options.links)
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class FileUpload:
     """A file that is sent: by ``mover``, or by the link where there is none."""
 
-    hand: Hand
-    source: Source
-    meter: Meter
-    options: Options
+    hand: FileThread
+    source: UploadSource
+    meter: ProgressMeter
+    options: TransferSettings
     mover: Mover | None
 
 
-async def _put(requests: Requests, destination: bytes, arguments: dict[str, Any], sending: Sending) -> bool:
+async def _put(requests: FileRequests, destination: bytes, arguments: dict[str, Any], sending: FileUpload) -> bool:
     """Send a file; false when the place does not see what its mover makes, and the destination is as it was."""
     source = sending.source
-    async with requests.stream("put", destination, beside=way(sending.mover), **arguments) as stream:
+    async with requests.stream("put", destination, beside=transfer_mode(sending.mover), **arguments) as stream:
         taken = source.info.st_size >= RESUMABLE and await _agree(stream, sending.hand, source)
         try:
             if not taken:
                 await _send_content(stream, sending)
         except OSError as error:
-            raise errors.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
+            raise errors.local_path_error("cannot read", "the file", error, state=_AS_BEFORE) from None
         answer = await stream.call.result()
         if not answer.get("elsewhere"):
-            errors.check(answer, _WHAT, os.fsdecode(destination), state=_AS_BEFORE)
+            errors.raise_for_answer(answer, _WHAT, os.fsdecode(destination), state=_AS_BEFORE)
     return not answer.get("elsewhere")
 
 
-async def _agree(stream: Stream, hand: Hand, source: Source) -> bool:
+async def _agree(stream: FileStream, hand: FileThread, source: UploadSource) -> bool:
     """Choose where to begin: after what an earlier upload left there, if this file begins with that.
 
     True: nothing is to be sent, since the place has taken the file itself.
     """
-    offer = await stream.head(atomic_writer.OFFER.size)
+    offer = await stream.read_head(atomic_writer.OFFER.size)
     if len(offer) == atomic_writer.OFFER.size:
         size, told = atomic_writer.OFFER.unpack(offer)
-        if told == kernel_copy.TAKEN:
+        if told == kernel_copy.COPIED:
             return True
-        start = await hand.do(source.skip_if_same, min(size, source.info.st_size), told)
+        start = await hand.run(source.skip_if_same, min(size, source.info.st_size), told)
         await stream.call.write(atomic_writer.START.pack(start))
     return False
 
 
-async def _send_content(stream: Stream, sending: Sending) -> None:
+async def _send_content(stream: FileStream, sending: FileUpload) -> None:
     source, mover = sending.source, sending.mover
     verify = sending.options.verify or mover is not None
     done = source.info.st_size - source.left
@@ -183,13 +190,13 @@ async def _send_content(stream: Stream, sending: Sending) -> None:
     def sent(count: int) -> None:
         nonlocal done
         done += count
-        sending.meter.at(done, 0)
+        sending.meter.update(done, 0)
 
     async def pieces() -> AsyncGenerator[bytes]:
         most = _PIECE if mover is None else mover.piece
-        ahead = sending.hand.begin(source.read, verify=verify, most=most)
-        while (piece := await ahead) and not stream.answered:
-            ahead = sending.hand.begin(source.read, verify=verify, most=most)
+        ahead = sending.hand.submit(source.read, verify=verify, most=most)
+        while (piece := await ahead) and not stream.is_answered:
+            ahead = sending.hand.submit(source.read, verify=verify, most=most)
             yield piece
 
     if mover is not None:
@@ -207,14 +214,14 @@ async def _send_content(stream: Stream, sending: Sending) -> None:
 class TreeRequest:
     """Where a tree goes, and how."""
 
-    requests: Requests
+    requests: FileRequests
     destination: bytes
-    options: Options
-    meter: Meter
+    options: TransferSettings
+    meter: ProgressMeter
 
 
 async def send_tree(
-    request: TreeRequest, hand: Hand, sender: tree_stream.Sender, blocks: Iterator[bytes]
+    request: TreeRequest, hand: FileThread, sender: tree_stream.TreeSender, blocks: Iterator[bytes]
 ) -> TransferReport:
     """Send what a sender makes."""
     shown = os.fsdecode(request.destination)
@@ -225,16 +232,16 @@ async def send_tree(
         "keep_outside": options.links == "keep",
     }
     async with request.requests.stream("put_tree", request.destination, **arguments) as stream:
-        ahead = hand.begin(enough, blocks)
-        while (parts := await ahead) and not stream.answered:
+        ahead = hand.submit(take_blocks, blocks)
+        while (parts := await ahead) and not stream.is_answered:
             done = sender.bytes, sender.files
-            ahead = hand.begin(enough, blocks)
+            ahead = hand.submit(take_blocks, blocks)
             for part in parts:
                 await stream.call.write(part)
-            request.meter.at(*done)
+            request.meter.update(*done)
         stream.call.write_eof()
         answer = await stream.call.result()
-        errors.check(answer, _WHAT, shown, state=_PARTLY)
-    arrived = Arrived.there(answer)
-    request.meter.at(arrived.size, arrived.files)
-    return arrived.report(_WHAT, shown, options.links)
+        errors.raise_for_answer(answer, _WHAT, shown, state=_PARTLY)
+    arrived = TreeOutcome.from_answer(answer)
+    request.meter.update(arrived.size, arrived.files)
+    return arrived.to_report(_WHAT, shown, options.links)

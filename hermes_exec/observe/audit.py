@@ -60,7 +60,7 @@ class Audit:
         """How many records could not be written to the file by this process."""
         return self._sink.dropped
 
-    def started(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
+    def record_start(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
         """Record that a command is sent.
 
         A command too long for a record keeps its beginning, its length in characters and its SHA-256 (of
@@ -69,7 +69,7 @@ class Audit:
         redactor = self._redactor
         if redactor:
             # One search instead of three; no path, target or secret has a NUL in it.
-            command, cwd, target = redactor.text(f"{command}\0{cwd}\0{target}").rsplit("\0", 2)
+            command, cwd, target = redactor.redact(f"{command}\0{cwd}\0{target}").rsplit("\0", 2)
         text = quoted(command)
         if len(text) > COMMAND:
             digest = hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()
@@ -80,7 +80,7 @@ class Audit:
             f',"cwd":{_cut(cwd, CWD)},"command":{text}}}\n'
         )
 
-    def ended(  # one positional call on the hot path, in the order of a Result
+    def record_end(  # one positional call on the hot path, in the order of a Result
         self,
         id: str,
         exit_code: int | None,
@@ -92,7 +92,7 @@ class Audit:
         error: str = "",
     ) -> None:
         """Record how it ended. ``error`` says why there is neither exit code nor signal, where that is known."""
-        why = f',"error":{_cut(self._redactor.text(error), ERROR)}' if error else ""
+        why = f',"error":{_cut(self._redactor.redact(error), ERROR)}' if error else ""
         self._sink.append(
             f'{{"event":"end","at":{time.time():.3f},"run":"{self._run}","id":{_cut(id, WORD)}'
             f',"exit_code":{"null" if exit_code is None else exit_code}'

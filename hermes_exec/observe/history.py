@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AuditRecord:
     """One command of the past, or of right now."""
 
     at: float
@@ -49,7 +49,7 @@ class Record:
 
 def read_audit(
     path: Path, *, target: str | None = None, since: float | None = None, failed: bool = False
-) -> Iterator[Record]:
+) -> Iterator[AuditRecord]:
     """Go through the commands in the order of their ends; those without an end come last.
 
     ``since`` is in seconds since 1970, ``target`` a target as it was recorded. A line that is torn, or no
@@ -58,7 +58,7 @@ def read_audit(
     Raises:
         OSError: a file is there and cannot be read. An audit that does not exist is an empty one.
     """
-    open_ones: dict[tuple[str, str], Record] = {}
+    open_ones: dict[tuple[str, str], AuditRecord] = {}
     for table in _tables(path):
         key = (_text(table, "run"), _text(table, "id"))
         if table.get("event") == "start":
@@ -77,7 +77,7 @@ def read_audit(
         yield from open_ones.values()
 
 
-def without_end(path: Path, ids: Collection[str]) -> set[str]:
+def find_unfinished(path: Path, ids: Collection[str]) -> set[str]:
     """Which of these jobs have a start in the audit and no end.
 
     Raises:
@@ -109,8 +109,8 @@ def _tables(path: Path, about: re.Pattern[bytes] = re.compile(b"")) -> Iterator[
                     yield cast("dict[str, object]", table)
 
 
-def _started(table: dict[str, object]) -> Record:
-    return Record(
+def _started(table: dict[str, object]) -> AuditRecord:
+    return AuditRecord(
         at=_number(table, "at") or 0.0,
         id=_text(table, "id"),
         target=_text(table, "target"),
@@ -123,7 +123,7 @@ def _started(table: dict[str, object]) -> Record:
     )
 
 
-def _ended(begun: Record, table: dict[str, object]) -> Record:
+def _ended(begun: AuditRecord, table: dict[str, object]) -> AuditRecord:
     return replace(
         begun,
         finished=True,

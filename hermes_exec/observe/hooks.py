@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hermes_exec.config.plugins import find_plugins, load
-from hermes_exec.config.registry import guess
+from hermes_exec.config.plugins import find_plugins, load_entry_point
+from hermes_exec.config.registry import suggest_name
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class CommandHooks:
 
     def __init__(self, hooks: Iterable[LoadedHook], redactor: Redactor) -> None:
         self._hooks = tuple(hooks)
-        self._redact = redactor.text
+        self._redact = redactor.redact
         self._terminal = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def record_start(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
@@ -156,14 +156,14 @@ def find_hooks(names: Iterable[str]) -> dict[str, EntryPoint]:
     points = find_plugins(GROUP, is_reserved=lambda _: False)
     for name in names:
         if name not in points:
-            near = guess(name, points, "; the nearest known one is")
+            near = suggest_name(name, points, "; the nearest known one is")
             remedy = "install the distribution that registers it, or remove it from 'hooks' in hermes.toml"
             raise ConfigError(f"no installed distribution registers the hook {name!r}{near}", remedy=remedy)
     return {name: points[name] for name in names}
 
 
 def _create(point: EntryPoint) -> object:
-    hook = load(point)
+    hook = load_entry_point(point)
     where = f"the hook {point.name!r} ({point.value})"
     if isinstance(hook, type) or (callable(hook) and not _has_method(hook)):
         try:

@@ -72,7 +72,7 @@ class LineFormatter(logging.Formatter):
         return self._clean(" ".join(words))
 
     def _clean(self, value: object) -> str:
-        return self._redactor.text(str(value))
+        return self._redactor.redact(str(value))
 
 
 def _plain(text: str) -> str:

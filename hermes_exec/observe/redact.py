@@ -42,7 +42,7 @@ class Redactor:
         """Whether there is anything to look for."""
         return bool(self._forms.labels)
 
-    def text(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """``text`` without the secrets."""
         if not self:
             return text
@@ -50,11 +50,11 @@ class Redactor:
         clean = self._forms.replace(data)
         return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
-    def stream(self) -> StreamRedactor:
+    def create_stream(self) -> StreamRedactor:
         """A filter for one stream, which also finds what was cut by the bounds of its chunks."""
         return StreamRedactor(self._forms)
 
-    def bytes(self, data: builtins.bytes) -> builtins.bytes:
+    def redact_bytes(self, data: builtins.bytes) -> builtins.bytes:
         """``data`` without the secrets."""
         return self._forms.replace(data)
 
@@ -74,7 +74,7 @@ class StreamRedactor:
         self._before: bytes = b""  # the last byte that was let go, as it was: a whole word needs to know it
 
     @property
-    def held(self) -> int:
+    def pending_bytes(self) -> int:
         """Bytes that wait for more."""
         return len(self._held)
 

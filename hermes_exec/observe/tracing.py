@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-Value = str | int | float | bool
+AttributeValue = str | int | float | bool
 
 
 class OtelSpan(Protocol):
     """What we use of OpenTelemetry's span; it is no dependency, so its types are not either."""
 
-    def set_attribute(self, key: str, value: Value) -> None:
+    def set_attribute(self, key: str, value: AttributeValue) -> None:
         """Add an attribute."""
 
     def set_status(self, status: Any, description: str | None = None) -> None:
@@ -38,7 +38,7 @@ class Tracer(Protocol):
         self,
         name: str,
         *,
-        attributes: Mapping[str, Value],
+        attributes: Mapping[str, AttributeValue],
         record_exception: bool,
         set_status_on_exception: bool,
     ) -> AbstractContextManager[OtelSpan]:
@@ -58,7 +58,7 @@ class Span(Protocol):
     ) -> None:
         """End it; an exception goes on its way."""
 
-    def set(self, key: str, value: Value, /) -> None:
+    def set(self, key: str, value: AttributeValue, /) -> None:
         """Add a fact."""
 
 
@@ -75,7 +75,7 @@ class _Nothing:
     ) -> None:
         pass
 
-    def set(self, key: str, value: Value, /) -> None:
+    def set(self, key: str, value: AttributeValue, /) -> None:
         pass
 
 
@@ -97,14 +97,14 @@ class _Real:
             self._failed(error)
         self._scope.__exit__(None, None, None)
 
-    def set(self, key: str, value: Value, /) -> None:
+    def set(self, key: str, value: AttributeValue, /) -> None:
         self._span.set_attribute(f"hermes_exec.{key}", _clean(value, self._redactor))
 
     def _failed(self, error: BaseException) -> None:
         codes = importlib.import_module("opentelemetry.trace").StatusCode
         # OpenTelemetry's own record of an exception would hold its text and traceback as they are.
         self._span.set_attribute("error.type", type(error).__qualname__)
-        self._span.set_status(codes.ERROR, self._redactor.text(str(error)))
+        self._span.set_status(codes.ERROR, self._redactor.redact(str(error)))
 
 
 _NOTHING = _Nothing()
@@ -133,7 +133,7 @@ def stop_tracing() -> None:
     _tracer = None
 
 
-def span(name: str, facts: Mapping[str, Value] | None = None, redactor: Redactor = _NO_SECRETS) -> Span:
+def start_span(name: str, facts: Mapping[str, AttributeValue] | None = None, redactor: Redactor = _NO_SECRETS) -> Span:
     """A span called ``hermes_exec.NAME``, to be entered with ``with``."""
     if _tracer is None:
         return _NOTHING
@@ -144,5 +144,5 @@ def span(name: str, facts: Mapping[str, Value] | None = None, redactor: Redactor
     return _Real(scope, redactor)
 
 
-def _clean(value: Value, redactor: Redactor) -> Value:
-    return redactor.text(value) if isinstance(value, str) else value
+def _clean(value: AttributeValue, redactor: Redactor) -> AttributeValue:
+    return redactor.redact(value) if isinstance(value, str) else value

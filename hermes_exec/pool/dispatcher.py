@@ -15,52 +15,54 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Closed, HermesError, PlaceUnavailable
 from hermes_exec.pool.fair_queue import FairQueue
-from hermes_exec.pool.idle_pool import Stock
+from hermes_exec.pool.idle_pool import IdlePool
 from hermes_exec.pool.lease import Lease
-from hermes_exec.pool.provisioner import Supply
+from hermes_exec.pool.provisioner import Provisioner
 
 if TYPE_CHECKING:
     from hermes_exec.pool.journal import Journal
     from hermes_exec.pool.options import Pool
-    from hermes_exec.pool.pooled_terminal import Member
+    from hermes_exec.pool.pooled_terminal import PooledTerminal
 
 _log = logging.getLogger("hermes_exec.pool")
 
 
 @dataclass(eq=False, frozen=True, slots=True)
 class _Waiter:
-    stock: Stock
+    stock: IdlePool
     key: str
     hold_s: float | None
     lease: asyncio.Future[Lease]
 
 
-class Place:
+class Dispatcher:
     """Who has which terminal of one place, and who waits for one."""
 
     def __init__(self, limit: int, journal: Journal) -> None:
-        self.held: set[Lease] = set()
-        self._supply = Supply(limit, journal, changed=self._pump, waiting=self._waiting_for, refused=self._tell_next)
+        self.leases: set[Lease] = set()
+        self._supply = Provisioner(
+            limit, journal, changed=self._pump, waiting=self._waiting_for, refused=self._tell_next
+        )
         self._queue = FairQueue[_Waiter]()
         self._closed = ""
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     @property
-    def stocks(self) -> dict[str, Stock]:
+    def idle_pools(self) -> dict[str, IdlePool]:
         """What is ready and on its way, by the names of the pools."""
-        return self._supply.stocks
+        return self._supply.idle_pools
 
-    def add(self, profile: str, pool: Pool) -> None:
+    def add_pool(self, profile: str, pool: Pool) -> None:
         """Have one more pool here, and fill it."""
-        self.stocks[profile] = Stock(profile, pool)
+        self.idle_pools[profile] = IdlePool(profile, pool)
         self._pump()
 
     async def acquire(self, profile: str, key: str, hold_s: float | None, wait_s: float | None) -> Lease:
         """Wait for a terminal; see ``Orchestrator.lease``."""
         if self._closed:
             raise Closed(self._closed)
-        waiter = _Waiter(self.stocks[profile], key, hold_s, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(self.idle_pools[profile], key, hold_s, asyncio.get_running_loop().create_future())
         self._queue.add(key, waiter)
         self._pump()
         clock = asyncio.timeout(wait_s)
@@ -76,7 +78,7 @@ class Place:
                 ) from None
             raise
         if key:
-            self._supply.do(self._note(lease))
+            self._supply.spawn(self._note(lease))
         return lease
 
     def _leave(self, waiter: _Waiter) -> None:
@@ -87,24 +89,24 @@ class Place:
         waiter.lease.cancel()
         self._pump()
 
-    def adopt(self, member: Member, key: str) -> Lease:
+    def adopt(self, member: PooledTerminal, key: str) -> Lease:
         """Count what was taken over from a dead orchestrator, and hold it for ``key``."""
         self._supply.count += 1
         return self._hand_out(member, key, None)
 
     def give_back(self, lease: Lease) -> None:
         """Clean the terminal for the next one, or close it, in the background."""
-        if lease in self.held:
+        if lease in self.leases:
             self._let_go(lease, "it was released")
-            self._supply.take_back(self.stocks[lease.profile], lease.member)
+            self._supply.recycle(self.idle_pools[lease.profile], lease.member)
 
-    def cut(self, lease: Lease, why: str) -> None:
+    def revoke(self, lease: Lease, why: str) -> None:
         """End a lease whatever runs: that is stopped."""
-        if lease in self.held:
+        if lease in self.leases:
             self._let_go(lease, why)
             self._supply.close(lease.member)
 
-    def replace(self, stock: Stock, member: Member) -> None:
+    def replace(self, stock: IdlePool, member: PooledTerminal) -> None:
         """Close a ready terminal that is ill; another one is opened for it."""
         stock.ready.remove(member)
         self._supply.close(member)
@@ -124,10 +126,10 @@ class Place:
         except TimeoutError:
             pass
         finally:
-            left += self.held
+            left += self.leases
             for lease in left:
-                self.cut(lease, self._closed)
-        await self._supply.over()
+                self.revoke(lease, self._closed)
+        await self._supply.join()
         return len(left)
 
     def _pump(self) -> None:
@@ -136,22 +138,22 @@ class Place:
             if member is not None:
                 self._queue.serve(waiter.key, waiter)
                 waiter.lease.set_result(self._hand_out(member, waiter.key, waiter.hold_s))
-        waiting = Counter[Stock]()
+        waiting = Counter[IdlePool]()
         promised = 0
         for waiter in self._queue:
             waiting[waiter.stock] += 1
-            if waiting[waiter.stock] <= waiter.stock.coming or self._supply.open(waiter.stock):
+            if waiting[waiter.stock] <= waiter.stock.pending or self._supply.open(waiter.stock):
                 continue
-            if promised >= self._supply.closing and not self._supply.give_way():
+            if promised >= self._supply.closing and not self._supply.evict_idle():
                 return
             promised += 1  # its room is that of one that is being closed
         if not self._closed and not promised:
             self._supply.refill(waiting)
 
-    def _waiting_for(self, stock: Stock) -> int:
+    def _waiting_for(self, stock: IdlePool) -> int:
         return sum(waiter.stock is stock for waiter in self._queue)
 
-    def _tell_next(self, stock: Stock, error: Exception) -> bool:
+    def _tell_next(self, stock: IdlePool, error: Exception) -> bool:
         """Tell who is next that nothing can be opened; False when nobody waits."""
         waiter = next((waiter for waiter in self._queue if waiter.stock is stock), None)
         if waiter is None:
@@ -160,23 +162,23 @@ class Place:
         waiter.lease.set_exception(error)
         return True
 
-    def _hand_out(self, member: Member, key: str, hold_s: float | None) -> Lease:
+    def _hand_out(self, member: PooledTerminal, key: str, hold_s: float | None) -> Lease:
         hold_s = member.pool.hold_s if hold_s is None else hold_s
-        lease = Lease(member, key, hold_s, give_back=self.give_back, revoke=self.cut)
-        self.held.add(lease)
+        lease = Lease(member, key, hold_s, give_back=self.give_back, revoke=self.revoke)
+        self.leases.add(lease)
         self._quiet.clear()
         return lease
 
     def _let_go(self, lease: Lease, why: str) -> None:
-        self.held.discard(lease)
+        self.leases.discard(lease)
         lease.member.revoke()
         lease.end(why)
-        if not self.held:
+        if not self.leases:
             self._quiet.set()
 
     async def _note(self, lease: Lease) -> None:
         try:
-            if lease in self.held:
+            if lease in self.leases:
                 await lease.member.record(key=lease.key)
         except HermesError as error:
             _log.warning("%s", error)

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_exec.pool.options import Pool
-    from hermes_exec.pool.pooled_terminal import Member
+    from hermes_exec.pool.pooled_terminal import PooledTerminal
 
 _FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
 
 
 @dataclass(eq=False, slots=True)
-class Stock:
+class IdlePool:
     """What one pool has."""
 
     profile: str
     pool: Pool
-    ready: deque[Member] = field(default_factory=deque["Member"])
+    ready: deque[PooledTerminal] = field(default_factory=deque["PooledTerminal"])
     """Open, and nobody's; the longest open first."""
-    coming: int = 0
+    pending: int = 0
     """How many are being opened, or cleaned to be used again."""
-    resting: bool = False
+    backing_off: bool = False
     """Openings failed of late, so nothing is opened ahead for a while."""
     _rest_s: float = 0.0
 
-    def failed(self) -> float:
+    def back_off(self) -> float:
         """An opening failed; gives the seconds to rest, which double each time."""
-        self.resting = True
+        self.backing_off = True
         self._rest_s = min(max(self._rest_s * 2, _FIRST_REST_S), _LONGEST_REST_S)
         return self._rest_s
 
-    def succeeded(self) -> None:
+    def reset_backoff(self) -> None:
         """An opening went well."""
-        self.resting = False
+        self.backing_off = False
         self._rest_s = 0.0

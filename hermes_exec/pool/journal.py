@@ -19,10 +19,10 @@ import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.config.paths import make_private_folder, read_regular, state_folder, write_private
 from hermes_exec.errors import ConfigError
-from hermes_exec.pool.owner import Life, Owner
+from hermes_exec.pool.owner import Liveness, Owner
 from hermes_exec.terminal.guest_records import GuestRecord
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One terminal: whose it was, and how to come back to its place."""
 
     id: str
@@ -52,7 +52,7 @@ class Entry:
     """What the guest knows the orchestrator by, in hexadecimal."""
 
     @classmethod
-    def of(cls, values: Any) -> Entry:
+    def from_values(cls, values: Any) -> JournalEntry:
         """From a file, which others may have written.
 
         Raises:
@@ -88,12 +88,12 @@ class Journal:
         """
         try:
             make_private_folder(self.folder)
-            write_private(self.folder / _OWNER, json.dumps(Owner.this().values).encode())
+            write_private(self.folder / _OWNER, json.dumps(Owner.current().values).encode())
         except OSError as error:
             where = f"{self.folder}: {error.strerror}"
             raise ConfigError(f"no record can be kept: {where}", remedy="export XDG_STATE_HOME=…") from error
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Keep what is to be known of a terminal; replaces what was known.
 
         Raises:
@@ -101,11 +101,11 @@ class Journal:
         """
         write_private(self.folder / f"{entry.id}.json", json.dumps(asdict(entry)).encode())
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: JournalEntry) -> None:
         """Forget a terminal, of which nothing is left; safe when it is forgotten already."""
         (self.folder / f"{entry.id}.json").unlink(missing_ok=True)
 
-    def entries(self, folder: Path | None = None) -> list[Entry]:
+    def entries(self, folder: Path | None = None) -> list[JournalEntry]:
         """What is recorded, of this orchestrator or of that of ``folder``; what makes no sense is left out."""
         return [entry for path in _files(folder or self.folder) if (entry := _read(path)) is not None]
 
@@ -113,24 +113,24 @@ class Journal:
         """Remove the folder, unless it still has something that the next one has to look after."""
         _remove_empty(self.folder)
 
-    def others(self) -> dict[Path, Life]:
+    def find_others(self) -> dict[Path, Liveness]:
         """The folders of all other orchestrators, and whether these live."""
-        found: dict[Path, Life] = {}
+        found: dict[Path, Liveness] = {}
         for folder in sorted(self._base.glob("*")) if self._base.is_dir() else []:
             if _ID.fullmatch(folder.name) and folder != self.folder:
                 try:
-                    found[folder] = Owner.of(json.loads(read_regular(folder / _OWNER))).life
+                    found[folder] = Owner.from_values(json.loads(read_regular(folder / _OWNER))).liveness
                 except (ConfigError, TypeError, ValueError, RecursionError):
                     if not _files(folder):  # one that begins, or that two are removing
                         continue
                     _log.warning("%s is ignored: it does not say whose it is", folder)
         return found
 
-    def claim(self) -> list[Entry]:
+    def claim(self) -> list[JournalEntry]:
         """Take over what dead orchestrators have left; gives it, now in this one's record."""
-        claimed: list[Entry] = []
-        for folder, life in self.others().items():
-            if life is not Life.DEAD:
+        claimed: list[JournalEntry] = []
+        for folder, life in self.find_others().items():
+            if life is not Liveness.DEAD:
                 continue
             for path in _files(folder):
                 mine = self.folder / path.name
@@ -154,9 +154,9 @@ def _remove_empty(folder: Path) -> None:
             folder.rmdir()
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> JournalEntry | None:
     try:
-        entry = Entry.of(json.loads(read_regular(path)))
+        entry = JournalEntry.from_values(json.loads(read_regular(path)))
         if entry.id != path.stem:
             raise ValueError("its name is not its id")  # noqa: TRY301  told with the rest
     except (ConfigError, TypeError, ValueError, RecursionError) as error:
@@ -165,6 +165,6 @@ def _read(path: Path) -> Entry | None:
     return entry
 
 
-async def off_loop(call: Any, *arguments: Any) -> None:
+async def run_in_thread(call: Any, *arguments: Any) -> None:
     """Do what blocks in a thread; a cancelled wait still waits for its end, so that writes keep their order."""
-    await finished(asyncio.to_thread(call, *arguments), limit_s=None)
+    await shield_to_completion(asyncio.to_thread(call, *arguments), limit_s=None)

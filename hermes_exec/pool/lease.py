@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from hermes_exec.pool.pooled_terminal import Member
+    from hermes_exec.pool.pooled_terminal import PooledTerminal
     from hermes_exec.terminal.terminal import Terminal
 
 
@@ -24,7 +24,7 @@ class Lease:
 
     def __init__(
         self,
-        member: Member,
+        member: PooledTerminal,
         key: str,
         hold_s: float | None,
         *,

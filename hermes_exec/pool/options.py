@@ -56,7 +56,7 @@ class Pool:
                 raise UsageError(f"{name} of {value} s", remedy="more than 0")
 
     @property
-    def counted_as(self) -> str:
+    def limit_key(self) -> str:
         """The place whose limit its terminals count towards."""
         if self.place or isinstance(self.target, str):
             return self.place or str(self.target)

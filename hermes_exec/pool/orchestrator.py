@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from hermes_exec._async import awaitable_context_manager
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
-from hermes_exec.pool.dispatcher import Place
-from hermes_exec.pool.journal import Journal, off_loop
+from hermes_exec.pool.dispatcher import Dispatcher
+from hermes_exec.pool.journal import Journal, run_in_thread
 from hermes_exec.pool.options import Pool
-from hermes_exec.pool.pooled_terminal import Health, Member
-from hermes_exec.pool.recovery import Fate, Found, Recovered, recover
+from hermes_exec.pool.pooled_terminal import Health, PooledTerminal
+from hermes_exec.pool.recovery import AttachedGuest, Fate, Recovered, recover
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from types import TracebackType
 
-    from hermes_exec.pool.idle_pool import Stock
-    from hermes_exec.pool.journal import Entry
+    from hermes_exec.pool.idle_pool import IdlePool
+    from hermes_exec.pool.journal import JournalEntry
     from hermes_exec.pool.lease import Lease
     from hermes_exec.terminal.terminal import Terminal
 
@@ -83,7 +83,7 @@ class Orchestrator:
         self._check_every_s, self._check_limit_s = check_every_s, check_limit_s
         self._recover: Literal["attach", "reap", "leave"] = recover
         self._journal = Journal()
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Dispatcher] = {}
         self._checking: asyncio.Task[None] | None = None
         self._state: Literal["new", "open", "closed"] = "new"
 
@@ -97,7 +97,7 @@ class Orchestrator:
         """
         if self._state != "new":
             raise UsageError("an orchestrator is started once", remedy="make a new one")
-        await off_loop(self._journal.begin)
+        await run_in_thread(self._journal.begin)
         self._state = "open"
         try:
             if self._recover != "leave":
@@ -110,18 +110,18 @@ class Orchestrator:
             self._place(name)
         self._checking = asyncio.get_running_loop().create_task(self._check())
 
-    async def _settle(self, entry: Entry) -> Recovered:
+    async def _settle(self, entry: JournalEntry) -> Recovered:
         pool = self._pool_of(entry)
         found = await recover(entry, pool, attach=self._recover == "attach")
-        if isinstance(found, Found):
-            member = await Member.adopt(pool, found.plan, found.link, self._journal, entry)
+        if isinstance(found, AttachedGuest):
+            member = await PooledTerminal.adopt(pool, found.plan, found.link, self._journal, entry)
             lease = self._place(entry.profile, pool).adopt(member, entry.key)
             return Recovered(entry.profile, entry.key, entry.target, Fate.ATTACHED, found.jobs, lease)
         if found.fate is not Fate.UNREACHABLE:
-            await off_loop(self._journal.remove, entry)
+            await run_in_thread(self._journal.remove, entry)
         return found
 
-    def _pool_of(self, entry: Entry) -> Pool:
+    def _pool_of(self, entry: JournalEntry) -> Pool:
         """Today's pool of that name, for the place that was recorded."""
         pool = self._pools.get(entry.profile, Pool())
         if callable(pool.target) and pool.target().target == entry.target:
@@ -161,9 +161,9 @@ class Orchestrator:
     def status(self) -> dict[str, PoolStatus]:
         """How each pool is now."""
         return {
-            name: PoolStatus(len(stock.ready), stock.coming, sum(lease.profile == name for lease in place.held))
+            name: PoolStatus(len(stock.ready), stock.pending, sum(lease.profile == name for lease in place.leases))
             for place in self._places.values()
-            for name, stock in place.stocks.items()
+            for name, stock in place.idle_pools.items()
         }
 
     async def drain(self, timeout_s: float = 30.0) -> int:
@@ -176,27 +176,27 @@ class Orchestrator:
         if self._checking is not None:
             self._checking.cancel()
         cut = await asyncio.gather(*(place.drain(timeout_s) for place in self._places.values()))
-        await off_loop(self._journal.end)
+        await run_in_thread(self._journal.end)
         return sum(cut)
 
     async def close(self) -> None:
         """Stop what runs, but jobs, and close everything. Safe to call twice."""
         await self.drain(0)
 
-    def _place(self, profile: str, pool: Pool | None = None) -> Place:
+    def _place(self, profile: str, pool: Pool | None = None) -> Dispatcher:
         pool = self._pools.setdefault(profile, pool or Pool(profile))
-        name = pool.counted_as
+        name = pool.limit_key
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = Place(self._limits.get(name, self._limit), self._journal)
-        if profile not in place.stocks:
-            place.add(profile, pool)
+            place = self._places[name] = Dispatcher(self._limits.get(name, self._limit), self._journal)
+        if profile not in place.idle_pools:
+            place.add_pool(profile, pool)
         return place
 
     async def _check(self) -> None:
         while True:
             await asyncio.sleep(self._check_every_s)
-            await look(list(self._places.values()), self._check_limit_s)
+            await check_all(list(self._places.values()), self._check_limit_s)
 
     async def __aenter__(self) -> Self:
         """Start it."""
@@ -218,27 +218,27 @@ def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown("the terminal was found ill while this ran: it gave no answer")
 
 
-async def look(places: Iterable[Place], limit_s: float) -> None:
+async def check_all(places: Iterable[Dispatcher], limit_s: float) -> None:
     """Ask every terminal, all at once; one that does not answer within ``limit_s`` is ill."""
     looks = [
         _at_ready(place, stock, member, limit_s)
         for place in places
-        for stock in place.stocks.values()
+        for stock in place.idle_pools.values()
         for member in stock.ready
     ]
-    looks += [_at_held(place, lease, limit_s) for place in places for lease in place.held]
+    looks += [_at_held(place, lease, limit_s) for place in places for lease in place.leases]
     await asyncio.gather(*looks)
 
 
-async def _at_ready(place: Place, stock: Stock, member: Member, limit_s: float) -> None:
-    health = await member.look(limit_s)
-    if health is not Health.WELL and member in stock.ready:
-        if health is Health.ILL:
-            member.lose(_unknown())
+async def _at_ready(place: Dispatcher, stock: IdlePool, member: PooledTerminal, limit_s: float) -> None:
+    health = await member.check_health(limit_s)
+    if health is not Health.HEALTHY and member in stock.ready:
+        if health is Health.UNHEALTHY:
+            member.mark_lost(_unknown())
         place.replace(stock, member)
 
 
-async def _at_held(place: Place, lease: Lease, limit_s: float) -> None:
-    if await lease.member.look(limit_s) is Health.ILL and lease in place.held:
-        lease.member.lose(_unknown())
-        place.cut(lease, "the terminal was found ill")
+async def _at_held(place: Dispatcher, lease: Lease, limit_s: float) -> None:
+    if await lease.member.check_health(limit_s) is Health.UNHEALTHY and lease in place.leases:
+        lease.member.mark_lost(_unknown())
+        place.revoke(lease, "the terminal was found ill")

@@ -12,7 +12,7 @@ from typing import Any
 from hermes_exec.guest.core import orphan_cleanup, process_tree
 
 
-class Life(Enum):
+class Liveness(Enum):
     """What is known of a process that wrote something down."""
 
     LIVING = "living"
@@ -36,7 +36,7 @@ class Owner:
     """Seconds since 1970."""
 
     @classmethod
-    def this(cls) -> Owner:
+    def current(cls) -> Owner:
         """The calling process."""
         pid = os.getpid()
         return cls(
@@ -44,7 +44,7 @@ class Owner:
         )
 
     @classmethod
-    def of(cls, values: Any) -> Owner:
+    def from_values(cls, values: Any) -> Owner:
         """From a file, which others may have written.
 
         Raises:
@@ -66,18 +66,18 @@ class Owner:
         return asdict(self)
 
     @property
-    def life(self) -> Life:
+    def liveness(self) -> Liveness:
         """Whether it still runs."""
         if self.host != os.uname().nodename:
-            return Life.ELSEWHERE
+            return Liveness.ELSEWHERE
         if self.boot != orphan_cleanup.boot_id():
-            return Life.DEAD
+            return Liveness.DEAD
         if self.namespace != _namespace():
-            return Life.ELSEWHERE
+            return Liveness.ELSEWHERE
         if not self.boot:  # no /proc here, so a process that took over the number would be taken for it
-            return Life.LIVING if _exists(self.pid) else Life.DEAD
+            return Liveness.LIVING if _exists(self.pid) else Liveness.DEAD
         state, _, started = process_tree.stat(self.pid)
-        return Life.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Life.DEAD
+        return Liveness.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Liveness.DEAD
 
 
 def _namespace() -> str:

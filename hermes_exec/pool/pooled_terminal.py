@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 from hermes_exec.backend import release
 from hermes_exec.errors import HermesError, PlaceError, ProtocolError, UsageError
 from hermes_exec.guest.core import wire
-from hermes_exec.pool.journal import Entry, off_loop
+from hermes_exec.pool.journal import JournalEntry, run_in_thread
 from hermes_exec.terminal import opening
 from hermes_exec.terminal.guest_records import GuestRecord
-from hermes_exec.transport.call import Lapsed
+from hermes_exec.transport.call import LeaseExpired
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
     from hermes_exec.pool.journal import Journal
     from hermes_exec.pool.options import Pool
-    from hermes_exec.terminal.requests import Context
+    from hermes_exec.terminal.requests import TerminalContext
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.transport import Carrier
+    from hermes_exec.transport import Transport
 
 _log = logging.getLogger("hermes_exec.pool")
 
@@ -33,18 +33,18 @@ _log = logging.getLogger("hermes_exec.pool")
 class Health(Enum):
     """What a look at a terminal found."""
 
-    WELL = "well"
-    ILL = "ill"
-    UNSURE = "unsure"
+    HEALTHY = "well"
+    UNHEALTHY = "ill"
+    UNKNOWN = "unsure"
     """The connection is broken, and its link is at it; or its holder has suspended it."""
 
 
-class Member:
+class PooledTerminal:
     """A place that is open, and the Terminal for whoever has it now. Made by ``open`` or ``adopt``."""
 
-    def __init__(self, pool: Pool, plan: Plan, carrier: Carrier, journal: Journal, entry: Entry) -> None:
+    def __init__(self, pool: Pool, plan: Plan, carrier: Transport, journal: Journal, entry: JournalEntry) -> None:
         self.pool = pool
-        self.terminal: Terminal = opening.terminal_of(plan, carrier, plan.audit(wanted=pool.audit))
+        self.terminal: Terminal = opening.create_terminal(plan, carrier, plan.create_audit(wanted=pool.audit))
         self.entry = entry
         self._plan = plan
         self._carrier = carrier
@@ -56,19 +56,19 @@ class Member:
         self._answers = True
 
     @classmethod
-    async def open(cls, profile: str, pool: Pool, journal: Journal) -> Member:
+    async def open(cls, profile: str, pool: Pool, journal: Journal) -> PooledTerminal:
         """Open a new place, and record it.
 
         Raises:
             HermesError: it cannot be opened; nothing is left behind.
         """
-        plan = await planned(pool)
+        plan = await plan_terminal(pool)
         before = plan.backend.target
-        carrier = await opening.open_carrier(plan)
+        carrier = await opening.open_transport(plan)
         # What a program describes has no target to be told by, so a place that was created is told by its name.
         named = callable(pool.target) and plan.backend.target != before
         target = plan.backend.target if named else plan.target
-        member = cls(pool, plan, carrier, journal, Entry(secrets.token_hex(8), profile, "", target))
+        member = cls(pool, plan, carrier, journal, JournalEntry(secrets.token_hex(8), profile, "", target))
         try:
             await member.record()
         except BaseException:
@@ -77,9 +77,9 @@ class Member:
         return member
 
     @classmethod
-    async def adopt(cls, pool: Pool, plan: Plan, link: Link, journal: Journal, entry: Entry) -> Member:
+    async def adopt(cls, pool: Pool, plan: Plan, link: Link, journal: Journal, entry: JournalEntry) -> PooledTerminal:
         """Go on with the place of a dead orchestrator, over a new link to its guest."""
-        member = cls(pool, plan, opening.guest_carrier(plan.backend, link), journal, entry)
+        member = cls(pool, plan, opening.create_guest_transport(plan.backend, link), journal, entry)
         await member.record(key=entry.key)
         return member
 
@@ -103,7 +103,7 @@ class Member:
         """
         link = self._carrier.link
         try:
-            guest = None if link is None else GuestRecord.of(self.entry.target, link.identity)
+            guest = None if link is None else GuestRecord.from_identity(self.entry.target, link.identity)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"the guest's account of itself makes no sense: {error}") from error
         client = "" if link is None else link.client.hex()
@@ -112,45 +112,45 @@ class Member:
                 return
             self.entry = replace(self.entry, key=key, guest=guest, client=client)
             try:
-                await off_loop(self._journal.write, self.entry)
+                await run_in_thread(self._journal.write, self.entry)
             except OSError as error:
                 why = error.strerror or str(error)
                 raise PlaceError(f"the record of a terminal cannot be written: {why}", state="nothing ran") from error
 
-    async def look(self, limit_s: float) -> Health:
+    async def check_health(self, limit_s: float) -> Health:
         """Ask it the cheapest question there is, twice if need be: our own loop may have been held up."""
         link = self._carrier.link
         if self._context.suspended:
-            return Health.UNSURE
+            return Health.UNKNOWN
         for _ in range(2):
             try:
                 async with asyncio.timeout(limit_s):
                     await self._ask()
             except TimeoutError:
                 if link is not None and not link.connected:
-                    return Health.UNSURE
+                    return Health.UNKNOWN
             except HermesError as error:
                 _log.info("a terminal is ill: %s", error.what, extra={"target": self.entry.target})
-                return Health.ILL
+                return Health.UNHEALTHY
             else:
-                return Health.WELL
+                return Health.HEALTHY
         self._answers = False
         _log.info("a terminal is ill: it does not answer", extra={"target": self.entry.target})
-        return Health.ILL
+        return Health.UNHEALTHY
 
     async def _ask(self) -> None:
         link = self._carrier.link
         if link is not None:  # that it answers is what counts
             try:
                 await link.request("stays", {})
-            except Lapsed:  # we were away for long; the guest was not
+            except LeaseExpired:  # we were away for long; the guest was not
                 await link.request("stays", {})
             return
-        from hermes_exec.transport.shell.target import ask
+        from hermes_exec.transport.shell.target import run_helper
 
-        await ask(self._plan.backend, ["true"])
+        await run_helper(self._plan.backend, ["true"])
 
-    async def renewed(self) -> Member:
+    async def renew(self) -> PooledTerminal:
         """The same place with a new Terminal, clean for somebody else; this one was revoked.
 
         Raises:
@@ -164,9 +164,9 @@ class Member:
         except TimeoutError:
             raise PlaceError(f"its reset took more than {self.pool.reset_s:g} s", state="it was ended") from None
 
-    async def _renewed(self) -> Member:
+    async def _renewed(self) -> PooledTerminal:
         carrier = await self._other_carrier()
-        fresh = Member(self.pool, self._plan, carrier, self._journal, self.entry)
+        fresh = PooledTerminal(self.pool, self._plan, carrier, self._journal, self.entry)
         fresh._writing = self._writing  # the record is the same
         try:
             await fresh.record()
@@ -178,18 +178,18 @@ class Member:
         self._context.spools.close()
         return fresh
 
-    async def _other_carrier(self) -> Carrier:
+    async def _other_carrier(self) -> Transport:
         """A second way to the place, on which nothing of the first can be reached."""
         plan, link = self._plan, self._carrier.link
         if link is None:
-            from hermes_exec.transport.shell import PlainCarrier
+            from hermes_exec.transport.shell import ShellTransport
 
-            return await PlainCarrier.open(plan.backend, env=plan.env, cwd=plan.cwd)
+            return await ShellTransport.open(plan.backend, env=plan.env, cwd=plan.cwd)
         if (await link.request("stays", {})).get("stays", True):
             raise UsageError("it has jobs or programs that outlive their terminal")
         other = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
         await other.attach(link.identity, str(link.identity["interpreter"]))
-        return opening.guest_carrier(plan.backend, other)
+        return opening.create_guest_transport(plan.backend, other)
 
     async def _reset(self) -> None:
         reset = self.pool.reset
@@ -201,12 +201,12 @@ class Member:
             words = ["sh", "-c", reset] if isinstance(reset, str) else list(reset)
             await self.terminal.run(words, check=True)
 
-    def lose(self, error: HermesError) -> None:
+    def mark_lost(self, error: HermesError) -> None:
         """Nothing from there is believed any more: what runs on it ends with ``error``."""
         link = self._carrier.link
         if link is not None:
             link.send(wire.frame(wire.BYE, 0, 0))  # so that it ends should it ever come to itself
-            link.on_broken(error)
+            link.on_protocol_error(error)
 
     async def close(self) -> None:
         """End everything but jobs, let go of the place, forget it. Never raises.
@@ -223,28 +223,28 @@ class Member:
         self._context.spools.close()
         async with self._writing:
             if self._answers:
-                await off_loop(self._journal.remove, self.entry)
+                await run_in_thread(self._journal.remove, self.entry)
 
     async def _leave(self) -> None:
         backend, link = self._plan.backend, self._carrier.link
-        if link is not None and link.stays and not self._answers:
+        if link is not None and link.guest_remains and not self._answers:
             place = self.entry.target
             _log.warning("%s does not answer; its jobs are left to themselves: hermes-exec jobs --on %s", place, place)
-        await (release(backend) if link is not None and link.stays else backend.close())
+        await (release(backend) if link is not None and link.guest_remains else backend.close())
 
     @property
-    def _context(self) -> Context:
-        return cast("Context", vars(self.terminal)["_context"])
+    def _context(self) -> TerminalContext:
+        return cast("TerminalContext", vars(self.terminal)["_context"])
 
 
-async def planned(pool: Pool, place: str | None = None) -> Plan:
+async def plan_terminal(pool: Pool, place: str | None = None) -> Plan:
     """What opening a terminal of a pool takes, or coming back to the ``place`` of one whose orchestrator is dead.
 
     SDKs are imported in a thread, since that takes seconds.
     """
 
     def plan(target: str | Backend | None) -> Plan:
-        return opening.plan_of(
+        return opening.plan_open(
             target, cwd=pool.cwd, env=pool.env, lease_s=pool.lease_s, carrier=pool.carrier, place=place
         )
 

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from hermes_exec.pool.pooled_terminal import Member
+from hermes_exec.pool.pooled_terminal import PooledTerminal
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Coroutine
 
-    from hermes_exec.pool.idle_pool import Stock
+    from hermes_exec.pool.idle_pool import IdlePool
     from hermes_exec.pool.journal import Journal
 
 _log = logging.getLogger("hermes_exec.pool")
@@ -20,7 +20,7 @@ _OPENINGS = 16
 """How many are opened at the same moment: more would only be slower, each by itself and towards its time limit."""
 
 
-class Supply:
+class Provisioner:
     """The terminals of one place, whoever has them. Whenever something changed, ``changed`` is called."""
 
     def __init__(
@@ -29,15 +29,15 @@ class Supply:
         journal: Journal,
         *,
         changed: Callable[[], None],
-        waiting: Callable[[Stock], int],
-        refused: Callable[[Stock, Exception], bool],
+        waiting: Callable[[IdlePool], int],
+        refused: Callable[[IdlePool, Exception], bool],
     ) -> None:
         self.limit = limit
         self.count = 0
         """Terminals that are being opened, open, or being closed."""
         self.closing = 0
         """Those of them that are being closed."""
-        self.stocks: dict[str, Stock] = {}
+        self.idle_pools: dict[str, IdlePool] = {}
         self.stopped = False
         self._journal = journal
         self._changed = changed
@@ -47,7 +47,7 @@ class Supply:
         self._tasks: set[asyncio.Task[None]] = set()
         self._openings: set[asyncio.Task[None]] = set()
 
-    def take(self, stock: Stock) -> Member | None:
+    def take(self, stock: IdlePool) -> PooledTerminal | None:
         """The terminal that has been ready longest, if there is one."""
         while stock.ready:
             member = stock.ready.popleft()
@@ -56,114 +56,114 @@ class Supply:
             self.close(member)
         return None
 
-    def open(self, stock: Stock) -> bool:
+    def open(self, stock: IdlePool) -> bool:
         """Open one more, unless the place is full."""
         if self.count >= self.limit:
             return False
         self.count += 1
-        stock.coming += 1
-        task = self.do(self._open(stock))
+        stock.pending += 1
+        task = self.spawn(self._open(stock))
         self._openings.add(task)
         task.add_done_callback(self._openings.discard)
         return True
 
-    def refill(self, waiting: Counter[Stock]) -> None:
+    def refill(self, waiting: Counter[IdlePool]) -> None:
         """Open ahead what pools lack."""
-        for stock in self.stocks.values():
-            while not stock.resting and self._lacks(stock, waiting[stock]) and self.open(stock):
+        for stock in self.idle_pools.values():
+            while not stock.backing_off and self._lacks(stock, waiting[stock]) and self.open(stock):
                 pass
 
-    def give_way(self) -> bool:
+    def evict_idle(self) -> bool:
         """Close a ready terminal, for the sake of a pool that has none; False when there is none to close."""
-        for stock in self.stocks.values():
+        for stock in self.idle_pools.values():
             if stock.ready:
                 self.close(stock.ready.pop())
                 return True
         return False
 
-    def take_back(self, stock: Stock, member: Member) -> None:
+    def recycle(self, stock: IdlePool, member: PooledTerminal) -> None:
         """Clean a used terminal if the pool allows it and wants one more; else close it."""
         if stock.pool.reset is None or self.stopped or not self._lacks(stock, self._waiting(stock)):
             self.close(member)
         else:
-            stock.coming += 1
-            self.do(self._clean(member, stock))
+            stock.pending += 1
+            self.spawn(self._clean(member, stock))
 
-    def close(self, member: Member) -> None:
+    def close(self, member: PooledTerminal) -> None:
         """Close a terminal; until it is gone it counts."""
         self.closing += 1
-        self.do(self._close(member))
+        self.spawn(self._close(member))
 
     def stop(self) -> None:
         """Open nothing more, close what is ready. What was handed out is left alone."""
         self.stopped = True
         for opening in self._openings:
             opening.cancel()
-        for stock in self.stocks.values():
+        for stock in self.idle_pools.values():
             while stock.ready:
                 self.close(stock.ready.popleft())
 
-    async def over(self) -> None:
+    async def join(self) -> None:
         """Return when nothing goes on in the background."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Work in the background, for which ``over`` waits."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _lacks(self, stock: Stock, waiting: int) -> bool:
-        return len(stock.ready) + max(0, stock.coming - waiting) < stock.pool.warm
+    def _lacks(self, stock: IdlePool, waiting: int) -> bool:
+        return len(stock.ready) + max(0, stock.pending - waiting) < stock.pool.warm
 
-    async def _open(self, stock: Stock) -> None:
+    async def _open(self, stock: IdlePool) -> None:
         try:
             async with self._turns:
-                member = await Member.open(stock.profile, stock.pool, self._journal)
+                member = await PooledTerminal.open(stock.profile, stock.pool, self._journal)
         except BaseException as error:
             self.count -= 1
-            stock.coming -= 1
+            stock.pending -= 1
             if not isinstance(error, Exception):
                 raise
             self._failed(stock, error)
         else:
-            stock.coming -= 1
-            stock.succeeded()
+            stock.pending -= 1
+            stock.reset_backoff()
             self._store(stock, member)
         self._changed()
 
-    async def _clean(self, member: Member, stock: Stock) -> None:
+    async def _clean(self, member: PooledTerminal, stock: IdlePool) -> None:
         try:
-            fresh = await member.renewed()
+            fresh = await member.renew()
         except Exception as error:  # noqa: BLE001  a reset may be anybody's function
             _log.info("a terminal of %s is not used again: %s", stock.profile, error)
-            stock.coming -= 1
+            stock.pending -= 1
             self.close(member)
         else:
-            stock.coming -= 1
+            stock.pending -= 1
             self._store(stock, fresh)
         self._changed()
 
-    def _store(self, stock: Stock, member: Member) -> None:
+    def _store(self, stock: IdlePool, member: PooledTerminal) -> None:
         if not self.stopped and len(stock.ready) < max(stock.pool.warm, self._waiting(stock)):
             stock.ready.append(member)
         else:
             self.close(member)
 
-    def _failed(self, stock: Stock, error: Exception) -> None:
+    def _failed(self, stock: IdlePool, error: Exception) -> None:
         told = self._refused(stock, error)
         if not told or stock.pool.warm:
-            rest_s = stock.failed()
+            rest_s = stock.back_off()
             _log.warning("no terminal of %s for %g s: %s", stock.profile, rest_s, error)
             asyncio.get_running_loop().call_later(rest_s, self._rested, stock)
 
-    def _rested(self, stock: Stock) -> None:
-        stock.resting = False
+    def _rested(self, stock: IdlePool) -> None:
+        stock.backing_off = False
         self._changed()
 
-    async def _close(self, member: Member) -> None:
+    async def _close(self, member: PooledTerminal) -> None:
         try:
             await member.close()
         finally:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import release
 from hermes_exec.errors import HermesError, PlaceError, PlaceGone, PlaceUnavailable
-from hermes_exec.pool.pooled_terminal import planned
+from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.job import list_jobs
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
-    from hermes_exec.pool.journal import Entry
+    from hermes_exec.pool.journal import JournalEntry
     from hermes_exec.pool.lease import Lease
     from hermes_exec.pool.options import Pool
     from hermes_exec.terminal.guest_records import GuestRecord
@@ -64,16 +64,16 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AttachedGuest:
     """A guest with jobs, attached to."""
 
-    entry: Entry
+    entry: JournalEntry
     plan: Plan
     link: Link
     jobs: tuple[JobStatus, ...]
 
 
-async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovered:
+async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedGuest | Recovered:
     """End what one terminal of a dead orchestrator had running beside jobs; ``pool`` says how to come there.
 
     With ``attach`` a guest that has jobs is given as found, to be gone on with.
@@ -84,7 +84,7 @@ async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovere
         return replace(lost, note="a place without a Python keeps nothing")
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            plan = await planned(pool, guest.place)
+            plan = await plan_terminal(pool, guest.place)
             await plan.backend.open()
             try:
                 return await _settle(entry, guest, plan, attach=attach)
@@ -100,7 +100,7 @@ async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovere
         return replace(lost, fate=Fate.UNREACHABLE, note=str(error))
 
 
-async def _settle(entry: Entry, guest: GuestRecord, plan: Plan, *, attach: bool) -> Found | Recovered:
+async def _settle(entry: JournalEntry, guest: GuestRecord, plan: Plan, *, attach: bool) -> AttachedGuest | Recovered:
     link = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
     await link.attach(guest.identity, guest.interpreter)
     try:
@@ -111,10 +111,10 @@ async def _settle(entry: Entry, guest: GuestRecord, plan: Plan, *, attach: bool)
         link.detach()
         raise
     if stays and attach:
-        return Found(entry, plan, link, jobs)
+        return AttachedGuest(entry, plan, link, jobs)
     await link.close()  # with its last client a guest without jobs ends
-    await (release(plan.backend) if link.stays else plan.backend.close())
-    return Recovered(entry.profile, entry.key, entry.target, Fate.LEFT if link.stays else Fate.REAPED, jobs)
+    await (release(plan.backend) if link.guest_remains else plan.backend.close())
+    return Recovered(entry.profile, entry.key, entry.target, Fate.LEFT if link.guest_remains else Fate.REAPED, jobs)
 
 
 async def _end_client(plan: Plan, guest: GuestRecord, client: bytes) -> None:

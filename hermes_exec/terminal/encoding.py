@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from hermes_exec.errors import UsageError
 
-Words = str | bytes
+Argument = str | bytes
 
 
-def encode(text: Words | os.PathLike[str]) -> bytes:
+def encode(text: Argument | os.PathLike[str]) -> bytes:
     """Return bytes unchanged, and text or a path in the file system's encoding."""
     try:
         data = text if isinstance(text, bytes) else _encode_text(os.fspath(text))
@@ -25,20 +25,20 @@ def encode(text: Words | os.PathLike[str]) -> bytes:
     return data
 
 
-def _encode_text(text: Words) -> bytes:
+def _encode_text(text: Argument) -> bytes:
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:  # the locale (such as C) cannot encode it; targets use UTF-8
         return os.fsdecode(text).encode("utf-8", "surrogateescape")
 
 
-def encode_words(command: Any) -> list[bytes]:
+def encode_argv(command: Any) -> list[bytes]:
     """Encode a program and its arguments."""
     if not isinstance(command, Sequence):
         raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of arguments")
     if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
-    return [encode(word) for word in cast("Sequence[Words]", command)]
+    return [encode(word) for word in command]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:
@@ -68,7 +68,7 @@ def encode_input(stdin: Any) -> bytes | None:
         raise UsageError(f"standard input that has no bytes: {error}", remedy="give bytes") from error
 
 
-def checked_seconds(seconds: Any, what: str, most: float, *, zero: bool = False) -> float:
+def validate_seconds(seconds: Any, what: str, most: float, *, zero: bool = False) -> float:
     """Return ``seconds`` as a float; it must be above 0 (with ``zero`` not below 0) and at most ``most``."""
     if isinstance(seconds, int | float) and (0 < seconds <= most or (zero and seconds == 0)):
         return float(seconds)
@@ -76,7 +76,7 @@ def checked_seconds(seconds: Any, what: str, most: float, *, zero: bool = False)
     raise UsageError(f"{what} of {seconds!r} s", remedy=f"{'0 or more' if zero else 'more than 0'}{at_most}")
 
 
-def checked_count(count: Any, what: str) -> int:
+def validate_count(count: Any, what: str) -> int:
     """Return ``count``, which must be an integer not below 0."""
     if isinstance(count, int) and count >= 0:
         return count

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.forward.service import bind_path, inode_of, remove_path
-from hermes_exec.terminal.forwarded_connection import READ, Arrivals, Tube
+from hermes_exec.terminal.forwarded_connection import READ, ForwardedConnection, ListenerSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-    from hermes_exec.transport.call import Call
+    from hermes_exec.transport.call import GuestCall
     from hermes_exec.transport.link import Link
 
 _log = logging.getLogger("hermes_exec.terminal.forward")
@@ -92,7 +92,7 @@ class Forward:
         self._on_failure = on_failure or _log.warning
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._listening: Call | None = None
+        self._listening: GuestCall | None = None
         self._inode = 0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -107,7 +107,7 @@ class Forward:
         Raises:
             UsageError: it cannot listen on that address.
         """
-        self._link.need("forward")
+        self._link.load_part("forward")
         if self.reverse:
             await self._listen_there()
         else:
@@ -128,7 +128,7 @@ class Forward:
             raise _refusal(at, "here", error.errno, _reason(error)) from error
 
     async def _listen_there(self) -> None:
-        arrivals = Arrivals()
+        arrivals = ListenerSink()
         arrivals.on_arrival = lambda number: self._begin(self._connect_here(number))
         call = self._listening = self._link.call("forward.listen", self.listen.fields, arrivals)
         try:
@@ -150,9 +150,9 @@ class Forward:
 
     def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None:  # closed while the connection was being accepted
-            Tube(reader, writer).reset()
+            ForwardedConnection(reader, writer).reset()
         else:
-            self._begin(self._carry("forward.connect", self.to.fields, Tube(reader, writer)))
+            self._begin(self._carry("forward.connect", self.to.fields, ForwardedConnection(reader, writer)))
 
     def _begin(self, carrying: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(carrying)
@@ -173,9 +173,9 @@ class Forward:
                 self._link.call("forward.accept", fields).cancel()
             self._report_failure(_reason(error))
         else:
-            await self._carry("forward.accept", fields, Tube(reader, writer))
+            await self._carry("forward.accept", fields, ForwardedConnection(reader, writer))
 
-    async def _carry(self, operation: str, fields: dict[str, Any], tube: Tube) -> None:
+    async def _carry(self, operation: str, fields: dict[str, Any], tube: ForwardedConnection) -> None:
         try:
             answer = await tube.carry(self._link.call(operation, fields, tube))
         except HermesError as error:

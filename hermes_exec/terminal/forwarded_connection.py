@@ -13,15 +13,15 @@ from hermes_exec.guest.core import wire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec.transport.call import Call
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.call import GuestCall
+    from hermes_exec.transport.protocol import RunningCommand
 
 _RESET = struct.pack("ii", 1, 0)
 READ = 256 << 10
 """Bytes that are read ahead from a local socket."""
 
 
-class Tube:
+class ForwardedConnection:
     """Copies bytes in both directions, each as fast as its reader. It is the sink of its request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,16 +32,16 @@ class Tube:
         self._end = b""
         self._written = 0
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes from the peer in the target, or the count of bytes after which its output ended."""
         if channel == wire.STDOUT:
             self._queue.append(data)
         else:
             self._end += data
-            call.consumed(channel, len(data))
+            call.acknowledge(channel, len(data))
         self._wake.set()
 
-    async def carry(self, call: Call) -> dict[str, Any]:
+    async def carry(self, call: GuestCall) -> dict[str, Any]:
         """Copy bytes until both directions have ended or the connection broke; return the answer of the guest.
 
         Raises:
@@ -73,7 +73,7 @@ class Tube:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._writer.transport.abort()
 
-    async def _send(self, call: Call) -> None:
+    async def _send(self, call: GuestCall) -> None:
         try:
             while data := await self._reader.read(READ):
                 await call.write(data)
@@ -82,7 +82,7 @@ class Tube:
         else:
             call.write_eof()
 
-    async def _receive(self, call: Call) -> None:
+    async def _receive(self, call: GuestCall) -> None:
         ended = False
         while True:
             while self._queue:
@@ -90,7 +90,7 @@ class Tube:
                 self._writer.write(data)
                 await self._writer.drain()
                 self._written += len(data)
-                call.consumed(wire.STDOUT, len(data))
+                call.acknowledge(wire.STDOUT, len(data))
             if not ended and len(self._end) == wire.OFFSET.size:
                 ended = wire.OFFSET.unpack(self._end)[0] == self._written
                 if ended:
@@ -101,7 +101,7 @@ class Tube:
             await self._wake.wait()
 
 
-class Arrivals:
+class ListenerSink:
     """The sink of a listener in the target, which sends its port, then a number for each connection."""
 
     def __init__(self) -> None:
@@ -109,9 +109,9 @@ class Arrivals:
         self.on_arrival: Callable[[int], None]
         self._held = b""
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes, eight for each number."""
-        call.consumed(channel, len(data))
+        call.acknowledge(channel, len(data))
         self._held += data
         whole = len(self._held) // 8 * 8
         numbers = [number for (number,) in wire.OFFSET.iter_unpack(self._held[:whole])]

@@ -16,8 +16,8 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import read_regular, shown, state_folder, write_private
-from hermes_exec.errno_hints import remedy_at
+from hermes_exec.config.paths import read_regular, state_folder, to_printable, write_private
+from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import ConfigError, ProtocolError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GuestRecord:
             raise ValueError("folder or interpreter is no path")
 
     @classmethod
-    def of(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:
+    def from_identity(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:
         """Return the record of a guest with this ``Link.identity``."""
         own = {field.name for field in fields(cls)} - {"target", "created", "place"}
         known = {name: identity[name] for name in own}
@@ -100,11 +100,11 @@ def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) 
     try:
         write_private(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
-        raise _refusal(f"the record of the guest, {shown(path)}, cannot be written", error) from error
+        raise _refusal(f"the record of the guest, {to_printable(path)}, cannot be written", error) from error
 
 
 def _refusal(what: str, error: OSError) -> ConfigError:
-    remedy = remedy_at(state_folder(os.environ), error.errno, "export XDG_STATE_HOME=… another folder")
+    remedy = path_remedy(state_folder(os.environ), error.errno, "export XDG_STATE_HOME=… another folder")
     return ConfigError(f"{what}: {error.strerror}", remedy=remedy)
 
 
@@ -118,7 +118,7 @@ def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRe
     try:
         return _read(path) if _ID.fullmatch(guest) and path.is_file() else None
     except OSError as error:
-        raise _refusal(f"{shown(path)} cannot be read", error) from error
+        raise _refusal(f"{to_printable(path)} cannot be read", error) from error
 
 
 def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
@@ -132,7 +132,7 @@ def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
         if _ID.fullmatch(guest):
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise _refusal(f"{shown(path)} cannot be removed", error) from error
+        raise _refusal(f"{to_printable(path)} cannot be removed", error) from error
 
 
 def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
@@ -147,7 +147,7 @@ def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _refusal(f"{shown(folder)} cannot be read", error) from error
+        raise _refusal(f"{to_printable(folder)} cannot be read", error) from error
     found = [_read(path) for path in paths if not path.name.startswith(".")]  # temporary files of a write
     return sorted((record for record in found if record), key=lambda record: record.created)
 
@@ -167,7 +167,7 @@ def _read(path: Path) -> GuestRecord | None:
 async def record_guest(link: Link, target: str) -> GuestRecord:
     """Record the guest of ``link`` unless it is recorded already."""
     try:
-        guest = GuestRecord.of(target, link.identity)
+        guest = GuestRecord.from_identity(target, link.identity)
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"the guest sent an invalid identity: {error}") from error
     if read_record(guest.id) is None:

@@ -7,24 +7,24 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hermes_exec._async import made
+from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.terminal import guest_records, job_log
-from hermes_exec.terminal.encoding import checked_seconds, encode, encode_env, encode_words
-from hermes_exec.terminal.job_status import JobState, JobStatus, raise_error
+from hermes_exec.terminal.encoding import encode, encode_argv, encode_env, validate_seconds
+from hermes_exec.terminal.job_status import JobState, JobStatus, raise_for_answer
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
-from hermes_exec.terminal.requests import shown
-from hermes_exec.transport.call import Lapsed
+from hermes_exec.terminal.requests import format_command
+from hermes_exec.transport.call import LeaseExpired
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from hermes_exec.result import Event, Result
-    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.encoding import Argument
     from hermes_exec.terminal.job_log import LogStream
     from hermes_exec.terminal.limits import Limits
-    from hermes_exec.terminal.requests import Account
+    from hermes_exec.terminal.requests import CommandRecord
     from hermes_exec.transport.link import Link
 
 CAP_S = 86400.0
@@ -44,7 +44,7 @@ class Job:
     A job ends when its program ends; background processes that the program left are ended then too.
     """
 
-    def __init__(self, link: Link, id: str, account: Account | None = None) -> None:
+    def __init__(self, link: Link, id: str, account: CommandRecord | None = None) -> None:
         self.id = id
         self._link = link
         self._account = account
@@ -62,15 +62,15 @@ class Job:
         return await self._status("jobs")
 
     async def _status(self, operation: str, **fields: Any) -> JobStatus:
-        self._link.need(_PART)
+        self._link.load_part(_PART)
         answer = await self._request(operation, fields)
-        raise_error(answer, f"job {self.id}")
+        raise_for_answer(answer, f"job {self.id}")
         try:
             status = JobStatus.from_answer(answer["jobs"][0])
         except (KeyError, IndexError) as error:
             raise ProtocolError("the guest sent an invalid job status") from error
         if status.result is not None and self._account is not None:
-            self._account.ended(status.result, status.stdout_bytes, status.stderr_bytes)
+            self._account.record_end(status.result, status.stdout_bytes, status.stderr_bytes)
             self._account = None
         return status
 
@@ -78,7 +78,7 @@ class Job:
         while True:
             try:
                 return await self._link.call(operation, {"job": self.id, **fields}).result()
-            except Lapsed:  # the lease expired, and the job keeps running: asking again is safe
+            except LeaseExpired:  # the lease expired, and the job keeps running: asking again is safe
                 if operation not in _QUESTIONS:
                     raise
 
@@ -89,9 +89,9 @@ class Job:
         A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
         is slow, or stops, does not affect the job.
         """
-        self._link.need(_PART)
+        self._link.load_part(_PART)
         fields = {"job": self.id, "offset": offset, "follow": follow}
-        async with aclosing(job_log.read(self._link, fields, stream)) as events:
+        async with aclosing(job_log.read_log(self._link, fields, stream)) as events:
             async for event in events:
                 yield event
 
@@ -108,13 +108,13 @@ class Job:
         await self._input(b"", last=True)
 
     async def _input(self, data: bytes, *, last: bool) -> None:
-        self._link.need(_PART)
+        self._link.load_part(_PART)
         call = self._link.call("job_input", {"job": self.id, "last": last})
         await call.write(data)
         call.write_eof()
         answer = await call.result()
         if not (last and answer.get("error") == "closed"):
-            raise_error(answer, f"job {self.id}")
+            raise_for_answer(answer, f"job {self.id}")
 
     async def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
@@ -124,7 +124,7 @@ class Job:
         """
         async with asyncio.timeout(timeout):
             status = await self._status("job_wait")
-        return await job_log.result(self._link, status, max_output)
+        return await job_log.read_result(self._link, status, max_output)
 
     async def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """End the job and all its processes: TERM, and KILL after ``grace_s``. An ended job is left unchanged.
@@ -135,7 +135,7 @@ class Job:
         status = await self._status("job_kill", grace=float(grace_s))
         if status.state is not JobState.ENDED:
             raise PlaceError(f"job {self.id}: {status.note}", state="it still runs")
-        return await job_log.result(self._link, status, max_output)
+        return await job_log.read_result(self._link, status, max_output)
 
     async def prune(self) -> None:
         """Remove the job and its log. Safe when it is removed already.
@@ -143,10 +143,10 @@ class Job:
         Raises:
             UsageError: it has not ended.
         """
-        self._link.need(_PART)
+        self._link.load_part(_PART)
         answer = await self._link.call("job_prune", {"job": self.id}).result()
         if answer.get("error") != "missing":
-            raise_error(answer, f"job {self.id}")
+            raise_for_answer(answer, f"job {self.id}")
             await guest_records.forget_guest(self._link)
 
 
@@ -164,7 +164,9 @@ class JobOptions(TypedDict, total=False):
     keep: bool
 
 
-async def start_job(link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]) -> Job:
+async def start_job(
+    link: Link, target: str, command: Argument | Sequence[Argument], **options: Unpack[JobOptions]
+) -> Job:
     """Start a job; return once its program runs.
 
     Args:
@@ -196,23 +198,23 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         "job": options.get("id") or guest_records.new_id(),
     }
     if limits is not None:
-        link.need("limits")
+        link.load_part("limits")
         fields["limits"] = limits.as_fields()
-    link.need(_PART)
+    link.load_part(_PART)
     guest = await guest_records.record_guest(link, target)
 
     async def start() -> Job:
         answer = await link.call("start", fields).result()
         if "error" in answer:
             await list_jobs(link)
-            raise_error(answer, shown(command)[:80])
+            raise_for_answer(answer, format_command(command)[:80])
         if guest_records.read_record(guest.id) is None:  # another process has pruned the last job meanwhile
             await asyncio.to_thread(guest_records.write_record, guest)
         return Job(link, fields["job"])
 
-    job = await made(start(), _kill_and_prune)
+    job = await create_or_rollback(start(), _kill_and_prune)
     _log.info("job %s started", job.id, extra={"target": target, "lease_s": fields["cap_s"]})
-    _log.debug("job %s runs this command", job.id, extra={"command": shown(command)})
+    _log.debug("job %s runs this command", job.id, extra={"command": format_command(command)})
     return job
 
 
@@ -221,10 +223,10 @@ async def _kill_and_prune(job: Job) -> None:
     await job.prune()
 
 
-def _encode_command(command: Words | Sequence[Words]) -> dict[str, Any]:
+def _encode_command(command: Argument | Sequence[Argument]) -> dict[str, Any]:
     if isinstance(command, str | bytes):
         return {"command": encode(command)}
-    return {"argv": encode_words(command)}
+    return {"argv": encode_argv(command)}
 
 
 def _encode_options(options: JobOptions) -> dict[str, Any]:
@@ -239,7 +241,7 @@ def _encode_options(options: JobOptions) -> dict[str, Any]:
         "env": encode_env(options.get("env") or {}),
         "cwd": None if cwd is None else encode(cwd),
         "stdin": bool(options.get("stdin")),
-        "cap_s": None if cap_s is None else checked_seconds(cap_s, "a cap", _LONGEST_CAP_S),
+        "cap_s": None if cap_s is None else validate_seconds(cap_s, "a cap", _LONGEST_CAP_S),
         "log_cap": log_cap,
         "bound": not options.get("keep", True),
     }
@@ -247,9 +249,9 @@ def _encode_options(options: JobOptions) -> dict[str, Any]:
 
 async def list_jobs(link: Link) -> list[JobStatus]:
     """Return the jobs of a guest, in the order of their starts; the record of a guest without jobs is removed."""
-    link.need(_PART)
+    link.load_part(_PART)
     answer = await link.call("jobs", {}).result()
-    raise_error(answer, "jobs")
+    raise_for_answer(answer, "jobs")
     jobs = [JobStatus.from_answer(fields) for fields in answer["jobs"]]
     if not jobs:
         await guest_records.forget_guest(link)
@@ -258,8 +260,8 @@ async def list_jobs(link: Link) -> list[JobStatus]:
 
 async def prune_jobs(link: Link) -> list[str]:
     """Remove all ended jobs and their logs; return their ids."""
-    link.need(_PART)
+    link.load_part(_PART)
     answer = await link.call("job_prune", {}).result()
-    raise_error(answer, "jobs")
+    raise_for_answer(answer, "jobs")
     await guest_records.forget_guest(link)
     return [str(id) for id in answer["pruned"]]

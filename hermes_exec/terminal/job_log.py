@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_exec.errors import ProtocolError
 from hermes_exec.guest.core.wire import STDERR, STDOUT
 from hermes_exec.result import Event, Truncation
-from hermes_exec.terminal.job_status import raise_error
-from hermes_exec.transport.call import Lapsed
+from hermes_exec.terminal.job_status import raise_for_answer
+from hermes_exec.transport.call import LeaseExpired
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
     from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 LogStream = Literal["both", "stdout", "stderr"]
 STREAMS: dict[LogStream, int] = {"both": 0, "stdout": STDOUT, "stderr": STDERR}
@@ -40,17 +40,17 @@ class LogSink:
         self._left = 0
         self._kind: Literal["stdout", "stderr"] = "stderr" if stream == "stderr" else "stdout"
 
-    def feed(self, _: Running, __: int, data: bytes, /) -> None:
+    def feed(self, _: RunningCommand, __: int, data: bytes, /) -> None:
         """Receive bytes from the transport."""
         self._chunks.append(data)
         self.wake.set()
 
-    def take(self, call: Running) -> list[Event] | None:
+    def take(self, call: RunningCommand) -> list[Event] | None:
         """Return the events of the next bytes; None when there are no bytes."""
         if not self._chunks:
             return None
         data = self._chunks.popleft()
-        call.consumed(STDOUT, len(data))
+        call.acknowledge(STDOUT, len(data))
         return [Event(self._kind, data)] if self._stream != "both" else self._cut(data)
 
     def _cut(self, data: bytes) -> list[Event]:
@@ -75,7 +75,7 @@ class LogSink:
         return events
 
 
-async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGenerator[Event]:
+async def read_log(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGenerator[Event]:
     """Yield the events of one ``log`` request; leaving early ends it.
 
     If the lease expires meanwhile, the request is sent again for the rest.
@@ -90,7 +90,7 @@ async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGe
                 async for event in events:
                     taken += len(event.data)
                     yield event
-        except Lapsed:
+        except LeaseExpired:
             if fields["offset"] < 0:  # it counts from an end that has moved
                 raise
         else:
@@ -109,14 +109,14 @@ async def _read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncG
                 for event in events:
                     yield event
             if over:
-                raise_error(call.answer.result(), f"the log of job {fields['job']}")
+                raise_for_answer(call.answer.result(), f"the log of job {fields['job']}")
                 return
             await sink.wake.wait()
     finally:
         call.cancel()
 
 
-async def result(link: Link, status: JobStatus, max_output: int) -> Result:
+async def read_result(link: Link, status: JobStatus, max_output: int) -> Result:
     """Return the result of an ended job with up to ``max_output`` bytes of each stream, head and tail."""
     if status.result is None:
         raise ProtocolError("the guest reports a job as ended without its result")
@@ -144,5 +144,5 @@ async def _output(link: Link, job: str, stream: LogStream, total: int, most: int
 async def _span(link: Link, job: str, stream: LogStream, offset: int, count: int) -> bytes:
     if not count:
         return b""
-    async with aclosing(read(link, {"job": job, "offset": offset, "count": count}, stream)) as events:
+    async with aclosing(read_log(link, {"job": job, "offset": offset, "count": count}, stream)) as events:
         return b"".join([event.data async for event in events])

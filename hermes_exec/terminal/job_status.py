@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_exec.errno_hints import remedy_for
+from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import (
     Closed,
     HermesError,
@@ -16,7 +16,7 @@ from hermes_exec.errors import (
     UsageError,
 )
 from hermes_exec.terminal import requests
-from hermes_exec.terminal.requests import shown
+from hermes_exec.terminal.requests import format_command
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -65,11 +65,11 @@ class JobStatus:
         try:
             answer, log = fields["answer"], fields["log"]
             state = JobState(fields["state"])
-            result = requests.result_of(answer, [""], None) if state is JobState.ENDED else None
+            result = requests.parse_result(answer, [""], None) if state is JobState.ENDED else None
             return cls(
                 id=_require(str, fields["job"]),
                 name=_require(str, fields["name"]),
-                command=shown(_parse_command(fields["command"])),
+                command=format_command(_parse_command(fields["command"])),
                 state=state,
                 pid=_require(int, fields["pid"]),
                 started=_require(float, fields["started"]),
@@ -97,7 +97,7 @@ def _require(kind: type[_T], value: Any) -> _T:
     return value
 
 
-def raise_error(answer: dict[str, Any], what: str) -> None:
+def raise_for_answer(answer: dict[str, Any], what: str) -> None:
     """Raise the error of a failed answer; nothing was done in any of these cases."""
     if "error" in answer:
         raise _error(answer, what)
@@ -108,8 +108,8 @@ def _error(answer: dict[str, Any], what: str) -> HermesError:
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
-        return Unsupported(f"{what}: {message}", remedy=requests.ASK_WHAT)
+        return Unsupported(f"{what}: {message}", remedy=requests.CAPABILITIES_REMEDY)
     if kind in ("exists", "missing", "running", "program", "cwd"):
         remedy = {"running": "kill it first", "cwd": "create the folder, or pass another cwd"}.get(kind, "")
         return UsageError(f"{what}: {message}", remedy=remedy)
-    return PlaceError(f"{what}: {message}", remedy=remedy_for(answer.get("errno")), state="nothing ran")
+    return PlaceError(f"{what}: {message}", remedy=errno_remedy(answer.get("errno")), state="nothing ran")

@@ -82,9 +82,9 @@ class Enforcement:
     open_files: Enforcer
 
 
-async def enforcement(link: Link) -> Enforcement:
+async def query_enforcement(link: Link) -> Enforcement:
     """Ask the guest which mechanism enforces each limit; it has tested them."""
-    link.need("limits")
+    link.load_part("limits")
     answer = await link.request("limits_info", {})
     try:
         return Enforcement(**{field.name: Enforcer(answer[field.name]) for field in fields(Enforcement)})

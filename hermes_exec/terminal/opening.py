@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from hermes_exec._async import awaitable_context_manager
 from hermes_exec.config.plan import Plan
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec.terminal.encoding import checked_count, checked_seconds
+from hermes_exec.terminal.encoding import validate_count, validate_seconds
 from hermes_exec.terminal.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
     from hermes_exec.observe.audit import Audit
-    from hermes_exec.transport import Carrier
+    from hermes_exec.transport import Transport
     from hermes_exec.transport.link import Link
 
 _log = logging.getLogger("hermes_exec.place")
@@ -56,11 +56,11 @@ async def open(
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the target could not be opened; nothing is left behind.
     """
-    plan = plan_of(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
-    return await open_plan(plan, plan.audit(wanted=audit))
+    plan = plan_open(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
+    return await open_plan(plan, plan.create_audit(wanted=audit))
 
 
-def plan_of(
+def plan_open(
     target: str | Profile | Backend | None,
     *,
     cwd: str | None = None,
@@ -82,18 +82,18 @@ def plan_of(
         raise UsageError(f"unknown carrier {carrier!r}", remedy="auto, guest or plain")
     plan.carrier = carrier or plan.carrier
     if lease_s is not None:
-        plan.lease_s = checked_seconds(lease_s, "a lease", math.inf)
+        plan.lease_s = validate_seconds(lease_s, "a lease", math.inf)
     if max_output is not None:
-        plan.max_output = checked_count(max_output, "max_output")
+        plan.max_output = validate_count(max_output, "max_output")
     return plan
 
 
 async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
     """Open the target of a plan; see ``open``."""
-    return terminal_of(plan, await open_carrier(plan), audit)
+    return create_terminal(plan, await open_transport(plan), audit)
 
 
-async def open_carrier(plan: Plan) -> Carrier:
+async def open_transport(plan: Plan) -> Transport:
     """Open the target of a plan, and the transport to it.
 
     Raises:
@@ -113,7 +113,7 @@ async def open_carrier(plan: Plan) -> Carrier:
     return carrier
 
 
-def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
+def create_terminal(plan: Plan, carrier: Transport, audit: Audit | None) -> Terminal:
     """Return a Terminal for an open transport."""
     return Terminal(
         plan.backend,
@@ -124,12 +124,12 @@ def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
         timeout_s=plan.timeout_s,
         job_lease_s=plan.job_lease_s,
         audit=audit,
-        clean=plan.clean,
+        clean=plan.redact,
         hooks=plan.create_hooks(),
     )
 
 
-def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
+def _facts(carrier: Transport, plan: Plan) -> dict[str, object]:
     """Return the facts about an opened target that the log shows."""
     facts: dict[str, object] = {"target": plan.target, "carrier": carrier.capabilities.carrier}
     if carrier.link is not None:
@@ -139,20 +139,20 @@ def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
     return facts
 
 
-def guest_carrier(backend: Backend, link: Link) -> Carrier:
+def create_guest_transport(backend: Backend, link: Link) -> Transport:
     """Return the transport of an open link."""
-    from hermes_exec.transport.link import GuestCarrier
+    from hermes_exec.transport.link import GuestTransport
 
-    return GuestCarrier(link, backend.traits.features, reconnect=backend.traits.reattaches)
+    return GuestTransport(link, backend.traits.features, reconnect=backend.traits.reattaches)
 
 
-async def _carrier(backend: Backend, plan: Plan) -> Carrier:
+async def _carrier(backend: Backend, plan: Plan) -> Transport:
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.migration import MovingLink
+    from hermes_exec.transport.migration import MigratingLink
 
     why_no_guest = ""
     if plan.carrier != "plain":
-        kind = MovingLink if backend.traits.migrates else Link
+        kind = MigratingLink if backend.traits.migrates else Link
         link = kind(backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
         try:
             await link.open()
@@ -162,10 +162,10 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
             why_no_guest = f"{error.what}; "
             _log.info("no guest; trying the transport without one", extra={"target": plan.target, "why": error.what})
         else:
-            return guest_carrier(backend, link)
-    from hermes_exec.transport.shell import PlainCarrier
+            return create_guest_transport(backend, link)
+    from hermes_exec.transport.shell import ShellTransport
 
     try:
-        return await PlainCarrier.open(backend, env=plan.env, cwd=plan.cwd)
+        return await ShellTransport.open(backend, env=plan.env, cwd=plan.cwd)
     except PlaceUnavailable as error:
         raise PlaceUnavailable(why_no_guest + error.what, remedy=error.remedy) from error

@@ -16,7 +16,7 @@ from hermes_exec.guest.core.wire import STDERR, STDOUT
 from hermes_exec.result import Truncation
 
 if TYPE_CHECKING:
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 
 _PREFIX = "hermes-exec-output-"
@@ -24,7 +24,7 @@ _STARTING_S = 60.0
 """Seconds in which a new folder may not be locked yet."""
 
 
-class Spools:
+class SpoolFolder:
     """The folder for the full outputs of truncated results; created on first use, removed with its terminal.
 
     It is locked while its process lives. The folder of a killed process is removed by the next process that creates
@@ -37,7 +37,7 @@ class Spools:
         self._owner = os.getpid()
         self._count = 0
 
-    def new(self) -> Path:
+    def new_path(self) -> Path:
         """Return the path of a new spool file."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -89,12 +89,12 @@ _HEAD = 0.4
 """The share of the kept bytes that comes from the beginning; the end of an output is more informative."""
 
 
-class Output:
+class OutputBuffer:
     """The output of one stream. Up to ``limit`` bytes are kept; memory use stays below about twice that."""
 
     __slots__ = ("_cap", "_head", "_limit", "_parts", "_spool", "_spooled", "_spools", "_tail", "total")
 
-    def __init__(self, limit: int, spools: Spools) -> None:
+    def __init__(self, limit: int, spools: SpoolFolder) -> None:
         self.total = 0
         self._limit = limit
         self._spools = spools
@@ -124,7 +124,7 @@ class Output:
         self._tail = bytearray()
         self._keep_tail(whole[head:])
         try:
-            path = self._spools.new()
+            path = self._spools.new_path()
             self._spool = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except OSError:  # no space or no folder for a file: head and tail are kept
             return
@@ -151,7 +151,7 @@ class Output:
         except OSError:  # a full disk: the file holds a correct beginning, of `spooled` bytes
             self._cap = self._spooled
 
-    def value(self) -> tuple[bytes, Truncation | None]:
+    def finish(self) -> tuple[bytes, Truncation | None]:
         """Return the kept bytes, and the truncation if some are missing."""
         if self._tail is None:
             return b"".join(self._parts) if len(self._parts) != 1 else self._parts[0], None
@@ -167,19 +167,19 @@ class Output:
         return self._head + mark + tail, Truncation(self.total, omitted, path, self._spooled)
 
 
-class Collector:
+class OutputCollector:
     """A sink that keeps both streams of a command."""
 
     __slots__ = ("stderr", "stdout")
 
-    def __init__(self, limit: int, spools: Spools) -> None:
-        self.stdout = Output(limit, spools)
-        self.stderr = Output(limit, spools)
+    def __init__(self, limit: int, spools: SpoolFolder) -> None:
+        self.stdout = OutputBuffer(limit, spools)
+        self.stderr = OutputBuffer(limit, spools)
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes, and acknowledge them at once."""
         if channel == STDOUT:
             self.stdout.feed(data)
         elif channel == STDERR:
             self.stderr.feed(data)
-        call.consumed(channel, len(data))
+        call.acknowledge(channel, len(data))

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import Closed, HermesError, UsageError
 from hermes_exec.terminal import guest_records, requests
-from hermes_exec.terminal.encoding import encode, encode_env, encode_words
+from hermes_exec.terminal.encoding import encode, encode_argv, encode_env
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from hermes_exec.result import Result
-    from hermes_exec.terminal.encoding import Words
-    from hermes_exec.terminal.requests import Account
-    from hermes_exec.transport.call import Call
+    from hermes_exec.terminal.encoding import Argument
+    from hermes_exec.terminal.requests import CommandRecord
+    from hermes_exec.transport.call import GuestCall
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 _LOGIN_SHELL = ("the login shell",)
 _LARGEST = 0xFFFF
@@ -38,9 +38,9 @@ class Pty:
         self,
         link: Link,
         name: str,
-        command: Sequence[Words],
+        command: Sequence[Argument],
         size: tuple[int, int],
-        account: Account | None = None,
+        account: CommandRecord | None = None,
     ) -> None:
         self.name = name
         """The name for ``attach``, valid for every client of the same guest."""
@@ -52,14 +52,14 @@ class Pty:
         self._bytes = 0
         self._account = account
         fields = {"name": name, "rows": size[0], "cols": size[1]}
-        self._call: Call = link.call("pty.attach", fields, self)
+        self._call: GuestCall = link.call("pty.attach", fields, self)
         self._call.answer.add_done_callback(self._on_end)
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes from the link; they are acknowledged when they are read."""
         self._bytes += len(data)
         if self._dropping:
-            call.consumed(channel, len(data))
+            call.acknowledge(channel, len(data))
         else:
             self._shown.append(data)
             self._wake.set()
@@ -77,7 +77,7 @@ class Pty:
             self._wake.clear()
             await self._wake.wait()
         data = self._shown.popleft()
-        self._call.consumed(1, len(data))
+        self._call.acknowledge(1, len(data))
         return data
 
     def __aiter__(self) -> Self:
@@ -104,7 +104,7 @@ class Pty:
 
     async def resize(self, rows: int, cols: int) -> None:
         """Change the size of the terminal, and signal the program. All attached clients share one size."""
-        check_size(rows, cols)
+        validate_size(rows, cols)
         await self._control("resize", rows=rows, cols=cols)
 
     async def signal(self, name: str | signals.Signals) -> None:
@@ -124,7 +124,7 @@ class Pty:
             raise Closed(f"{self.name} has ended, or was detached")
         answer = await self._link.request("pty." + operation, {"name": self.name, **fields})
         if "error" in answer:
-            raise requests.error_of(answer, (f"{operation} of {self.name}",))
+            raise requests.parse_error(answer, (f"{operation} of {self.name}",))
         return answer
 
     async def wait(self) -> Result:
@@ -138,7 +138,7 @@ class Pty:
         if answer.get("detached"):
             raise Closed(f"{self.name} was detached", remedy="attach to it again", state="it keeps running")
         await guest_records.forget_guest(self._link)
-        return requests.result_of(answer, self._command, None)
+        return requests.parse_result(answer, self._command, None)
 
     async def detach(self) -> None:
         """Detach: the program keeps running until the terminal closes, or for ``keep_s`` longer."""
@@ -162,7 +162,7 @@ class Pty:
     def _drop(self) -> None:
         self._dropping = True
         while self._shown:
-            self._call.consumed(1, len(self._shown.popleft()))
+            self._call.acknowledge(1, len(self._shown.popleft()))
 
     async def __aenter__(self) -> Self:
         """The PTY itself."""
@@ -185,20 +185,20 @@ class Pty:
             return
         try:
             if not answer.result().get("detached"):
-                self._account.ended(requests.result_of(answer.result(), self._command, None), self._bytes, 0)
+                self._account.record_end(requests.parse_result(answer.result(), self._command, None), self._bytes, 0)
         except (HermesError, asyncio.CancelledError) as error:
-            self._account.failed(error, self._bytes, 0)
+            self._account.record_failure(error, self._bytes, 0)
 
     async def check_attached(self) -> None:
         """Wait until the guest has handled the request to attach; raise the error if it was refused."""
         await self._link.request("pty.list", {})
         if self._call.answer.done() and self._call.answer.result().get("error") == "closed":
-            raise requests.error_of(self._call.answer.result(), (self.name,))
+            raise requests.parse_error(self._call.answer.result(), (self.name,))
 
 
-async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are many
+async def start_pty(  # noqa: PLR0913  the options of a program on a terminal are many
     link: Link,
-    argv: Sequence[Words] | None = None,
+    argv: Sequence[Argument] | None = None,
     *,
     rows: int = 24,
     cols: int = 80,
@@ -206,7 +206,7 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
     cwd: str | os.PathLike[str] | None = None,
     name: str = "",
     keep_s: float = 0.0,
-    account: Account | None = None,
+    account: CommandRecord | None = None,
 ) -> Pty:
     """Start a program on a new PTY; return once it runs.
 
@@ -226,12 +226,12 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
         UsageError: no such folder, or an invalid size; nothing ran.
         PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
     """
-    check_size(rows, cols)
-    link.need("pty")
+    validate_size(rows, cols)
+    link.load_part("pty")
     name = name or (guest_records.new_id() if keep_s else f"pty-{os.urandom(4).hex()}")
     fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": float(keep_s)}
     if argv is not None:
-        fields["argv"] = encode_words(argv)
+        fields["argv"] = encode_argv(argv)
     if env:
         fields["env"] = encode_env(env)
     if cwd is not None:
@@ -247,7 +247,7 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
     if answer.get("error", "program") != "program":
         await pty.detach()  # it may be attached to another one of that name
         await guest_records.forget_guest(link)
-        raise requests.error_of(answer, command)
+        raise requests.parse_error(answer, command)
     return pty
 
 
@@ -259,7 +259,7 @@ async def attach_pty(link: Link, name: str, *, rows: int = 0, cols: int = 0) -> 
     Raises:
         Closed: there is no PTY of that name.
     """
-    link.need("pty")
+    link.load_part("pty")
     pty = Pty(link, name, (name,), (rows, cols))
     await pty.check_attached()
     return pty
@@ -273,11 +273,11 @@ async def close_pty(link: Link, name: str) -> None:
     """
     answer = await link.request("pty.close", {"name": name})
     if "error" in answer:
-        raise requests.error_of(answer, (name,))
+        raise requests.parse_error(answer, (name,))
     await guest_records.forget_guest(link)
 
 
-def check_size(rows: int, cols: int) -> None:
+def validate_size(rows: int, cols: int) -> None:
     """Raise UsageError for an invalid terminal size."""
     if not (0 < rows <= _LARGEST and 0 < cols <= _LARGEST):
         raise UsageError(f"a terminal of {rows} rows and {cols} columns", remedy="1 to 65535 of each")

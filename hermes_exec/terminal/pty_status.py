@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ProtocolError
-from hermes_exec.terminal.requests import shown
+from hermes_exec.terminal.requests import format_command
 
 if TYPE_CHECKING:
     from hermes_exec.transport.link import Link
@@ -47,7 +47,7 @@ class PtyStatus:
             isinstance(argument, bytes) for argument in argv
         ):
             raise ProtocolError("the guest sent an invalid PTY status")
-        return cls(command=shown(argv), **values)
+        return cls(command=format_command(argv), **values)
 
 
 async def list_ptys(link: Link) -> list[PtyStatus]:

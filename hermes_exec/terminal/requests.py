@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from hermes_exec.errno_hints import remedy_for
+from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import (
     Closed,
     CommandFailed,
@@ -26,28 +26,28 @@ from hermes_exec.errors import (
 )
 from hermes_exec.guest.core.wire import WINDOW
 from hermes_exec.result import Result, ShellState, Truncation
-from hermes_exec.terminal.encoding import Words, checked_count, checked_seconds, encode, encode_env, encode_input
-from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, Collector
+from hermes_exec.terminal.encoding import Argument, encode, encode_env, encode_input, validate_count, validate_seconds
+from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, OutputCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from hermes_exec.observe.audit import Audit
     from hermes_exec.observe.hooks import CommandHooks
-    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.encoding import Argument
     from hermes_exec.terminal.limits import Limits
-    from hermes_exec.terminal.output import Spools
-    from hermes_exec.transport import Carrier
+    from hermes_exec.terminal.output import SpoolFolder
+    from hermes_exec.transport import Transport
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
 """The meanings of the field ``shell`` of an answer."""
 NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
-NEEDS_PYTHON = "install Python 3.6 or later there"
-ASK_WHAT = "Terminal.capabilities and Terminal.limits(), which list what this target supports"
+PYTHON_REMEDY = "install Python 3.6 or later there"
+CAPABILITIES_REMEDY = "Terminal.capabilities and Terminal.limits(), which list what this target supports"
 _LONGEST = 300
 """Characters of a target's text that an error shows."""
 _LOOKED_AT = 64 << 10
@@ -56,12 +56,12 @@ _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
 @dataclass(slots=True)
-class Context:
+class TerminalContext:
     """The state that the commands of one terminal share."""
 
-    carrier: Carrier
+    carrier: Transport
     target: str
-    spools: Spools
+    spools: SpoolFolder
     audit: Audit | None
     max_output: int = DEFAULT_MAX_OUTPUT
     timeout_s: float | None = None
@@ -71,7 +71,7 @@ class Context:
     closed: bool = False
     suspended: bool = False
     """Whether the caller has suspended the target, so that a missing answer is no failure."""
-    clean: Callable[[str], str] = str
+    redact: Callable[[str], str] = str
     """Removes known secrets from a text."""
     hooks: CommandHooks | None = None
 
@@ -80,11 +80,11 @@ class Context:
         if self.closed:
             raise Closed("the terminal is closed", remedy="open a new one")
 
-    def link(self, what: str) -> Link:
+    def require_guest(self, what: str) -> Link:
         """Return the link to the guest, for an operation that the plain transport does not have."""
         self.check_open()
         if self.carrier.link is None:
-            raise Unsupported(f"this target cannot {what} without a Python", remedy=NEEDS_PYTHON)
+            raise Unsupported(f"this target cannot {what} without a Python", remedy=PYTHON_REMEDY)
         return self.carrier.link
 
 
@@ -114,7 +114,7 @@ class StreamOptions(CommandOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CommandSettings:
     """The options of one command, with their defaults."""
 
     timeout: float | None = None
@@ -130,15 +130,15 @@ class Options:
     max_output: int | None = None
 
 
-def arguments_of(context: Context, options: Options) -> dict[str, Any]:
+def build_fields(context: TerminalContext, options: CommandSettings) -> dict[str, Any]:
     """Return the fields of a request; a missing field has the guest's default."""
     fields: dict[str, Any] = {}
     if options.limits is not None:
         fields["limits"] = options.limits.as_fields()
-        context.link("enforce limits").need("limits")
+        context.require_guest("enforce limits").load_part("limits")
     timeout = context.timeout_s if options.timeout is None else options.timeout
     if timeout is not None:
-        fields["timeout"] = checked_seconds(timeout, "a timeout", _MAX_TIMEOUT_S)
+        fields["timeout"] = validate_seconds(timeout, "a timeout", _MAX_TIMEOUT_S)
     if options.stdin is not None or options.interactive:
         fields["stdin"] = True
     if options.env:
@@ -148,59 +148,59 @@ def arguments_of(context: Context, options: Options) -> dict[str, Any]:
     if options.merge_stderr:
         fields["merge"] = True
     if options.grace_s is not None:
-        fields["grace"] = checked_seconds(options.grace_s, "a grace", _MAX_TIMEOUT_S, zero=True)
+        fields["grace"] = validate_seconds(options.grace_s, "a grace", _MAX_TIMEOUT_S, zero=True)
     return fields
 
 
-async def feed_input(call: Running, data: bytes) -> None:
+async def send_input(call: RunningCommand, data: bytes) -> None:
     """Send all of a command's standard input."""
     await call.write(data)
     call.write_eof()
 
 
-async def feed_or_end(call: Running, data: bytes) -> None:
+async def send_input_or_end(call: RunningCommand, data: bytes) -> None:
     """Send all of a command's standard input; end the command when that is cancelled."""
     try:
-        await feed_input(call, data)
+        await send_input(call, data)
     except asyncio.CancelledError:
         await call.end()
         raise
 
 
-async def run(
-    context: Context,
+async def run_command(
+    context: TerminalContext,
     operation: str,
     fields: dict[str, Any],
-    command: Words | Sequence[Words],
-    options: Options,
+    command: Argument | Sequence[Argument],
+    options: CommandSettings,
     session: str,
 ) -> Result:
     """Run one command to its end and return its output."""
     most = context.max_output if options.max_output is None else options.max_output
-    collector = Collector(checked_count(most, "max_output"), context.spools)
+    collector = OutputCollector(validate_count(most, "max_output"), context.spools)
     stdin = encode_input(options.stdin)
     call = context.carrier.start(operation, fields, collector)
-    record = begin(context, call, command, options, session)
+    record = record_start(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None
     if stdin is not None and len(stdin) >= WINDOW // 2:
-        feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
+        feeding = asyncio.get_running_loop().create_task(send_input(call, stdin))
     try:
         if stdin is not None and feeding is None:
-            await feed_or_end(call, stdin)
+            await send_input_or_end(call, stdin)
         answer = await call.result()
-        result = result_of(answer, command, collector)
+        result = parse_result(answer, command, collector)
     except BaseException as error:
         if record is not None:
-            record.failed(error, collector.stdout.total, collector.stderr.total)
+            record.record_failure(error, collector.stdout.total, collector.stderr.total)
         raise
     finally:
         if feeding is not None:
             feeding.cancel()
     if record is not None:
-        asyncio.get_running_loop().call_soon(record.ended, result, collector.stdout.total, collector.stderr.total)
+        asyncio.get_running_loop().call_soon(record.record_end, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
-        text = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
-        raise CommandFailed(context.clean(shown(command)), result, text)
+        text = _end_of(result.stdout if options.merge_stderr else result.stderr, context.redact)
+        raise CommandFailed(context.redact(format_command(command)), result, text)
     return result
 
 
@@ -211,15 +211,17 @@ def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
     return f"…{end}" if len(text) > _LONGEST else end
 
 
-def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:
+def parse_result(
+    answer: dict[str, Any], command: Argument | Sequence[Argument], collector: OutputCollector | None
+) -> Result:
     """Build the Result from an answer, which is untrusted: an invalid field raises ProtocolError."""
     if "error" in answer and answer["error"] != "program":
-        raise error_of(answer, command)
-    stdout, lost_out = collector.stdout.value() if collector else (b"", None)
-    stderr, lost_err = collector.stderr.value() if collector else (b"", None)
+        raise parse_error(answer, command)
+    stdout, lost_out = collector.stdout.finish() if collector else (b"", None)
+    stderr, lost_err = collector.stderr.finish() if collector else (b"", None)
     note = answer.get("note", "")
     if answer.get("error") == "program":
-        name = shown(command if isinstance(command, str | bytes) else command[0])
+        name = format_command(command if isinstance(command, str | bytes) else command[0])
         note = f"{name}: {answer.get('message', 'cannot be started')}"
         stderr += note.encode("utf-8", "surrogateescape") + b"\n"
     code, signal, state = answer.get("code"), answer.get("signal"), answer.get("shell", 0)
@@ -253,7 +255,7 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
     )
 
 
-def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> HermesError:
+def parse_error(answer: dict[str, Any], command: Argument | Sequence[Argument]) -> HermesError:
     """Return the error for a failed answer; nothing ran in any of these cases."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
@@ -261,22 +263,22 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> Hermes
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
-        return Unsupported(f"{shown(command)[:80]}: {message}", remedy=ASK_WHAT)
-    what = f"{shown(command)[:80]}: {message:.{_LONGEST}}"
-    return PlaceError(what, remedy=remedy_for(answer.get("errno")), state="nothing ran")
+        return Unsupported(f"{format_command(command)[:80]}: {message}", remedy=CAPABILITIES_REMEDY)
+    what = f"{format_command(command)[:80]}: {message:.{_LONGEST}}"
+    return PlaceError(what, remedy=errno_remedy(answer.get("errno")), state="nothing ran")
 
 
 _log = logging.getLogger("hermes_exec.command")
 
 
-def shown(command: Words | Sequence[Words]) -> str:
+def format_command(command: Argument | Sequence[Argument]) -> str:
     """Return a command as a shell would spell it."""
     if isinstance(command, str | bytes):
         return os.fsdecode(command)
     return shlex.join(os.fsdecode(argument) for argument in command)
 
 
-class Account:
+class CommandRecord:
     """Reports one command that was sent to the audit, the debug log and the hooks.
 
     Exactly one of ``ended`` and ``failed`` is called, once, at its end.
@@ -284,12 +286,12 @@ class Account:
 
     __slots__ = ("_context", "_since", "id")
 
-    def __init__(self, context: Context, id: str) -> None:
+    def __init__(self, context: TerminalContext, id: str) -> None:
         self._context = context
         self.id = id
         self._since = time.monotonic()
 
-    def ended(self, result: Result, out: int, err: int) -> None:
+    def record_end(self, result: Result, out: int, err: int) -> None:
         """Report its result; ``out`` and ``err`` are the bytes received of its two streams."""
         why = "cancelled" if result.cancelled else ""
         self._report(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
@@ -298,7 +300,7 @@ class Account:
                 "ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err
             )
 
-    def failed(self, error: BaseException, out: int, err: int) -> None:
+    def record_failure(self, error: BaseException, out: int, err: int) -> None:
         """Report that it was refused or cancelled, or that its outcome is unknown."""
         why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error) or type(error).__name__
         self._report(None, None, False, time.monotonic() - self._since, out, err, why)
@@ -308,7 +310,7 @@ class Account:
     def _report(self, *facts: Any) -> None:
         context = self._context
         if context.audit is not None:
-            context.audit.ended(self.id, *facts)
+            context.audit.record_end(self.id, *facts)
         if context.hooks is not None:
             context.hooks.record_end(self.id, context.target, *facts)
 
@@ -316,9 +318,13 @@ class Account:
         _log.debug("command %s %s", self.id, event, extra={"target": self._context.target, **facts})
 
 
-def begin(
-    context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
-) -> Account | None:
+def record_start(
+    context: TerminalContext,
+    call: RunningCommand,
+    command: Argument | Sequence[Argument],
+    options: CommandSettings,
+    session: str,
+) -> CommandRecord | None:
     """Report the start of a command after its request was sent, so that no command waits for the disk.
 
     Returns None when there is no audit, no hook and no debug log.
@@ -326,31 +332,31 @@ def begin(
     if context.audit is None and context.hooks is None and not _log.isEnabledFor(logging.DEBUG):
         return None
     kind = "shell" if isinstance(command, str | bytes) else "argv"
-    return _start(context, str(call.number), kind, shown(command), options.cwd, session)
+    return _start(context, str(call.number), kind, format_command(command), options.cwd, session)
 
 
 def _start(
-    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str
-) -> Account:
+    context: TerminalContext, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str
+) -> CommandRecord:
     folder = "" if cwd is None else os.fspath(cwd)
     if context.audit is not None:
-        context.audit.started(id, context.target, session, kind, text, folder)
+        context.audit.record_start(id, context.target, session, kind, text, folder)
     if context.hooks is not None:
         context.hooks.record_start(id, context.target, session, kind, text, folder)
     if _log.isEnabledFor(logging.DEBUG):
         facts = {"target": context.target, "session": session, "cwd": folder, "command": text}
         _log.debug("command %s sent", id, extra={key: value for key, value in facts.items() if value})
-    return Account(context, id)
+    return CommandRecord(context, id)
 
 
 @contextlib.contextmanager
-def starting(
-    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
-) -> Generator[Account]:
+def record_launch(
+    context: TerminalContext, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
+) -> Generator[CommandRecord]:
     """Report the start of a job or a PTY, and its failure if the block raises; its holder reports its end."""
     record = _start(context, id, kind, text, cwd, session)
     try:
         yield record
     except BaseException as error:
-        record.failed(error, 0, 0)
+        record.record_failure(error, 0, 0)
         raise

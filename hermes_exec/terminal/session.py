@@ -8,36 +8,36 @@ from hermes_exec.errors import Closed
 from hermes_exec.guest.core.wire import STDERR, STDOUT
 from hermes_exec.terminal import requests
 from hermes_exec.terminal.encoding import encode
-from hermes_exec.terminal.requests import Options
+from hermes_exec.terminal.requests import CommandSettings
 from hermes_exec.terminal.stream import Stream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec.result import Result
-    from hermes_exec.terminal.encoding import Words
-    from hermes_exec.terminal.requests import Context, RunOptions, StreamOptions
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.terminal.encoding import Argument
+    from hermes_exec.terminal.requests import RunOptions, StreamOptions, TerminalContext
+    from hermes_exec.transport.protocol import RunningCommand
 
 BACKGROUND_CAP = 1 << 20
 """Bytes of late output that are kept; the oldest are dropped first."""
 
 
-class Background:
+class LateOutput:
     """The sink for output that children of earlier commands still write."""
 
     def __init__(self) -> None:
         self.dropped = 0
         self._kept = {STDOUT: bytearray(), STDERR: bytearray()}
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Keep the newest bytes."""
         kept = self._kept[channel]
         kept += data
         if len(kept) > BACKGROUND_CAP:
             self.dropped += len(kept) - BACKGROUND_CAP
             del kept[: len(kept) - BACKGROUND_CAP]
-        call.consumed(channel, len(data))
+        call.acknowledge(channel, len(data))
 
     def take(self, channel: int) -> bytes:
         """Return and clear the bytes since the last call."""
@@ -53,31 +53,33 @@ class Session:
     a new shell; ``Result.shell`` says with which state.
     """
 
-    def __init__(self, context: Context, fields: dict[str, Any], name: str) -> None:
+    def __init__(self, context: TerminalContext, fields: dict[str, Any], name: str) -> None:
         self.name = name
         self._context = context
-        self._background = Background()
+        self._background = LateOutput()
         self._call = context.carrier.start("session", fields, self._background)
         self._closed = False
 
-    async def run(self, command: Words, **options: Unpack[RunOptions]) -> Result:
+    async def run(self, command: Argument, **options: Unpack[RunOptions]) -> Result:
         """Run a command in this shell to its end. The options are those of ``Terminal.run``.
 
         With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
         changes none of it.
         """
-        chosen = Options(**options)
-        return await requests.run(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
+        chosen = CommandSettings(**options)
+        return await requests.run_command(
+            self._context, "run", self._fields(command, chosen), command, chosen, self.name
+        )
 
-    def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
+    def stream(self, command: Argument, **options: Unpack[StreamOptions]) -> Stream:
         """Run a command in this shell and yield its output as it arrives; see ``Terminal.stream``."""
-        chosen = Options(**options)
+        chosen = CommandSettings(**options)
         return Stream(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
-    def _fields(self, command: Words, options: Options) -> dict[str, Any]:
+    def _fields(self, command: Argument, options: CommandSettings) -> dict[str, Any]:
         if self._closed or self._context.closed:
             raise Closed("the session is closed")
-        fields = requests.arguments_of(self._context, options)
+        fields = requests.build_fields(self._context, options)
         fields["session"] = self._call.number
         fields["command"] = encode(command)
         return fields

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from hermes_exec.terminal.encoding import Words
-    from hermes_exec.terminal.requests import Account, Context, Options
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.terminal.encoding import Argument
+    from hermes_exec.terminal.requests import CommandRecord, CommandSettings, TerminalContext
+    from hermes_exec.transport.protocol import RunningCommand
 
 
 class Stream:
@@ -33,11 +33,11 @@ class Stream:
 
     def __init__(
         self,
-        context: Context,
+        context: TerminalContext,
         operation: str,
         fields: dict[str, Any],
-        command: Words | Sequence[Words],
-        options: Options,
+        command: Argument | Sequence[Argument],
+        options: CommandSettings,
         session: str,
     ) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class Stream:
         self._command = command
         self._options = options
         self._session = session
-        self._call: Running | None = None
+        self._call: RunningCommand | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._events: deque[tuple[int, bytes]] = deque()
@@ -54,7 +54,7 @@ class Stream:
         self._result: Result | None = None
         self._error: BaseException | None = None
         self._ended = False
-        self._record: Account | None = None
+        self._record: CommandRecord | None = None
         self._totals = [0, 0, 0]
 
     def _start(self) -> None:
@@ -64,12 +64,12 @@ class Stream:
             raise Closed("the terminal is closed")
         stdin = encode_input(self._options.stdin)
         self._call = self._context.carrier.start(self._operation, self._fields, self)
-        self._record = requests.begin(self._context, self._call, self._command, self._options, self._session)
+        self._record = requests.record_start(self._context, self._call, self._command, self._options, self._session)
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
         if stdin is not None:  # concurrently with reading, else both could wait for each other
-            self._feeding = asyncio.get_running_loop().create_task(requests.feed_input(self._call, stdin))
+            self._feeding = asyncio.get_running_loop().create_task(requests.send_input(self._call, stdin))
 
-    def _require_call(self) -> Running:
+    def _require_call(self) -> RunningCommand:
         """Return the request; raise UsageError outside of a block, which would end the command."""
         if self._call is None:
             raise UsageError(
@@ -78,16 +78,16 @@ class Stream:
             )
         return self._call
 
-    async def _wait(self, call: Running) -> None:
+    async def _wait(self, call: RunningCommand) -> None:
         try:
             answer = await call.result()
-            self._result = requests.result_of(answer, self._command, None)
+            self._result = requests.parse_result(answer, self._command, None)
             if self._record is not None:
-                self._record.ended(self._result, *self._totals[STDOUT:])
+                self._record.record_end(self._result, *self._totals[STDOUT:])
         except BaseException as error:
             self._error = error  # raised by the iteration and by ``result``
             if self._record is not None:
-                self._record.failed(error, *self._totals[STDOUT:])
+                self._record.record_failure(error, *self._totals[STDOUT:])
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -95,7 +95,7 @@ class Stream:
                 self._feeding.cancel()
             self._notify()
 
-    def feed(self, _: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, _: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes from the transport; they are acknowledged when they are read."""
         self._totals[channel] += len(data)
         self._events.append((channel, data))
@@ -122,7 +122,7 @@ class Stream:
             self._news.clear()
             await self._news.wait()
         channel, data = self._events.popleft()
-        call.consumed(channel, len(data))
+        call.acknowledge(channel, len(data))
         return Event("stdout" if channel == STDOUT else "stderr", data)
 
     async def write(self, data: bytes | str) -> None:
@@ -156,7 +156,7 @@ class Stream:
             self._news.clear()
             while self._call is not None and sum(len(data) for _, data in self._events) > keep:
                 channel, data = self._events.popleft()
-                self._call.consumed(channel, len(data))
+                self._call.acknowledge(channel, len(data))
             await self._news.wait()
         if self._result is None:
             raise self._error or Closed("the stream was closed")

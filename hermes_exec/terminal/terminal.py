@@ -6,16 +6,16 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from hermes_exec._async import awaitable_context_manager, finished
+from hermes_exec._async import awaitable_context_manager, shield_to_completion
 from hermes_exec.backend import release, require_snapshot, require_suspend
 from hermes_exec.errors import Unsupported
 from hermes_exec.terminal import requests
-from hermes_exec.terminal.encoding import encode, encode_env, encode_words
-from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, Spools
-from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, Context, Options
+from hermes_exec.terminal.encoding import encode, encode_argv, encode_env
+from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, SpoolFolder
+from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, CommandSettings, TerminalContext
 from hermes_exec.terminal.session import Session
 from hermes_exec.terminal.stream import Stream
-from hermes_exec.transport import FileCarrier
+from hermes_exec.transport import FileTransport
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hermes_exec.observe.audit import Audit
     from hermes_exec.observe.hooks import CommandHooks
     from hermes_exec.result import Result
-    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.encoding import Argument
     from hermes_exec.terminal.forward import Endpoint, Forward
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.job_status import JobStatus
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.pty import Pty
     from hermes_exec.terminal.pty_status import PtyStatus
     from hermes_exec.terminal.requests import RunOptions, StreamOptions
-    from hermes_exec.transport import Carrier
+    from hermes_exec.transport import Transport
     from hermes_exec.transport.protocol import Capabilities
 
 
@@ -78,7 +78,7 @@ class Terminal:
     def __init__(  # noqa: PLR0913  the values of a plan, passed by the function that opens it
         self,
         backend: Backend,
-        carrier: Carrier,
+        carrier: Transport,
         *,
         target: str,
         session: Mapping[str, Any],
@@ -92,15 +92,15 @@ class Terminal:
         self._backend = backend
         self._carrier = carrier
         self._session_fields = dict(session)
-        self._context = Context(
+        self._context = TerminalContext(
             carrier,
             target,
-            Spools(),
+            SpoolFolder(),
             audit,
             max_output,
             timeout_s,
             job_lease_s or DEFAULT_JOB_LEASE_S,
-            clean=clean,
+            redact=clean,
             hooks=hooks,
         )
         self._default: Session | None = None
@@ -121,7 +121,7 @@ class Terminal:
         """The guarantees of this target; docs/promises.md describes each name."""
         return self._carrier.capabilities
 
-    async def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
+    async def run(self, command: Argument | Sequence[Argument], **options: Unpack[RunOptions]) -> Result:
         """Run a command to its end.
 
         A string is evaluated by the terminal's own session, where directory, variables and functions
@@ -150,10 +150,10 @@ class Terminal:
         """
         if isinstance(command, str | bytes):
             return await self._default_session().run(command, **options)
-        chosen = Options(**options)
-        return await requests.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
+        chosen = CommandSettings(**options)
+        return await requests.run_command(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
-    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
+    def stream(self, command: Argument | Sequence[Argument], **options: Unpack[StreamOptions]) -> Stream:
         """Run a command and yield its output as it arrives: ``async with terminal.stream(…) as events``.
 
         The options are those of ``run``. The command starts when the block is entered, and is ended when it is left.
@@ -161,13 +161,13 @@ class Terminal:
         """
         if isinstance(command, str | bytes):
             return self._default_session().stream(command, **options)
-        chosen = Options(**options)
+        chosen = CommandSettings(**options)
         return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
-    def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
+    def _argv(self, command: Sequence[Argument], options: CommandSettings) -> dict[str, Any]:
         self._context.check_open()
-        fields = requests.arguments_of(self._context, options)
-        fields["argv"] = encode_words(command)
+        fields = requests.build_fields(self._context, options)
+        fields["argv"] = encode_argv(command)
         return fields
 
     @awaitable_context_manager
@@ -197,7 +197,7 @@ class Terminal:
     ) -> Session:
         self._context.check_open()
         if not self.capabilities.sessions and name is not None:
-            raise Unsupported("this target keeps no live shells", remedy=requests.NEEDS_PYTHON)
+            raise Unsupported("this target keeps no live shells", remedy=requests.PYTHON_REMEDY)
         fields = dict(self._session_fields)
         if cwd is not None:
             fields["cwd"] = encode(cwd)
@@ -227,7 +227,7 @@ class Terminal:
         """
         from hermes_exec.files import Files
 
-        return Files(self._context.link("handle files"))
+        return Files(self._context.require_guest("handle files"))
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
         """Return the content of a file; ``files.read`` reads parts of it.
@@ -236,7 +236,7 @@ class Terminal:
             TransferError: it cannot be read; ``errno`` has the cause.
         """
         self._context.check_open()
-        if isinstance(self._context.carrier, FileCarrier):
+        if isinstance(self._context.carrier, FileTransport):
             return await self._context.carrier.read(path)
         return await self.files.read(path)
 
@@ -247,7 +247,7 @@ class Terminal:
             TransferError: it could not be written, and is unchanged.
         """
         self._context.check_open()
-        if isinstance(self._context.carrier, FileCarrier):
+        if isinstance(self._context.carrier, FileTransport):
             await self._context.carrier.write(path, data)
         else:
             await self.files.write(path, data)
@@ -286,13 +286,15 @@ class Terminal:
         """
         from hermes_exec.terminal.forward import Forward
 
-        forward = Forward(self._context.link("forward ports"), listen, to, reverse=reverse, on_failure=on_failure)
+        forward = Forward(
+            self._context.require_guest("forward ports"), listen, to, reverse=reverse, on_failure=on_failure
+        )
         await forward.start()
         return forward
 
     async def start(  # noqa: PLR0913  each is a choice of its own
         self,
-        command: Words | Sequence[Words],
+        command: Argument | Sequence[Argument],
         *,
         name: str = "",
         env: Mapping[str, str] | None = None,
@@ -329,8 +331,10 @@ class Terminal:
         from hermes_exec.terminal.job import Job, start_job
 
         cap = self._context.job_lease_s if cap_s is None else cap_s
-        link = self._context.link("keep jobs")
-        with requests.starting(self._context, new_id(), "job", requests.shown(command), cwd, name) as told:
+        link = self._context.require_guest("keep jobs")
+        with requests.record_launch(
+            self._context, new_id(), "job", requests.format_command(command), cwd, name
+        ) as told:
             job = await start_job(
                 link,
                 self._context.target,
@@ -351,7 +355,7 @@ class Terminal:
         """Return the jobs of this terminal's guest, in the order of their starts."""
         from hermes_exec.terminal.job import list_jobs
 
-        return await list_jobs(self._context.link("keep jobs"))
+        return await list_jobs(self._context.require_guest("keep jobs"))
 
     async def job(self, id: str) -> Job:
         """Return a job by its id.
@@ -361,20 +365,20 @@ class Terminal:
         """
         from hermes_exec.terminal.job import Job
 
-        job = Job(self._context.link("keep jobs"), id, requests.Account(self._context, id))
+        job = Job(self._context.require_guest("keep jobs"), id, requests.CommandRecord(self._context, id))
         await job.status()
         return job
 
     async def limits(self) -> Enforcement:
         """Return the mechanism that enforces each limit in this target, as tested there."""
-        from hermes_exec.terminal.limits import enforcement
+        from hermes_exec.terminal.limits import query_enforcement
 
-        return await enforcement(self._context.link("enforce limits"))
+        return await query_enforcement(self._context.require_guest("enforce limits"))
 
     @awaitable_context_manager
     async def pty(
         self,
-        command: Words | Sequence[Words] | None = None,
+        command: Argument | Sequence[Argument] | None = None,
         *,
         rows: int = 24,
         cols: int = 80,
@@ -401,16 +405,16 @@ class Terminal:
             PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
         """
         from hermes_exec.terminal.guest_records import new_id, record_guest
-        from hermes_exec.terminal.pty import link_pty
+        from hermes_exec.terminal.pty import start_pty
 
-        link = self._context.link("run interactive programs")
+        link = self._context.require_guest("run interactive programs")
         if keep_s:
             await record_guest(link, self._context.target)
-        text = "the login shell" if command is None else requests.shown(command)
+        text = "the login shell" if command is None else requests.format_command(command)
         if isinstance(command, str | bytes):
             command = ("sh", "-c", command)
-        with requests.starting(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
-            return await link_pty(
+        with requests.record_launch(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
+            return await start_pty(
                 link,
                 command,
                 rows=rows,
@@ -426,7 +430,7 @@ class Terminal:
         """Return the interactive programs of this terminal's guest, of every client, in the order of their starts."""
         from hermes_exec.terminal.pty_status import list_ptys
 
-        return await list_ptys(self._context.link("run interactive programs"))
+        return await list_ptys(self._context.require_guest("run interactive programs"))
 
     @awaitable_context_manager
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
@@ -437,7 +441,7 @@ class Terminal:
         """
         from hermes_exec.terminal.pty import attach_pty
 
-        return await attach_pty(self._context.link("run interactive programs"), name, rows=rows, cols=cols)
+        return await attach_pty(self._context.require_guest("run interactive programs"), name, rows=rows, cols=cols)
 
     async def snapshot(self, name: str | None = None) -> str:
         """Save the files of the target as they are now; return the target that opens a copy of them.
@@ -462,7 +466,7 @@ class Terminal:
         backend = require_suspend(self._backend)
         self._context.suspended = True
         if self._carrier.link is not None:
-            self._carrier.link.watch.suspend(on=True)
+            self._carrier.link.watchdog.suspend(on=True)
         await backend.suspend()
 
     async def resume(self) -> None:
@@ -475,7 +479,7 @@ class Terminal:
         await require_suspend(self._backend).resume()
         self._context.suspended = False
         if self._carrier.link is not None:
-            self._carrier.link.watch.suspend(on=False)
+            self._carrier.link.watchdog.suspend(on=False)
 
     async def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and release the target. Safe to call twice.
@@ -485,14 +489,14 @@ class Terminal:
         """
         if not self._context.closed:
             self._context.closed = True
-            await finished(self._let_go(keep=keep))
+            await shield_to_completion(self._let_go(keep=keep))
 
     async def _let_go(self, *, keep: bool) -> None:
         try:
             await self._carrier.close()
         finally:
             self._context.spools.close()
-            if not keep and self._carrier.link is not None and self._carrier.link.stays:
+            if not keep and self._carrier.link is not None and self._carrier.link.guest_remains:
                 await release(self._backend)
             else:
                 await self._backend.close(keep=keep)

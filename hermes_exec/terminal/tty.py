@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
     from hermes_exec.terminal.pty import Pty
 
-Wish = Literal["", "detach", "close", "help"]
+TerminalAction = Literal["", "detach", "close", "help"]
 
 _READ = 64 << 10
-_WISHES: dict[bytes, Wish] = {b"d": "detach", b".": "close", b"?": "help"}
+_WISHES: dict[bytes, TerminalAction] = {b"d": "detach", b".": "close", b"?": "help"}
 _HELP = b"\r\n~d  detach, the program goes on\r\n~.  hang up and end it\r\n~~  type a ~\r\n"
 _ALTERNATE_ON, _ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
 _CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
@@ -35,14 +35,14 @@ _CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
 modes, a hidden cursor, colours (xterm's control sequences)."""
 
 
-class Escape:
+class EscapeParser:
     """Finds local commands in the input."""
 
     def __init__(self) -> None:
         self._at_start = True
         self._tilde = False
 
-    def feed(self, typed: bytes) -> tuple[bytes, Wish]:
+    def feed(self, typed: bytes) -> tuple[bytes, TerminalAction]:
         """Return the input for the target, and the local command after it; input after a command is dropped."""
         out = bytearray()
         for number in typed:
@@ -62,14 +62,14 @@ class Escape:
         return bytes(out), ""
 
 
-class Screen:
+class ScreenState:
     """Tracks the terminal modes that must be reset when a program is left before its end."""
 
     def __init__(self) -> None:
         self._alternate = False
         self._tail = b""
 
-    def shown(self, data: bytes) -> None:
+    def observe(self, data: bytes) -> None:
         """Observe output to the terminal."""
         seen = self._tail + data
         on, off = seen.rfind(_ALTERNATE_ON), seen.rfind(_ALTERNATE_OFF)
@@ -78,12 +78,12 @@ class Screen:
         self._tail = seen[-len(_ALTERNATE_ON) + 1 :]
 
     @property
-    def undo(self) -> bytes:
+    def restore_sequence(self) -> bytes:
         """The sequence that resets the terminal."""
         return (_ALTERNATE_OFF if self._alternate else b"") + _CALM
 
 
-def size_of(fd: int) -> tuple[int, int]:
+def read_size(fd: int) -> tuple[int, int]:
     """Return rows and columns of a terminal; 24 and 80 if ``fd`` is no terminal or has no size."""
     try:
         columns, rows = os.get_terminal_size(fd)
@@ -93,7 +93,7 @@ def size_of(fd: int) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def raw(fd: int) -> Generator[bool]:
+def raw_mode(fd: int) -> Generator[bool]:
     """Put a terminal into raw mode for the length of the block, and restore it in every case.
 
     Yields False, and does nothing, if ``fd`` is no terminal.
@@ -120,9 +120,9 @@ async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | Non
     Raises:
         OutcomeUnknown: the target was lost, and the program with it; the terminal is restored.
     """
-    screen = Screen()
+    screen = ScreenState()
     over = False
-    with raw(stdin) as is_terminal, _signals(pty, stdin if is_terminal else -1):
+    with raw_mode(stdin) as is_terminal, _signals(pty, stdin if is_terminal else -1):
         showing = asyncio.create_task(_show(pty, stdout, screen))
         typing = asyncio.create_task(_type(pty, stdin, stdout if is_terminal else -1))
         try:
@@ -142,13 +142,13 @@ async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | Non
             await asyncio.gather(showing, typing, return_exceptions=True)
             if not over and os.isatty(stdout):
                 with contextlib.suppress(OSError):
-                    _write(stdout, screen.undo)
+                    _write(stdout, screen.restore_sequence)
 
 
-async def _show(pty: Pty, fd: int, screen: Screen) -> None:
+async def _show(pty: Pty, fd: int, screen: ScreenState) -> None:
     loop = asyncio.get_running_loop()
     async for data in pty:
-        screen.shown(data)
+        screen.observe(data)
         await loop.run_in_executor(None, _write, fd, data)  # a slow terminal must not block the link
 
 
@@ -161,13 +161,13 @@ def _write(fd: int, data: bytes) -> None:
             select.select((), (fd,), ())
 
 
-async def _type(pty: Pty, fd: int, screen: int) -> Wish:
+async def _type(pty: Pty, fd: int, screen: int) -> TerminalAction:
     """Send input until a command to leave or the end of a pipe; ``screen`` is -1 without a terminal."""
-    escape = Escape()
+    escape = EscapeParser()
     while True:
         await _readable(fd)
         typed = os.read(fd, _READ)
-        wish: Wish = ""
+        wish: TerminalAction = ""
         if not typed:
             if screen < 0:
                 await pty.close_stdin()
@@ -227,4 +227,4 @@ def _signals(pty: Pty, fd: int) -> Generator[None]:
 
 async def _resize(pty: Pty, fd: int) -> None:
     with contextlib.suppress(HermesError):  # it has ended meanwhile, or its error is raised elsewhere
-        await pty.resize(*size_of(fd))
+        await pty.resize(*read_size(fd))

@@ -19,7 +19,7 @@ _TOPICS = (
 pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
 
 from hermes_exec.testing.behaviours import Behaviours, needs  # noqa: E402  failures show values from here on
-from hermes_exec.testing.place import Place  # noqa: E402  likewise
+from hermes_exec.testing.place import SuiteTarget  # noqa: E402  likewise
 from hermes_exec.testing.suite import Conformance  # noqa: E402  likewise
 
-__all__ = ["Behaviours", "Conformance", "Place", "needs"]
+__all__ = ["Behaviours", "Conformance", "SuiteTarget", "needs"]

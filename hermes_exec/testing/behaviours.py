@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import pytest
 
-from hermes_exec.testing.place import Place
+from hermes_exec.testing.place import SuiteTarget
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
@@ -61,7 +61,7 @@ class Behaviours:
     limit_s: ClassVar[float] = 60.0
     """Seconds that one test may take."""
 
-    _place: Place
+    _place: SuiteTarget
 
     def __init_subclass__(cls, *, exercises: Exercised | None = None) -> None:
         super().__init_subclass__()
@@ -88,39 +88,39 @@ class Behaviours:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def places(cls) -> Generator[list[Place]]:
+    def places(cls) -> Generator[list[SuiteTarget]]:
         """Where the place of this class is kept while its tests run."""
-        places: list[Place] = []
+        places: list[SuiteTarget] = []
         yield places
         for place in places:
             place.close()
 
     @pytest.fixture
-    def place(self, places: list[Place], backend: Backend, carrier: str | None, shell: str | None) -> Place:
+    def place(self, places: list[SuiteTarget], backend: Backend, carrier: str | None, shell: str | None) -> SuiteTarget:
         """The place, with the terminal that the tests of this class share."""
         if not places:
-            places.append(Place(backend, carrier, shell))
+            places.append(SuiteTarget(backend, carrier, shell))
         return places[0]
 
     @pytest.fixture(autouse=True)
-    def _here(self, place: Place) -> None:
+    def _here(self, place: SuiteTarget) -> None:
         self._place = place
 
     @pytest.fixture
-    def terminal(self, place: Place) -> Terminal:
+    def terminal(self, place: SuiteTarget) -> Terminal:
         """An open terminal, shared: a test must leave its default session as it was."""
-        return place.run(place.shared())
+        return place.run(place.shared_terminal())
 
     @pytest.fixture
-    def session(self, place: Place, terminal: Terminal) -> Generator[Session]:
+    def session(self, place: SuiteTarget, terminal: Terminal) -> Generator[Session]:
         """A new live shell for this test alone."""
-        place.run(place.promised("sessions"))
+        place.run(place.require("sessions"))
         session = place.run(place.session())
         yield session
         place.run(session.close())
 
     @pytest.fixture
-    def folder(self, place: Place, terminal: Terminal) -> Generator[str]:
+    def folder(self, place: SuiteTarget, terminal: Terminal) -> Generator[str]:
         """A new folder in the place."""
         made = place.run(terminal.run(["mktemp", "-d"], check=True))
         path = made.stdout.decode().rstrip("\n")
@@ -135,7 +135,7 @@ def _blocking(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     def run(self: Behaviours, *args: Any, **fixtures: Any) -> None:
         place = self._place  # pyright: ignore[reportPrivateUsage]  our own
         for promise in getattr(test, _NEEDS, ()):
-            place.run(place.promised(promise))
+            place.run(place.require(promise))
         place.run(test(self, *args, **fixtures), self.limit_s)
 
     return run

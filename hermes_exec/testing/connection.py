@@ -13,8 +13,8 @@ from hermes_exec.errors import OutcomeUnknown
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.output import NUMBERS
-from hermes_exec.testing.place import Place, link, living, marker
-from hermes_exec.testing.sessions import said
+from hermes_exec.testing.place import SuiteTarget, count_living, link, marker
+from hermes_exec.testing.sessions import output_of
 from hermes_exec.testing.streams import text_until
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ echo ran >>"$0"; kill -STOP "$guest"; sleep 10; kill -CONT "$guest\""""
 """Stops the guest, whose child's child this is, for 10 seconds, in which it answers nothing."""
 
 
-class Connection(Behaviours, exercises="channel"):
+class ConnectionSuite(Behaviours, exercises="channel"):
     """A broken connection is replaced without anybody noticing."""
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("reconnect")
     async def test_a_command_after_a_cut_runs_once(self, terminal: Terminal, folder: str, way: str) -> None:
         for _ in range(3):
-            link(terminal).cut()
+            link(terminal).break_connection()
             result = await terminal.run(as_command(way, f"echo ran >> {folder}/count; echo out"))
             assert (result.stdout, result.exit_code) == (b"out\n", 0)
         assert (await terminal.run(["cat", f"{folder}/count"])).stdout == b"ran\n" * 3
@@ -47,7 +47,7 @@ class Connection(Behaviours, exercises="channel"):
             running = asyncio.ensure_future(terminal.run(as_command(way, text)))
             for _ in range(turn):
                 await asyncio.sleep(0)
-            link(terminal).cut()
+            link(terminal).break_connection()
             result = await running
             assert (result.stdout, result.exit_code) == (b"out\n", 4)
         ran = (await terminal.run(["cat", f"{folder}/count"])).stdout
@@ -62,7 +62,7 @@ class Connection(Behaviours, exercises="channel"):
         talk = f"echo before; read x < {folder}/go; echo after; (exit 5)"
         async with terminal.stream(as_command(way, talk)) as stream:
             assert await text_until(stream, b"before") == b"before\n"
-            link(terminal).cut()
+            link(terminal).break_connection()
             await terminal.run(["sh", "-c", f"echo go > {folder}/go"], timeout=20)
             assert await text_until(stream, b"after") == b"after\n"
             assert (await stream.result()).exit_code == 5
@@ -77,7 +77,7 @@ class Connection(Behaviours, exercises="channel"):
                 seen += event.data
                 if cuts < 8 and len(seen) > cuts * len(NUMBERS) // 5:
                     cuts += 1
-                    link(terminal).cut()
+                    link(terminal).break_connection()
         assert cuts == 8
         assert seen == NUMBERS * 2
 
@@ -88,7 +88,7 @@ class Connection(Behaviours, exercises="channel"):
         async with terminal.stream(as_command(way, "sha256sum"), interactive=True) as stream:
             for start in range(0, len(data), 3_000_000):
                 await stream.write(data[start : start + 3_000_000])
-                link(terminal).cut()
+                link(terminal).break_connection()
             await stream.close_stdin()
             seen = b"".join([event.data async for event in stream])
         assert seen.split()[0].decode() == hashlib.sha256(data).hexdigest()
@@ -99,16 +99,16 @@ class Connection(Behaviours, exercises="channel"):
         running = asyncio.ensure_future(terminal.run(["cat"], stdin=data, max_output=len(data)))
         for _ in range(6):
             await asyncio.sleep(0.03)
-            link(terminal).cut()
+            link(terminal).break_connection()
         assert (await running).stdout == data
 
     @needs("reconnect")
     async def test_sessions_keep_their_state_and_their_children(self, session: Session, terminal: Terminal) -> None:
         mark = marker()
         await session.run(f"kept=1; cd /usr; sleep {mark} & child=$!")
-        link(terminal).cut()
-        assert await said(session, "echo $kept; pwd; kill -0 $child && echo lives") == "1\n/usr\nlives\n"
-        assert await living(terminal, mark) == 1
+        link(terminal).break_connection()
+        assert await output_of(session, "echo $kept; pwd; kill -0 $child && echo lives") == "1\n/usr\nlives\n"
+        assert await count_living(terminal, mark) == 1
 
     @needs("reconnect")
     async def test_many_commands_at_once_survive_a_cut(self, terminal: Terminal, folder: str) -> None:
@@ -116,7 +116,7 @@ class Connection(Behaviours, exercises="channel"):
         running = [asyncio.ensure_future(terminal.run(["sh", "-c", one, f"{folder}/{n}", str(n)])) for n in range(60)]
         for _ in range(4):
             await asyncio.sleep(0.01)
-            link(terminal).cut()
+            link(terminal).break_connection()
         results = await asyncio.gather(*running)
         assert [(r.stdout, r.exit_code) for r in results] == [(b"%d" % n, n) for n in range(60)]
         counts = await terminal.run(["sh", "-c", f"cat {folder}/* | wc -l"])
@@ -127,23 +127,23 @@ class Connection(Behaviours, exercises="channel"):
         mark = marker()
         running = asyncio.ensure_future(terminal.run(["sleep", mark], timeout=0.4, grace_s=0.1))
         await asyncio.sleep(0.1)
-        link(terminal).cut()
+        link(terminal).break_connection()
         result = await running
         assert result.timed_out
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @needs("reconnect")
     async def test_a_cancel_during_a_cut_is_carried_out(self, terminal: Terminal) -> None:
         mark = marker()
         async with terminal.stream(["sh", "-c", f"echo in; sleep {mark}"], grace_s=0.1) as stream:
             await text_until(stream, b"in")
-            link(terminal).cut()
+            link(terminal).break_connection()
             assert (await stream.cancel()).cancelled
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
 
     @needs("reconnect")
     async def test_a_guest_that_stops_answering_holds_nobody_up(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, place: SuiteTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(place.backend, "keepalive_s", 1.0)
         async with place.fresh() as terminal:
@@ -153,10 +153,10 @@ class Connection(Behaviours, exercises="channel"):
             assert (await terminal.run(f"echo $kept; cat {ran}; rm {ran}")).stdout == b"1\nran\n"
 
     @needs("reconnect")
-    async def test_closing_right_after_a_cut_leaves_nothing(self, place: Place) -> None:
+    async def test_closing_right_after_a_cut_leaves_nothing(self, place: SuiteTarget) -> None:
         mark = marker()
         async with place.fresh() as terminal:
             await terminal.run(f"sleep {mark} &")
-            link(terminal).cut()
+            link(terminal).break_connection()
             await asyncio.sleep(0)
-        assert await living(await place.shared(), mark) == 0
+        assert await count_living(await place.shared_terminal(), mark) == 0

@@ -31,7 +31,7 @@ def make_tree(root: Path) -> None:
     (root / "link").symlink_to("sub/plain")
 
 
-def described(root: Path) -> dict[str, object]:
+def describe_tree(root: Path) -> dict[str, object]:
     """What a tree holds, to be compared."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
@@ -45,7 +45,7 @@ def described(root: Path) -> dict[str, object]:
     return found
 
 
-class Files(Behaviours, exercises="target"):
+class FilesSuite(Behaviours, exercises="target"):
     """Bytes go to and from the place unchanged."""
 
     @pytest.mark.parametrize("name", NAMES)
@@ -100,7 +100,7 @@ class Files(Behaviours, exercises="target"):
         make_tree(tmp_path / "tree")
         await terminal.upload(tmp_path / "tree", f"{folder}/there")
         await terminal.download(f"{folder}/there", tmp_path / "back")
-        assert described(tmp_path / "back") == described(tmp_path / "tree")
+        assert describe_tree(tmp_path / "back") == describe_tree(tmp_path / "tree")
 
     @needs("file_transfer")
     async def test_sync_moves_only_what_differs(self, terminal: Terminal, folder: str, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class Files(Behaviours, exercises="target"):
         sending = asyncio.ensure_future(terminal.upload(tmp_path / "large", f"{folder}/large"))
         for _ in range(3):
             await asyncio.sleep(0.02)
-            link(terminal).cut()
+            link(terminal).break_connection()
         await sending
         there = await terminal.run(["sha256sum", f"{folder}/large"])
         assert there.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()

@@ -24,7 +24,7 @@ def as_command(way: str, text: str) -> str | list[str]:
     return text if way == "text" else ["sh", "-c", text]
 
 
-class Input(Behaviours, exercises="channel"):
+class InputSuite(Behaviours, exercises="channel"):
     """Standard input reaches the command that it is for."""
 
     @pytest.mark.parametrize("way", WAYS)

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.input import WAYS, as_command
-from hermes_exec.testing.place import Place, link, marker
+from hermes_exec.testing.place import SuiteTarget, link, marker
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.session import Session
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 SECRET = "HERMES_EXEC_TEST_SECRET"  # noqa: S105  the name of a variable
 
 
-class Isolation(Behaviours, exercises="target"):
+class IsolationSuite(Behaviours, exercises="target"):
     """Nothing leaks in, and nothing of ours is left behind."""
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_variables_of_the_orchestrator_are_not_seen(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch, way: str
+        self, place: SuiteTarget, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
         secret = f"secret-{marker()}"
         monkeypatch.setenv(SECRET, secret)
@@ -34,7 +34,7 @@ class Isolation(Behaviours, exercises="target"):
         assert SECRET.encode() not in result.stdout + result.stderr
 
     async def test_no_process_in_the_place_shows_the_orchestrators_secrets(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, place: SuiteTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         secret = f"secret-{marker()}"
         monkeypatch.setenv(SECRET, secret)
@@ -44,7 +44,9 @@ class Isolation(Behaviours, exercises="target"):
             found = await _search(terminal, secret)
         assert found == []
 
-    async def test_the_secrets_of_a_command_are_on_no_command_line(self, place: Place, terminal: Terminal) -> None:
+    async def test_the_secrets_of_a_command_are_on_no_command_line(
+        self, place: SuiteTarget, terminal: Terminal
+    ) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         for way in WAYS:
@@ -53,7 +55,9 @@ class Isolation(Behaviours, exercises="target"):
             result = await terminal.run(as_command(way, f"cat >/dev/null; {look}"), stdin=secret)
             assert result.stdout == b"0\n"
 
-    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(self, place: Place) -> None:
+    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(
+        self, place: SuiteTarget
+    ) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         async with place.fresh(env={"TOKEN": secret}) as terminal:
@@ -87,12 +91,12 @@ class Isolation(Behaviours, exercises="target"):
         assert result.stdout == b"none\n"
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_the_usual_limits_hold(self, place: Place, terminal: Terminal, way: str) -> None:
+    async def test_the_usual_limits_hold(self, place: SuiteTarget, terminal: Terminal, way: str) -> None:
         wanted = await terminal.run(["sh", "-c", "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"])
         result = await terminal.run(as_command(way, "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"))
         assert result.stdout == wanted.stdout
 
-    async def test_the_orchestrator_stays_as_it_was(self, place: Place) -> None:
+    async def test_the_orchestrator_stays_as_it_was(self, place: SuiteTarget) -> None:
         before = os.getcwd(), dict(os.environ)  # noqa: PTH109  compared with itself
         umask = os.umask(0o022)
         os.umask(umask)
@@ -103,7 +107,7 @@ class Isolation(Behaviours, exercises="target"):
         assert os.umask(umask) == umask
         assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208  numbers, not paths
 
-    async def test_nothing_of_ours_is_left_in_the_place(self, place: Place) -> None:
+    async def test_nothing_of_ours_is_left_in_the_place(self, place: SuiteTarget) -> None:
         name = "hx-none"
         async with place.fresh() as terminal:
             if terminal.capabilities.carrier == "guest":
@@ -112,7 +116,7 @@ class Isolation(Behaviours, exercises="target"):
             await terminal.run("seq 1 300000", max_output=100)
             await terminal.run("cat", stdin=b"x")
             await terminal.run("sleep 60", timeout=0.1, grace_s=0.1)
-        assert await _folders(await place.shared(), name) == []
+        assert await _folders(await place.shared_terminal(), name) == []
 
     @needs("guest")
     async def test_our_folder_is_for_its_owner_alone(self, terminal: Terminal) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec.testing.behaviours import Behaviours, exercises, needs
-from hermes_exec.testing.place import link, living, marker
+from hermes_exec.testing.place import count_living, link, marker
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.job import Job
@@ -29,7 +29,7 @@ async def job(terminal: Terminal, command: str | list[str], **options: Any) -> A
         await started.prune()
 
 
-class Jobs(Behaviours, exercises="guest"):
+class JobsSuite(Behaviours, exercises="guest"):
     """What a job does is kept until it is asked for."""
 
     @needs("jobs")
@@ -63,7 +63,7 @@ class Jobs(Behaviours, exercises="guest"):
                 await starting.result().kill(0.1)
                 await starting.result().prune()
             assert await terminal.jobs() == []
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @needs("jobs")
     async def test_the_log_of_a_job_can_be_read_while_it_runs_from_any_offset(self, terminal: Terminal) -> None:
@@ -99,7 +99,7 @@ class Jobs(Behaviours, exercises="guest"):
                 break
             result = await started.kill(0.1)
             assert not result.ok
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
 
     @needs("jobs")
     async def test_jobs_are_listed_with_their_names(self, terminal: Terminal) -> None:
@@ -113,7 +113,7 @@ class Jobs(Behaviours, exercises="guest"):
     @exercises("channel")
     async def test_a_job_outlives_the_connection(self, terminal: Terminal) -> None:
         async with job(terminal, "sleep 0.3; echo done") as started:
-            link(terminal).cut()
+            link(terminal).break_connection()
             assert (await started.wait(20)).stdout == b"done\n"
 
     @needs("jobs", "sessions")
@@ -122,7 +122,7 @@ class Jobs(Behaviours, exercises="guest"):
         async with job(terminal, f"sleep {mark}"):
             async with terminal.session() as session:
                 await session.run("sleep 60", timeout=0.1, grace_s=0.1)
-            assert await living(terminal, mark) >= 1
+            assert await count_living(terminal, mark) >= 1
 
     @needs("jobs")
     async def test_many_jobs_at_once_each_keep_their_own(self, terminal: Terminal) -> None:

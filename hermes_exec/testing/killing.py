@@ -12,8 +12,8 @@ from hermes_exec.errors import NOTHING_RAN, Closed
 from hermes_exec.result import Result
 from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.input import WAYS, as_command
-from hermes_exec.testing.place import Place, living, marker, until
-from hermes_exec.testing.sessions import said
+from hermes_exec.testing.place import SuiteTarget, count_living, marker, wait_until
+from hermes_exec.testing.sessions import output_of
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.session import Session
@@ -43,7 +43,7 @@ SPREAD = {
 """The same where ``kill_tree`` is promised."""
 
 
-class Killing(Behaviours, exercises="channel"):
+class KillingSuite(Behaviours, exercises="channel"):
     """Nothing survives that was to end, and nothing else is ended."""
 
     async def _is_ended(self, terminal: Terminal, way: str, text: str) -> None:
@@ -55,7 +55,7 @@ class Killing(Behaviours, exercises="channel"):
         assert result.timed_out
         assert not result.ok
         assert result.duration_s >= 0.3
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("kind", PLAIN)
@@ -118,18 +118,18 @@ class Killing(Behaviours, exercises="channel"):
         await session.run(f"sleep {mark} & setsid sleep {mark} &")
         result = await session.run("sleep 60", timeout=0.3, grace_s=0.1)
         assert result.timed_out
-        assert await living(terminal, mark) == 2
+        assert await count_living(terminal, mark) == 2
 
     @exercises("guest")
     async def test_children_of_one_session_outlive_another_session(
-        self, place: Place, session: Session, terminal: Terminal
+        self, place: SuiteTarget, session: Session, terminal: Terminal
     ) -> None:
         mark = marker()
         await session.run(f"sleep {mark} & setsid sleep {mark} & exit")
         async with await place.session() as other:
             await other.run("sleep 60", timeout=0.2, grace_s=0.1)
             await other.run("exit")
-        assert await living(terminal, mark) == 2
+        assert await count_living(terminal, mark) == 2
 
     @exercises("guest")
     async def test_a_command_that_waits_for_its_turn_can_be_cancelled_and_never_runs(
@@ -156,40 +156,40 @@ class Killing(Behaviours, exercises="channel"):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await said(session, "echo on $kept") == "on 1\n"
+        assert await output_of(session, "echo on $kept") == "on 1\n"
 
-    async def test_closing_the_terminal_ends_the_commands_that_run(self, place: Place) -> None:
+    async def test_closing_the_terminal_ends_the_commands_that_run(self, place: SuiteTarget) -> None:
         mark = marker()
         async with place.fresh() as terminal:
             running = [asyncio.ensure_future(terminal.run(as_command(way, f"sleep {mark}; true"))) for way in WAYS]
-            await until(lambda: _lives(terminal, mark, 2))
+            await wait_until(lambda: _lives(terminal, mark, 2))
             await terminal.close()
             ends = await asyncio.gather(*running, return_exceptions=True)
         for end in ends:
             assert end.cancelled if isinstance(end, Result) else isinstance(end, Closed)
             assert getattr(end, "state", "") != NOTHING_RAN
-        assert await living(await place.shared(), mark) == 0
+        assert await count_living(await place.shared_terminal(), mark) == 0
 
     @needs("kill_tree")
-    async def test_closing_the_terminal_ends_what_commands_left(self, place: Place) -> None:
+    async def test_closing_the_terminal_ends_what_commands_left(self, place: SuiteTarget) -> None:
         mark = marker()
         async with place.fresh() as terminal:
             await terminal.run(f"sleep {mark} & nohup sleep {mark} >/dev/null 2>&1 &")
             await terminal.run(["sh", "-c", f"sleep {mark} >/dev/null 2>&1 &"])
-            await until(lambda: _lives(terminal, mark, 3))
-        assert await living(await place.shared(), mark) == 0
+            await wait_until(lambda: _lives(terminal, mark, 3))
+        assert await count_living(await place.shared_terminal(), mark) == 0
 
     @needs("kill_tree")
     @exercises("target")
-    async def test_closing_the_terminal_also_ends_what_hides(self, place: Place) -> None:
+    async def test_closing_the_terminal_also_ends_what_hides(self, place: SuiteTarget) -> None:
         mark = marker()
         async with place.fresh() as terminal:
             hide = f"setsid sh -c '(trap \"\" TERM HUP INT; sleep {mark} &) ; sleep {mark} &' <&- >&- 2>&- &"
             await terminal.run(hide)
             await terminal.run(["sh", "-c", hide])
-            await until(lambda: _lives(terminal, mark, 4))
-        assert await living(await place.shared(), mark) == 0
+            await wait_until(lambda: _lives(terminal, mark, 4))
+        assert await count_living(await place.shared_terminal(), mark) == 0
 
 
 async def _lives(terminal: Terminal, mark: str, count: int) -> bool:
-    return await living(terminal, mark) >= count
+    return await count_living(terminal, mark) >= count

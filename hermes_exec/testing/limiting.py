@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
 
 
-class Limiting(Behaviours, exercises="target"):
+class LimitingSuite(Behaviours, exercises="target"):
     """A limit holds for one command and all that it starts."""
 
     @pytest.mark.parametrize("way", WAYS)

@@ -12,7 +12,7 @@ from hermes_exec.testing.state import is_bash
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.session import Session
-    from hermes_exec.testing.place import Place
+    from hermes_exec.testing.place import SuiteTarget
 
 ANY = None
 BREAKING: dict[str, tuple[str, int | None]] = {
@@ -143,11 +143,11 @@ BREAKING: dict[str, tuple[str, int | None]] = {
 """What a command does, its text, and its exit code where it is certain."""
 
 
-class Machinery(Behaviours, exercises="guest"):
+class MachinerySuite(Behaviours, exercises="guest"):
     """Breaking the shell harms the own session only, for a moment, and never goes unnoticed."""
 
     @pytest.mark.parametrize("what", BREAKING)
-    async def test_all_goes_on_after_a_command_that(self, place: Place, session: Session, what: str) -> None:
+    async def test_all_goes_on_after_a_command_that(self, place: SuiteTarget, session: Session, what: str) -> None:
         text, code = BREAKING[what]
         if not await is_bash(session):
             code = ANY  # what does its work there may be an error elsewhere

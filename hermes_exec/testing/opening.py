@@ -12,7 +12,7 @@ from hermes_exec.backend import nest
 from hermes_exec.config import registry
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.testing.behaviours import Behaviours, exercises, needs
-from hermes_exec.testing.place import living, marker
+from hermes_exec.testing.place import count_living, marker
 from hermes_exec.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
-    from hermes_exec.testing.place import Place
+    from hermes_exec.testing.place import SuiteTarget
     from hermes_exec.wrapper import Words
 
 _MOMENTS_S = (0.0, 0.01, 0.04, 0.15, 0.4)
 NO_HOME = "/dev/null/home"
 
 
-class Opening(Behaviours, exercises="channel"):
+class OpeningSuite(Behaviours, exercises="channel"):
     """Who gives up waiting for a place, or for its end, has nothing to clean up."""
 
     @pytest.mark.parametrize("after_s", _MOMENTS_S)
-    async def test_after_an_opening_that_was_cancelled_the_place_opens(self, place: Place, after_s: float) -> None:
+    async def test_after_an_opening_that_was_cancelled_the_place_opens(
+        self, place: SuiteTarget, after_s: float
+    ) -> None:
         async def open_and_close() -> None:
             async with place.fresh():
                 pass
@@ -46,7 +48,7 @@ class Opening(Behaviours, exercises="channel"):
 
     @pytest.mark.parametrize("after_s", _MOMENTS_S[:3])
     @needs("kill_tree")
-    async def test_a_closing_that_was_cancelled_has_ended_everything(self, place: Place, after_s: float) -> None:
+    async def test_a_closing_that_was_cancelled_has_ended_everything(self, place: SuiteTarget, after_s: float) -> None:
         mark = marker()
         async with place.fresh() as terminal:
             await terminal.run(f"sleep {mark} &")
@@ -56,23 +58,23 @@ class Opening(Behaviours, exercises="channel"):
             await asyncio.wait([closing])
             assert closing.cancelled() or closing.exception() is None
         async with place.fresh() as terminal:
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
 
     @pytest.mark.parametrize("form", ["profile", "backend"])
     @exercises("target")
     async def test_a_profile_and_its_backend_bring_folder_variables_and_set_up(
-        self, place: Place, carrier: Any, monkeypatch: pytest.MonkeyPatch, form: str
+        self, place: SuiteTarget, carrier: Any, monkeypatch: pytest.MonkeyPatch, form: str
     ) -> None:
         given, outer = place.backend.profile, getattr(place.backend, "outer", None)
         if given is None:
             pytest.skip("this backend is made without a profile")
-        if form == "profile" and outer is not None and not isinstance(outer, registry.backend_class("local")):
+        if form == "profile" and outer is not None and not isinstance(outer, registry.find_backend_class("local")):
             pytest.skip("the profile alone does not name the place outside")
         monkeypatch.setenv("HX_FROM_HERE", "hidden")
         secrets = {"HX_SECRET": SecretSource.parse("env:HX_FROM_HERE")}
         wanted = {"cwd": "/usr", "secrets": secrets, "setup": ("HX_SET=done",)}
         profile = given.model_copy(update={**wanted, "env": {**given.env, "HX_PLAIN": "shown"}})
-        kind = registry.backend_class(profile.type)
+        kind = registry.find_backend_class(profile.type)
         backend = kind.from_profile(profile) if outer is None else nest(kind, profile, outer)
         await place.release()
         target = profile if form == "profile" else backend
@@ -83,7 +85,7 @@ class Opening(Behaviours, exercises="channel"):
         assert by_text.stdout == b"shown hidden done\n/usr\n"
 
     @exercises("target")
-    async def test_without_a_home_folder_commands_start_in_the_root(self, place: Place, carrier: Any) -> None:
+    async def test_without_a_home_folder_commands_start_in_the_root(self, place: SuiteTarget, carrier: Any) -> None:
         await place.release()
         options: dict[str, Any] = {"env": {"HOME": NO_HOME}, "audit": False, "carrier": carrier}
         async with hermes_exec.open(Homeless(place.backend), **options) as terminal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing.behaviours import Behaviours, exercises, needs
-from hermes_exec.testing.place import marker, told_signal
+from hermes_exec.testing.place import ending_signal, marker
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
@@ -20,7 +20,7 @@ MANY = 3_000_000
 NUMBERS = b"".join(b"%d\n" % n for n in range(1, 400_001))
 
 
-class Output(Behaviours, exercises="channel"):
+class OutputSuite(Behaviours, exercises="channel"):
     """What a command writes arrives unchanged."""
 
     @pytest.mark.parametrize("way", ["text", "words"])
@@ -123,7 +123,7 @@ class Output(Behaviours, exercises="channel"):
     async def test_the_output_of_a_program_that_kills_itself_is_kept(self, terminal: Terminal) -> None:
         result = await terminal.run(["sh", "-c", "echo last words; seq 1 400000; kill -9 $$"])
         assert result.stdout == b"last words\n" + NUMBERS
-        assert told_signal(result) == 9
+        assert ending_signal(result) == 9
 
     @exercises("guest")
     async def test_a_printed_marker_is_only_output(self, terminal: Terminal) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LIMIT_S = 60.0
 
 
-class Place:
+class SuiteTarget:
     """One backend and whatever is open in it."""
 
     def __init__(self, backend: Backend, carrier: str | None = None, shell: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Place:
         """Take what asyncio would write to standard error, such as an exception in a callback."""
         self._complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    async def shared(self) -> Terminal:
+    async def shared_terminal(self) -> Terminal:
         """The terminal that tests share, opened when there is none that is whole."""
         if self._spoiled:
             await self.release()
@@ -80,14 +80,14 @@ class Place:
 
     async def session(self, **options: Any) -> Session:
         """A new session with the shell under test."""
-        return await (await self.shared()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
+        return await (await self.shared_terminal()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
 
-    async def promised(self, name: str) -> None:
+    async def require(self, name: str) -> None:
         """Go on if the place promises ``name``; else see that it says so, and skip the test.
 
         ``guest`` is what holds with a guest and has no name of its own (docs/promises.md).
         """
-        terminal = await self.shared()
+        terminal = await self.shared_terminal()
         capabilities = terminal.capabilities
         if capabilities.carrier == "guest" if name == "guest" else getattr(capabilities, name):
             return
@@ -106,7 +106,7 @@ class Place:
 
     async def remove(self, path: str) -> None:
         """Remove a folder in the place."""
-        await (await self.shared()).run(["rm", "-rf", path])
+        await (await self.shared_terminal()).run(["rm", "-rf", path])
 
     def close(self) -> None:
         """Close what is open."""
@@ -133,7 +133,7 @@ _REFUSED: dict[str, Callable[[Terminal], Awaitable[object]]] = {
 
 def link(terminal: Terminal) -> Link:
     """The guest's link of a terminal, to be cut."""
-    return terminal._context.link("be cut")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the suite may
+    return terminal._context.require_guest("be cut")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the suite may
 
 
 def marker() -> str:
@@ -141,19 +141,19 @@ def marker() -> str:
     return str(random.randrange(10**8, 10**9))  # noqa: S311  not a secret
 
 
-def told_signal(result: Result) -> int | None:
+def ending_signal(result: Result) -> int | None:
     """The signal that ended a program, also where a plain carrier's place tells it as 128 and more (docs/promises.md)."""
     return result.signal or (result.exit_code - 128 if result.exit_code else None)
 
 
-async def living(terminal: Terminal, mark: str) -> int:
+async def count_living(terminal: Terminal, mark: str) -> int:
     """How many processes in the place have ``mark`` in their arguments."""
     pattern = f"[{mark[0]}]{mark[1:]}"  # which the looking process itself does not match
     look = f"grep -l '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
     return int((await terminal.run(["sh", "-c", look], check=True)).stdout)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 45.0) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], within_s: float = 45.0) -> None:
     """Return when ``condition`` holds; fail when it does not come to hold."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + within_s

@@ -45,7 +45,7 @@ async def there_and_back(terminal: Terminal) -> AsyncGenerator[int]:
         yield there.address.port
 
 
-async def said_back(port: int, data: bytes) -> bytes:
+async def echo_through(port: int, data: bytes) -> bytes:
     """Send bytes, end, and take what comes back."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
@@ -60,35 +60,35 @@ async def said_back(port: int, data: bytes) -> bytes:
     return back
 
 
-class Ports(Behaviours, exercises="channel"):
+class PortsSuite(Behaviours, exercises="channel"):
     """A forwarded connection carries bytes both ways, and its ends."""
 
     @needs("forward")
     async def test_a_connection_goes_there_and_back(self, terminal: Terminal) -> None:
         async with there_and_back(terminal) as port:
-            assert await said_back(port, b"hello") == b"hello"
-            assert await said_back(port, b"") == b""
+            assert await echo_through(port, b"hello") == b"hello"
+            assert await echo_through(port, b"") == b""
 
     @needs("forward")
     async def test_many_bytes_arrive_whole(self, terminal: Terminal) -> None:
         data = os.urandom(6_000_000)
         async with there_and_back(terminal) as port:
-            assert await said_back(port, data) == data
+            assert await echo_through(port, data) == data
 
     @needs("forward")
     async def test_many_connections_at_once_are_kept_apart(self, terminal: Terminal) -> None:
         said = [os.urandom(20_000) for _ in range(20)]
         async with there_and_back(terminal) as port:
-            assert await asyncio.gather(*(said_back(port, data) for data in said)) == said
+            assert await asyncio.gather(*(echo_through(port, data) for data in said)) == said
 
     @needs("forward", "reconnect")
     async def test_a_connection_outlives_the_connection_to_the_place(self, terminal: Terminal) -> None:
         data = os.urandom(8_000_000)
         async with there_and_back(terminal) as port:
-            talking = asyncio.ensure_future(said_back(port, data))
+            talking = asyncio.ensure_future(echo_through(port, data))
             for _ in range(3):
                 await asyncio.sleep(0.03)
-                link(terminal).cut()
+                link(terminal).break_connection()
             assert await talking == data
 
     @needs("forward")

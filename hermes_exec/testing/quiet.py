@@ -16,21 +16,21 @@ import hermes_exec
 from hermes_exec import sync
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec.testing.behaviours import Behaviours
-from hermes_exec.testing.ports import said_back, there_and_back
+from hermes_exec.testing.ports import echo_through, there_and_back
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing.place import Place
+    from hermes_exec.testing.place import SuiteTarget
 
 _USE = "from hermes_exec.testing.quiet import use_place; use_place()"
 
 
-class Quiet(Behaviours, exercises="channel"):
+class QuietSuite(Behaviours, exercises="channel"):
     """What asyncio, threads and destructors write when they are left with something is seen by the caller's users."""
 
     async def test_a_process_that_uses_the_place_writes_nothing_to_standard_error(
-        self, place: Place, backend: Backend, carrier: str | None
+        self, place: SuiteTarget, backend: Backend, carrier: str | None
     ) -> None:
         packed = io.BytesIO()
         try:
@@ -129,7 +129,7 @@ async def _use_pty(terminal: Terminal) -> None:
 
 async def _use_forward(terminal: Terminal) -> None:
     async with there_and_back(terminal) as port:
-        assert await said_back(port, b"there") == b"there"
+        assert await echo_through(port, b"there") == b"there"
         _, writer = await asyncio.open_connection("127.0.0.1", port)  # left open when the forward closes
     writer.close()
 

@@ -10,11 +10,11 @@ import pytest
 from hermes_exec.errors import CommandFailed, UsageError
 from hermes_exec.result import ShellState
 from hermes_exec.testing.behaviours import Behaviours, exercises
-from hermes_exec.testing.place import told_signal
+from hermes_exec.testing.place import ending_signal
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing.place import Place
+    from hermes_exec.testing.place import SuiteTarget
 
 ODD_WORDS = [
     "",
@@ -32,7 +32,7 @@ ODD_WORDS = [
 ]
 
 
-class Running(Behaviours, exercises="target"):
+class RunningSuite(Behaviours, exercises="target"):
     """Commands run as they were given, and their end is told as it was."""
 
     async def test_text_is_run_by_a_shell(self, terminal: Terminal) -> None:
@@ -72,7 +72,7 @@ class Running(Behaviours, exercises="target"):
     @exercises("guest")
     async def test_a_signal_that_ended_a_program_is_told_as_a_signal(self, terminal: Terminal, number: int) -> None:
         result = await terminal.run(["sh", "-c", f"kill -{number} $$; sleep 5"])
-        assert told_signal(result) == number
+        assert ending_signal(result) == number
         assert terminal.capabilities.carrier == "plain" or result.exit_code is None
         assert result.shell_code == 128 + number
         assert not result.ok
@@ -117,7 +117,7 @@ class Running(Behaviours, exercises="target"):
         assert caught.value.state == "nothing ran"
         assert (await terminal.run(["test", "-e", proof])).exit_code == 1
 
-    async def test_a_relative_folder_is_below_the_terminals_own(self, place: Place) -> None:
+    async def test_a_relative_folder_is_below_the_terminals_own(self, place: SuiteTarget) -> None:
         async with place.fresh(cwd="/usr") as terminal:  # it is there in a place that was made this moment
             for command in ("pwd -P", ["pwd", "-P"]):
                 assert (await terminal.run(command)).stdout.decode() == "/usr\n"

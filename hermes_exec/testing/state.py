@@ -8,12 +8,12 @@ import pytest
 
 from hermes_exec.result import ShellState
 from hermes_exec.testing.behaviours import Behaviours
-from hermes_exec.testing.sessions import said
+from hermes_exec.testing.sessions import output_of
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.session import Session
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing.place import Place
+    from hermes_exec.testing.place import SuiteTarget
 
 ODD_VALUES = [
     "",
@@ -72,7 +72,7 @@ async def needs_bash(session: Session) -> None:
         pytest.skip("the shell of this session is not bash")
 
 
-class State(Behaviours, exercises="guest"):
+class StateSuite(Behaviours, exercises="guest"):
     """A session goes on after its shell has ended, with its state, and says so."""
 
     @pytest.mark.parametrize("name", ALL_SETTINGS)
@@ -100,7 +100,7 @@ class State(Behaviours, exercises="guest"):
             await session.run(f"{name}={quoted}; export e{name}={quoted}")
         await session.run("exit")
         show = "printf '%s\\0' " + " ".join(f'"${name}" "$e{name}"' for name in names)
-        values = (await said(session, show)).split("\0")
+        values = (await output_of(session, show)).split("\0")
         assert values == [value for value in ODD_VALUES for _ in range(2)] + [""]
 
     async def test_bytes_that_are_not_text_survive_exit(self, session: Session) -> None:
@@ -110,29 +110,29 @@ class State(Behaviours, exercises="guest"):
 
     async def test_a_large_value_survives_exit(self, session: Session) -> None:
         await session.run("big=$(head -c 1000000 /dev/zero | tr '\\0' x); exit")
-        assert await said(session, "echo ${#big}") == "1000000\n"
+        assert await output_of(session, "echo ${#big}") == "1000000\n"
 
     async def test_a_large_environment_loses_nothing(self, session: Session) -> None:
         make = "i=0; while [ $i -lt 60 ]; do export BIG_$i=$(head -c 20000 /dev/zero | tr '\\0' y)$i; i=$((i+1)); done"
         await session.run(make)
         await session.run("after=1; cd /usr")
-        assert await said(session, "echo $after ${#BIG_59}; pwd") == "1 20002\n/usr\n"
+        assert await output_of(session, "echo $after ${#BIG_59}; pwd") == "1 20002\n/usr\n"
         await session.run("exit")
-        assert await said(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
+        assert await output_of(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
 
     async def test_a_variable_too_long_for_programs_works_for_the_shell(self, session: Session) -> None:
         await session.run("export HUGE=$(head -c 200000 /dev/zero | tr '\\0' z)")
-        assert await said(session, "echo ${#HUGE}") == "200000\n"
+        assert await output_of(session, "echo ${#HUGE}") == "200000\n"
         result = await session.run("env true")
         assert result.exit_code == 126
         assert b"rgument list too long" in result.stderr
-        assert await said(session, "unset HUGE; env true; echo fine") == "fine\n"
+        assert await output_of(session, "unset HUGE; env true; echo fine") == "fine\n"
 
     @pytest.mark.parametrize("size", [130_000, 200_000, 5_000_000])
     async def test_a_command_may_be_longer_than_any_argument(self, session: Session, size: int) -> None:
         result = await session.run(f"v='{'x' * size}'; echo ${{#v}}; (exit 5)")
         assert (result.stdout, result.exit_code) == (b"%d\n" % size, 5)
-        assert await said(session, "echo ${#v}") == f"{size}\n"
+        assert await output_of(session, "echo ${#v}") == f"{size}\n"
 
     async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(self, terminal: Terminal) -> None:
         result = await terminal.run(["echo", "x" * 200_000])
@@ -144,7 +144,7 @@ class State(Behaviours, exercises="guest"):
     async def test_set_e_ends_the_shell_and_keeps_the_state(self, session: Session) -> None:
         result = await session.run("before=1; set -e; false; after=1")
         assert (result.exit_code, result.shell) == (1, ShellState.RESTORED)
-        assert await said(session, "echo $before ${after-none}") == "1 none\n"
+        assert await output_of(session, "echo $before ${after-none}") == "1 none\n"
 
     async def test_output_before_the_shells_exit_is_kept(self, session: Session) -> None:
         result = await session.run("seq 1 200000; echo error >&2; exit 4")
@@ -155,20 +155,20 @@ class State(Behaviours, exercises="guest"):
         await session.run("kept=1; trap 'echo bye' EXIT")
         result = await session.run("exit 6")
         assert (result.stdout, result.exit_code) == (b"bye\n", 6)
-        assert await said(session, "echo $kept") == "1\n"
+        assert await output_of(session, "echo $kept") == "1\n"
 
     async def test_exec_gives_the_programs_result_and_the_last_state(self, session: Session) -> None:
         await session.run("kept=1; cd /usr")
         result = await session.run("exec sh -c 'echo replaced; exit 8'")
         assert (result.stdout, result.exit_code) == (b"replaced\n", 8)
         assert result.shell is ShellState.ROLLED_BACK
-        assert await said(session, "echo $kept; pwd") == "1\n/usr\n"
+        assert await output_of(session, "echo $kept; pwd") == "1\n/usr\n"
 
     async def test_a_shell_that_killed_itself_is_told_and_followed_by_the_last_state(self, session: Session) -> None:
         await session.run("kept=1")
         result = await session.run("lost=1; kill -9 $$")
         assert (result.exit_code, result.signal, result.shell) == (None, 9, ShellState.ROLLED_BACK)
-        assert await said(session, "echo $kept ${lost-none}") == "1 none\n"
+        assert await output_of(session, "echo $kept ${lost-none}") == "1 none\n"
 
     async def test_state_set_before_a_time_limit_is_kept(self, session: Session) -> None:
         await session.run("before=1")
@@ -176,28 +176,28 @@ class State(Behaviours, exercises="guest"):
         assert result.timed_out
         assert result.shell in {ShellState.RESTORED, ShellState.ROLLED_BACK}
         if result.shell is ShellState.RESTORED:
-            assert await said(session, "echo $during; pwd") == "1\n/usr\n"
-        assert await said(session, "echo $before") == "1\n"
+            assert await output_of(session, "echo $during; pwd") == "1\n/usr\n"
+        assert await output_of(session, "echo $before") == "1\n"
 
     async def test_many_exits_in_a_row_lose_nothing(self, session: Session) -> None:
         for n in range(10):
             assert (await session.run(f"count=$((count + 1)); exit {n}")).exit_code == n
-        assert await said(session, "echo $count") == "10\n"
+        assert await output_of(session, "echo $count") == "10\n"
 
     async def test_a_removed_folder_breaks_nothing(self, session: Session, folder: str) -> None:
         await session.run(f"mkdir {folder}/gone; cd {folder}/gone; rmdir {folder}/gone; kept=1")
-        assert await said(session, "echo still; echo $kept") == "still\n1\n"
+        assert await output_of(session, "echo still; echo $kept") == "still\n1\n"
         await session.run("exit")
-        assert await said(session, "echo after exit; echo $kept; cd /; pwd") == "after exit\n1\n/\n"
+        assert await output_of(session, "echo after exit; echo $kept; cd /; pwd") == "after exit\n1\n/\n"
 
     @pytest.mark.parametrize("name", ["with space", "new\nline", "quo'te", "$dollar", "-dash", "ünï", "trailing\n"])
     async def test_a_folder_of_any_name_survives_exit(self, session: Session, folder: str, name: str) -> None:
         await needs_bash(session)
         quoted = "'" + name.replace("'", "'\\''") + "'"
         await session.run(f"mkdir {folder}/{quoted}; cd {folder}/{quoted}; exit", check=True)
-        assert await said(session, "pwd -P; echo .") == f"{folder}/{name}\n.\n"
+        assert await output_of(session, "pwd -P; echo .") == f"{folder}/{name}\n.\n"
 
-    async def test_state_is_not_shared_with_a_session_opened_later(self, place: Place, session: Session) -> None:
+    async def test_state_is_not_shared_with_a_session_opened_later(self, place: SuiteTarget, session: Session) -> None:
         await session.run("mine=1; export MINE=1; exit")
         async with await place.session() as other:
-            assert await said(other, "echo ${mine-none} ${MINE-none}") == "none none\n"
+            assert await output_of(other, "echo ${mine-none} ${MINE-none}") == "none none\n"

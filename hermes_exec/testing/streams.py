@@ -11,7 +11,7 @@ import pytest
 from hermes_exec.errors import UsageError
 from hermes_exec.testing.behaviours import Behaviours, exercises
 from hermes_exec.testing.input import WAYS, as_command
-from hermes_exec.testing.place import living, marker, until
+from hermes_exec.testing.place import count_living, marker, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,7 +34,7 @@ async def text_until(stream: Stream, wanted: bytes) -> bytes:
     return seen
 
 
-class Streams(Behaviours, exercises="channel"):
+class StreamsSuite(Behaviours, exercises="channel"):
     """Output comes while the command runs, and a slow reader makes it wait."""
 
     @pytest.mark.parametrize("way", WAYS)
@@ -113,13 +113,13 @@ class Streams(Behaviours, exercises="channel"):
         running = asyncio.Event()
 
         async def runs() -> bool:
-            return await living(terminal, mark) > 0
+            return await count_living(terminal, mark) > 0
 
         async def read() -> None:
             async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as events:
                 async for event in events:
                     assert event.data == b"ready\n"
-                    await until(runs)
+                    await wait_until(runs)
                     running.set()
                     if end == "exception":
                         raise ZeroDivisionError
@@ -133,7 +133,7 @@ class Streams(Behaviours, exercises="channel"):
             reading.cancel()
         (left,) = await asyncio.gather(reading, return_exceptions=True)  # holds the error, with its traceback
         assert (left is None) == (end == "break")
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("end", ["aclose", "garbage collection"])
@@ -149,14 +149,14 @@ class Streams(Behaviours, exercises="channel"):
         assert await anext(reading) == b"ready\n"
         if end == "aclose":
             await reading.aclose()
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
         del reading
         gc.collect()
 
         async def is_gone() -> bool:
-            return await living(terminal, mark) == 0
+            return await count_living(terminal, mark) == 0
 
-        await until(is_gone)
+        await wait_until(is_gone)
 
     @pytest.mark.parametrize("way", WAYS)
     @exercises("guest")
@@ -179,7 +179,7 @@ class Streams(Behaviours, exercises="channel"):
             assert result.cancelled
             assert not result.timed_out
             assert not result.ok
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
 
     async def test_a_time_limit_ends_a_stream(self, terminal: Terminal) -> None:
         async with terminal.stream(["sh", "-c", "echo in; sleep 60"], timeout=2) as stream:
@@ -211,13 +211,13 @@ class Streams(Behaviours, exercises="channel"):
         task = asyncio.ensure_future(terminal.run(["sleep", mark], grace_s=0.1))
 
         async def runs() -> bool:
-            return await living(terminal, mark) == 1
+            return await count_living(terminal, mark) == 1
 
-        await until(runs)
+        await wait_until(runs)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_task_that_is_cancelled_at_any_moment_has_ended_its_command(
@@ -230,7 +230,7 @@ class Streams(Behaviours, exercises="channel"):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_large_input_and_its_output_can_be_streamed(self, terminal: Terminal, way: str) -> None:

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from hermes_exec.testing.connection import Connection
-from hermes_exec.testing.files import Files
-from hermes_exec.testing.input import Input
-from hermes_exec.testing.interactive import Interactive
-from hermes_exec.testing.isolation import Isolation
-from hermes_exec.testing.jobs import Jobs
-from hermes_exec.testing.killing import Killing
-from hermes_exec.testing.limiting import Limiting
-from hermes_exec.testing.machinery import Machinery
-from hermes_exec.testing.opening import Opening
-from hermes_exec.testing.output import Output
-from hermes_exec.testing.ports import Ports
-from hermes_exec.testing.quiet import Quiet
-from hermes_exec.testing.running import Running
-from hermes_exec.testing.sessions import Sessions
-from hermes_exec.testing.state import State
-from hermes_exec.testing.streams import Streams
+from hermes_exec.testing.connection import ConnectionSuite
+from hermes_exec.testing.files import FilesSuite
+from hermes_exec.testing.input import InputSuite
+from hermes_exec.testing.interactive import InteractiveSuite
+from hermes_exec.testing.isolation import IsolationSuite
+from hermes_exec.testing.jobs import JobsSuite
+from hermes_exec.testing.killing import KillingSuite
+from hermes_exec.testing.limiting import LimitingSuite
+from hermes_exec.testing.machinery import MachinerySuite
+from hermes_exec.testing.opening import OpeningSuite
+from hermes_exec.testing.output import OutputSuite
+from hermes_exec.testing.ports import PortsSuite
+from hermes_exec.testing.quiet import QuietSuite
+from hermes_exec.testing.running import RunningSuite
+from hermes_exec.testing.sessions import SessionsSuite
+from hermes_exec.testing.state import StateSuite
+from hermes_exec.testing.streams import StreamsSuite
 
 
-class Commands(Running, Output, Input, Streams, Killing, Isolation, Opening, Quiet):
+class CommandsSuite(
+    RunningSuite, OutputSuite, InputSuite, StreamsSuite, KillingSuite, IsolationSuite, OpeningSuite, QuietSuite
+):
     """What holds on every place."""
 
 
-class Shells(Sessions, State, Machinery):
+class ShellsSuite(SessionsSuite, StateSuite, MachinerySuite):
     """What live shells keep."""
 
 
-class Parts(Connection, Jobs, Interactive, Files, Ports, Limiting):
+class GuestSuite(ConnectionSuite, JobsSuite, InteractiveSuite, FilesSuite, PortsSuite, LimitingSuite):
     """What a guest adds."""
 
 
-class Conformance(Commands, Shells, Parts):
+class Conformance(CommandsSuite, ShellsSuite, GuestSuite):
     """Every behaviour that a backend has to show."""

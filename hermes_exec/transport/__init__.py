@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Capabilities, Running, Sink
+    from hermes_exec.transport.protocol import Capabilities, RunningCommand, Sink
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Starts commands in an open target."""
 
     link: Link | None
@@ -27,7 +27,7 @@ class Carrier(Protocol):
         """The capabilities of this target through this transport."""
         ...
 
-    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> RunningCommand:
         """Start ``exec``, ``run`` or ``session`` (docs/protocol.md)."""
         ...
 
@@ -36,7 +36,7 @@ class Carrier(Protocol):
 
 
 @runtime_checkable
-class FileCarrier(Protocol):
+class FileTransport(Protocol):
     """A transport that reads and writes whole files itself, without a guest."""
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:

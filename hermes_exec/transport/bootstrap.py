@@ -16,7 +16,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_exec.transport.minify import lean
+from hermes_exec.transport.minify import minify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ def _blob(names: tuple[str, ...], kind: Kind) -> bytes:
     modules = tuple(_module(name, with_source=kind != "code") for name in names)
     magic = importlib.util.MAGIC_NUMBER
     if kind == "source":
-        magic, modules = b"", tuple((name, b"", lean(source)) for name, _, source in modules)
+        magic, modules = b"", tuple((name, b"", minify(source)) for name, _, source in modules)
     # Version 2 of the format is read by every Python since 2.5.
     blob = marshal.dumps((magic, modules), 2)
     return blob if kind == "code" else b"z" + zlib.compress(blob, 9 if kind == "source" else -1)
@@ -117,11 +117,11 @@ def _blob(names: tuple[str, ...], kind: Kind) -> bytes:
 @cache
 def _payload(kind: Kind) -> tuple[bytes, int]:
     loader = (Path(__file__).parent.parent / "guest" / "core" / "loader.py").read_bytes()
-    loader = lean(loader) if kind == "source" else loader
+    loader = minify(loader) if kind == "source" else loader
     return loader + _blob(CORE, kind), len(loader)
 
 
-def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
+def guest_command(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
     """Return the argv without its interpreter, and the bytes to send first, that start a guest.
 
     The memory of a ``guarded`` guest is closed to other processes of the same user.
@@ -132,7 +132,7 @@ def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], 
 
 
 @cache
-def part(name: str, kind: Kind) -> bytes:
+def part_payload(name: str, kind: Kind) -> bytes:
     """Return the payload of the LOAD frame that adds a part to a guest."""
     return name.encode() + b"\0" + _blob(PARTS[name], kind)
 
@@ -142,6 +142,6 @@ def _bridge() -> str:
     return (Path(__file__).parent.parent / "guest" / "core" / "bridge.py").read_text()
 
 
-def bridge(guest: Mapping[str, Any], nonce: str) -> list[str]:
+def bridge_argv(guest: Mapping[str, Any], nonce: str) -> list[str]:
     """Return the argv, without its interpreter, that connects a new channel to a running guest."""
     return ["-ISc", _bridge(), str(guest["folder"]), str(guest["host"]), str(guest["boot"]), nonce]

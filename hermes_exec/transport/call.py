@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import OutcomeUnknown
 from hermes_exec.guest.core import wire
-from hermes_exec.transport.pipe_handoff import Borrowed
+from hermes_exec.transport.pipe_handoff import PipeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hermes_exec.transport.protocol import GuestLink, Running, Sink
+    from hermes_exec.transport.protocol import GuestLink, RunningCommand, Sink
 
 
 NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was cancelled before it was sent, so nothing ran"}
 """The answer to a request that was cancelled while the link was down."""
 
 
-class Lapsed(OutcomeUnknown):
+class LeaseExpired(OutcomeUnknown):
     """The client's lease expired while it was disconnected, so the guest ended all its work except jobs."""
 
     def __init__(self, lease_s: float) -> None:
         super().__init__(f"the connection was down for longer than the lease of {lease_s:g} s; only jobs kept running")
 
 
-class Lost(OutcomeUnknown):
+class GuestLost(OutcomeUnknown):
     """The guest is gone or cannot be reached any more, because of ``why``."""
 
     def __init__(self, why: str) -> None:
@@ -41,15 +41,15 @@ _OUT_OF_REACH_S = 5.0
 """Seconds between two checks, by a cancelled wait, whether the link is connected."""
 
 
-class Discard:
+class DiscardSink:
     """A sink for calls without output."""
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Drop the bytes."""
-        call.consumed(channel, len(data))
+        call.acknowledge(channel, len(data))
 
 
-class Call:
+class GuestCall:
     """A request: its answer, output and input, and the state that a new connection resumes from."""
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self, link: GuestLink, number: int, frame: bytes, sink: Sink, on_overdue: Callable[[Call], None]
+        self, link: GuestLink, number: int, frame: bytes, sink: Sink, on_overdue: Callable[[GuestCall], None]
     ) -> None:
         self.number = number
         self.frame = frame
@@ -80,73 +80,73 @@ class Call:
         self._sent = 0
         self._ended = False
         self._drained: asyncio.Future[None] | None = None
-        self._borrowed: dict[int, Borrowed] = {}
+        self._borrowed: dict[int, PipeReader] = {}
 
-    def expect(self, channel: int, position: int) -> None:
+    def check_position(self, channel: int, position: int) -> None:
         """Raise ``wire.DamageError`` unless ``position`` is the next expected offset of the stream."""
         if position != self.received[channel]:
             raise wire.DamageError(f"output goes on at {position} after {self.received[channel]} bytes")
 
     def receive(self, channel: int, position: int, data: bytes) -> None:
         """Take output from the link; raise ``wire.DamageError`` unless it continues at the expected offset."""
-        self.expect(channel, position)
-        self._link.damages = 0
+        self.check_position(channel, position)
+        self._link.damaged_connections = 0
         self.feed(channel, data)
 
-    def expect_answer(self, within_s: float) -> None:
+    def start_deadline(self, within_s: float) -> None:
         """Report the call as overdue after ``within_s`` seconds."""
         if not self.overdue and not self.answer.done():
             if self._overdue is not None:
                 self._overdue.cancel()
             self._overdue = self._link.loop.call_later(within_s, self._on_overdue, self)
 
-    def give_up(self, error: Exception | None) -> None:
+    def abandon(self, error: Exception | None) -> None:
         """Fail with ``error``, or answer that nothing ran; the guest gets a CANCEL on the next connection."""
         self.discard()
         self._link.send(wire.frame(wire.CANCEL, 0, self.number))
         self.cancelled = True
-        self.answered(NEVER_RAN) if error is None else self.failed(error)
+        self.set_answer(NEVER_RAN) if error is None else self.set_error(error)
 
     def feed(self, channel: int, data: bytes) -> None:
         """Pass output to the sink."""
         self.received[channel] += len(data)
         self.sink.feed(self, channel, data)
 
-    def consumed(self, channel: int, count: int) -> None:
+    def acknowledge(self, channel: int, count: int) -> None:
         """Acknowledge ``count`` more bytes of output, so that the guest may send as many more."""
         total = self._consumed[channel] = self._consumed[channel] + count
         if total - self._acknowledged[channel] >= wire.WINDOW // 4:
             self._acknowledged[channel] = total
             self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
         if self._borrowed and channel in self._borrowed:
-            self._borrowed[channel].go_on()
+            self._borrowed[channel].resume()
 
     def discard(self) -> None:
         """Consume present and future output unread: the guest sends its answer only after the last of it."""
-        self.sink = Discard()
+        self.sink = DiscardSink()
         for channel, received in enumerate(self.received):
-            self.consumed(channel, received - self._consumed[channel])
+            self.acknowledge(channel, received - self._consumed[channel])
 
-    def room(self, channel: int) -> bool:
+    def has_room(self, channel: int) -> bool:
         """Whether the window of this stream allows to read more."""
         return self.received[channel] - self._consumed[channel] < wire.WINDOW
 
-    def borrow(self, channel: int, payload: bytes) -> None:
+    def take_pipe(self, channel: int, payload: bytes) -> None:
         """Read a stream's pipe directly from here on; return it at once if it cannot be opened."""
         try:
-            self._borrowed[channel] = Borrowed(self._link.loop, self, channel, payload)
+            self._borrowed[channel] = PipeReader(self._link.loop, self, channel, payload)
         except OSError:
-            self.give_back(channel)
+            self.return_pipe(channel)
 
-    def give_back(self, channel: int) -> None:
+    def return_pipe(self, channel: int) -> None:
         """Return a stream's pipe to the guest, with the offset that was read up to."""
         borrowed = self._borrowed.pop(channel, None)
         if borrowed is not None:
             borrowed.close()
-        offsets = wire.RETURNED.pack(self.received[channel], self._consumed[channel])
+        offsets = wire.RETURN_FIELDS.pack(self.received[channel], self._consumed[channel])
         self._link.send(wire.frame(wire.RETURN, channel, self.number, offsets))
 
-    def let_go(self) -> None:
+    def release_pipes(self) -> None:
         """Close all pipes that are read directly; the guest is disconnected or has answered."""
         while self._borrowed:
             self._borrowed.popitem()[1].close()
@@ -191,7 +191,7 @@ class Call:
         if not self.answer.done() and not self.cancelled:
             self.cancelled = True
             self._link.send(wire.frame(wire.CANCEL, 0, self.number))
-            self.expect_answer(GRACE_S)
+            self.start_deadline(GRACE_S)
 
     async def write(self, data: bytes) -> None:
         """Send input; wait while the window is full, and drop input that the command does not read."""
@@ -207,7 +207,7 @@ class Call:
             self._queue.append(piece)
             self._sent += len(piece)
             self._link.send(head, data=piece)
-            await self._link.drained()
+            await self._link.drain()
 
     def write_eof(self) -> None:
         """End the input."""
@@ -217,7 +217,7 @@ class Call:
     def _eof(self) -> bytes:
         return wire.frame(wire.EOF, wire.STDIN, self.number, wire.OFFSET.pack(self._sent))
 
-    def credited(self, offset: int) -> None:
+    def on_credit(self, offset: int) -> None:
         """Handle CREDIT: the guest has consumed the input up to ``offset``."""
         while self._queue and self._written + len(self._queue[0]) <= offset:
             self._written += len(self._queue.popleft())
@@ -231,7 +231,7 @@ class Call:
             self._drained.set_result(None)
         self._drained = None
 
-    def begin_anew(self, frame: bytes) -> None:
+    def restart(self, frame: bytes) -> None:
         """Become the request of ``frame``, for a new guest."""
         self.frame = frame
         self.received, self._consumed, self._acknowledged = [0, 0, 0], [0, 0, 0], [0, 0, 0]
@@ -263,14 +263,14 @@ class Call:
             data = bytes(piece[begin : begin + wire.RESENT])
             yield wire.frame(wire.DATA, wire.STDIN, self.number, data, at + begin)
 
-    def answered(self, answer: dict[str, Any]) -> None:
+    def set_answer(self, answer: dict[str, Any]) -> None:
         """Complete the call with its answer."""
         self._settle()
         pending = self._pending()
         if pending is not None:
             pending.set_result(answer)
 
-    def failed(self, error: Exception) -> None:
+    def set_error(self, error: Exception) -> None:
         """Complete the call with an error."""
         self._settle()
         pending = self._pending()
@@ -279,7 +279,7 @@ class Call:
             pending.exception()  # marks it as retrieved, or asyncio would log it when no task awaits it
 
     def _settle(self) -> None:
-        self.let_go()
+        self.release_pipes()
         self._wake()
         if self._overdue is not None:
             self._overdue.cancel()

@@ -37,11 +37,11 @@ class Welcome:
     guest: dict[str, Any]
     """The guest's identity; ``folder``, ``host`` and ``boot`` are text."""
     highest: int
-    inlets: dict[int, int]
+    input_offsets: dict[int, int]
     parts: frozenset[str]
     lapsed: bool
     """Whether the client's lease had expired, so that the guest ended all its work except jobs."""
-    adopts: bool
+    adopts_orphans: bool
     """Whether the guest is a subreaper, so that it can end orphans of the commands."""
 
     @classmethod
@@ -74,7 +74,7 @@ def read_fatal(payload: bytes) -> wire.WireError:
 class ConnectionOwner(GuestLink, Protocol):
     """The link that a connection reports to."""
 
-    def heard(self) -> None:
+    def record_activity(self) -> None:
         """Note that the guest has sent something."""
 
     def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
@@ -83,14 +83,14 @@ class ConnectionOwner(GuestLink, Protocol):
     def on_data(self, channel: int, number: int, position: int, data: bytes) -> None:
         """Handle bytes of a stream, from offset ``position`` on."""
 
-    def on_broken(self, error: HermesError) -> None:
+    def on_protocol_error(self, error: HermesError) -> None:
         """Give up a guest that violates the protocol."""
 
-    def on_closed(self, attempt: Attempt) -> None:
+    def on_closed(self, attempt: GuestConnection) -> None:
         """Handle the end of a channel."""
 
 
-class Attempt:
+class GuestConnection:
     """One channel to a guest: skips output before the nonce, then parses frames, and reports its end to the link."""
 
     needs_output = True
@@ -119,7 +119,7 @@ class Attempt:
             return self._sealer.parts(head, data)
         return [self._sealer.seal(frame) for frame in frames]
 
-    async def reach(self, backend: Backend, argv: Sequence[str], first: Iterable[bytes | memoryview]) -> Welcome:
+    async def connect(self, backend: Backend, argv: Sequence[str], first: Iterable[bytes | memoryview]) -> Welcome:
         """Start ``argv`` in the target, send ``first``, and wait for the guest's WELCOME.
 
         Raises:
@@ -156,7 +156,7 @@ class Attempt:
                 return
             self._before = None
         if self.welcome.done():
-            self._link.heard()
+            self._link.record_activity()
         try:
             self._parser.feed(data)
         except wire.DamageError as error:
@@ -164,7 +164,7 @@ class Attempt:
         except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
             self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
 
-    def welcomed(self, payload: bytes) -> None:
+    def on_welcome(self, payload: bytes) -> None:
         """Handle a WELCOME frame."""
         if not self.welcome.done():
             self.welcome.set_result(Welcome.read(payload))
@@ -190,12 +190,14 @@ class Attempt:
     def _end_damaged(self, why: str) -> None:
         """End this channel; the link resumes on a new one at the last verified byte."""
         link = self._link
-        link.damages += 1
+        link.damaged_connections += 1
         _log.info("the connection ends: %s", why)
         if not self.welcome.done():
             self._fail(PlaceUnavailable(f"the answer is damaged, or comes from no guest of this version ({why})"))
-        elif link.damages > _MAX_DAMAGES:
-            self._fail(ProtocolError(f"{link.damages} consecutive connections lost or changed bytes ({why})"))
+        elif link.damaged_connections > _MAX_DAMAGES:
+            self._fail(
+                ProtocolError(f"{link.damaged_connections} consecutive connections lost or changed bytes ({why})")
+            )
         else:
             self._failed = True
             if self.channel is not None:
@@ -207,6 +209,6 @@ class Attempt:
             self.welcome.set_exception(error)
             self.welcome.exception()
         else:
-            self._link.on_broken(error)
+            self._link.on_protocol_error(error)
         if self.channel is not None:
             self.channel.abandon()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _OUTLIVE = {"jobs", "pty"}
 
 
-class Parts:
+class GuestModules:
     """The parts that the guest has loaded, and those that this client needs."""
 
     def __init__(self, send: Callable[[bytes], None], kind: bootstrap.Kind) -> None:
@@ -23,11 +23,11 @@ class Parts:
         self._needed: dict[str, None] = {}  # in this order: later ones import from earlier ones
 
     @property
-    def outlive(self) -> bool:
+    def may_outlive_client(self) -> bool:
         """Whether jobs or PTYs may have been started, which keep running without this client."""
         return not _OUTLIVE.isdisjoint(self._needed)
 
-    def need(self, part: str) -> None:
+    def load(self, part: str) -> None:
         """Send a part, unless the guest has it."""
         self._needed[part] = None
         if part not in self._there:
@@ -35,18 +35,18 @@ class Parts:
             self._send(self._frame(part))
 
     def _frame(self, part: str) -> bytes:
-        return wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, self._kind))
+        return wire.frame(wire.LOAD, 0, 0, bootstrap.part_payload(part, self._kind))
 
-    def first(self) -> list[bytes]:
+    def initial_frames(self) -> list[bytes]:
         """Return the frames that a new guest gets after its core."""
         self._needed[bootstrap.WORK] = None
         return [self._frame(bootstrap.WORK)]
 
-    def told(self, parts: Iterable[str]) -> None:
+    def set_loaded(self, parts: Iterable[str]) -> None:
         """Record the parts that the guest reports in WELCOME."""
         self._there = set(parts)
 
-    def resume(self) -> None:
+    def resend(self) -> None:
         """Send the needed parts again on a new connection, as the last one may have lost them."""
         for part in self._needed:
-            self.need(part)
+            self.load(part)

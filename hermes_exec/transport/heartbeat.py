@@ -40,7 +40,7 @@ class Heartbeat:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def heard(self) -> None:
+    def record_activity(self) -> None:
         """Note that the peer has sent any bytes. Thread-safe."""
         self._heard = self._loop.time()
 

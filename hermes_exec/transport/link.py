@@ -18,18 +18,18 @@ from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, P
 from hermes_exec.guest.core import wire
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.transport import bootstrap
-from hermes_exec.transport.call import GRACE_S, NEVER_RAN, Call, Discard, Lapsed, Lost
-from hermes_exec.transport.guest_connection import Attempt, Welcome, read_fatal
-from hermes_exec.transport.guest_modules import Parts
+from hermes_exec.transport.call import GRACE_S, NEVER_RAN, DiscardSink, GuestCall, GuestLost, LeaseExpired
+from hermes_exec.transport.guest_connection import GuestConnection, Welcome, read_fatal
+from hermes_exec.transport.guest_modules import GuestModules
 from hermes_exec.transport.heartbeat import Heartbeat
-from hermes_exec.transport.pipe_handoff import Loans
+from hermes_exec.transport.pipe_handoff import PipeHandoff
 from hermes_exec.transport.protocol import Capabilities, wrong_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hermes_exec.backend import Backend, Channel
-    from hermes_exec.transport.protocol import Running, Sink
+    from hermes_exec.transport.protocol import RunningCommand, Sink
 
 _RECEIPTS_S = 0.05
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -63,7 +63,7 @@ class Receipts:
 
     def add(self, number: int) -> None:
         """Note that the answer to this request has arrived."""
-        self._link.damages = 0
+        self._link.damaged_connections = 0
         self._numbers.append(number)
         if not self._due:
             self._due = True
@@ -83,7 +83,7 @@ class Receipts:
             self._link.send(*self.take())
 
 
-class Silent(OutcomeUnknown):
+class TargetSilent(OutcomeUnknown):
     """The target was out of reach when the answer was due; the request is cancelled on the next connection."""
 
     def __init__(self, silence_s: float) -> None:
@@ -94,34 +94,34 @@ class Silent(OutcomeUnknown):
         )
 
 
-class Watch:
+class Watchdog:
     """Drops silent connections, and fails requests that are overdue while the target is out of reach.
 
     An idle link sends no pings; it detects a loss on the next request.
     """
 
-    def __init__(self, link: Link, calls: Mapping[int, Call], interval_s: float) -> None:
+    def __init__(self, link: Link, calls: Mapping[int, GuestCall], interval_s: float) -> None:
         self._link = link
         self._calls = calls
         self._suspended = False
         self._heartbeat = Heartbeat(interval_s, lambda: link.send(_PING), self._break, self._is_awaited)
-        self.heard = self._heartbeat.heard
+        self.record_activity = self._heartbeat.record_activity
         self.patience_s = self._heartbeat.patience_s
 
-    def begin(self, call: Call, operation: str, arguments: Mapping[str, Any]) -> None:
+    def watch_call(self, call: GuestCall, operation: str, arguments: Mapping[str, Any]) -> None:
         """Watch a request that was just sent, by a timer of our own if it has a time limit."""
         call.awaited = operation != "session"
         if call.awaited and self._link.connected:
             self._heartbeat.watch()
         if "timeout" in arguments:
-            call.expect_answer(arguments["timeout"] + arguments.get("grace", GRACE_S))
+            call.start_deadline(arguments["timeout"] + arguments.get("grace", GRACE_S))
 
-    def connected(self) -> None:
+    def on_connect(self) -> None:
         """Start to watch a new connection."""
-        self._heartbeat.heard()
+        self._heartbeat.record_activity()
         self._heartbeat.watch()
 
-    def disconnected(self) -> None:
+    def on_disconnect(self) -> None:
         """Stop to watch a connection that is gone."""
         self._heartbeat.stop()
         self._give_up_overdue()
@@ -133,7 +133,7 @@ class Watch:
         if not on and self._link.connected:
             self._heartbeat.watch()
 
-    def fall_due(self, call: Call) -> None:
+    def on_deadline(self, call: GuestCall) -> None:
         """Fail a request whose answer is overdue, once the target was out of reach for too long."""
         call.overdue = True
         self._give_up_overdue()
@@ -143,7 +143,7 @@ class Watch:
 
     def _break(self) -> None:
         self._link.log.info("the guest was silent for %g s, so its connection counts as broken", self.patience_s)
-        self._link.cut()
+        self._link.break_connection()
 
     def _give_up_overdue(self) -> None:
         overdue = [call for call in self._calls.values() if call.overdue and not call.answer.done()]
@@ -154,12 +154,12 @@ class Watch:
             self._link.loop.call_later(left_s, self._give_up_overdue)
             return
         for call in overdue:
-            if call.number <= self._link.sent:
-                call.give_up(Silent(self._heartbeat.silence_s))
+            if call.number <= self._link.last_sent:
+                call.abandon(TargetSilent(self._heartbeat.silence_s))
             elif call.cancelled:
-                call.give_up(None)
+                call.abandon(None)
             else:
-                call.give_up(PlaceUnavailable("the target was out of reach for the whole time limit, so nothing ran"))
+                call.abandon(PlaceUnavailable("the target was out of reach for the whole time limit, so nothing ran"))
 
 
 class Link:
@@ -176,10 +176,17 @@ class Link:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
-        self.stays, self.adopts = False, True  # whether the guest outlives this client for jobs or others; see Welcome
+        self.guest_remains, self.adopts_orphans = (
+            False,
+            True,
+        )  # whether the guest outlives this client for jobs or others; see Welcome
         traits = backend.traits
-        self.near, self.authenticated, self.mover = traits.shares_host, traits.authenticated, get_bulk_transfer(backend)
-        self.damages = 0  # consecutive connections that ended by lost or changed bytes without any progress
+        self.shares_host, self.authenticated, self.bulk_transfer = (
+            traits.shares_host,
+            traits.authenticated,
+            get_bulk_transfer(backend),
+        )
+        self.damaged_connections = 0  # consecutive connections that ended by lost or changed bytes without any progress
         self._backend, self.checksum = backend, traits.needs_checksum
         self.log = logging.LoggerAdapter(logging.getLogger("hermes_exec.transport"), {"target": backend.target})
         self.client = os.urandom(16)  # the client id for the guest
@@ -189,18 +196,18 @@ class Link:
         self._pythons = [python] if python else list(traits.pythons)
         same = traits.same_python and python in {None, *traits.pythons[:1]}
         self._kind: bootstrap.Kind = "code" if same else "source" if traits.high_latency else "both"
-        self._python, self._number, self.sent = "", 0, 0  # sent: the highest id that was written to a channel
-        self._calls: dict[int, Call] = {}
-        self._loans = Loans(self._calls, near=traits.shares_host)
-        self._attempt: Attempt | None = None
+        self._python, self._number, self.last_sent = "", 0, 0  # sent: the highest id that was written to a channel
+        self._calls: dict[int, GuestCall] = {}
+        self._loans = PipeHandoff(self._calls, near=traits.shares_host)
+        self._attempt: GuestConnection | None = None
         self._channel: Channel | None = None
-        self._parts = Parts(self.send, self._kind)
+        self._parts = GuestModules(self.send, self._kind)
         self._receipts = Receipts(self)
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
         self._gone = asyncio.Event()
-        self.watch = Watch(self, self._calls, backend.options.keepalive_s)
-        self.heard = self.watch.heard
+        self.watchdog = Watchdog(self, self._calls, backend.options.keepalive_s)
+        self.record_activity = self.watchdog.record_activity
 
     async def open(self) -> None:
         """Start a guest in the target.
@@ -244,7 +251,7 @@ class Link:
         """Whether the link has a channel now."""
         return self._channel is not None
 
-    def call(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
+    def call(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> GuestCall:
         """Send a request at once; while the link is down it waits for the next channel.
 
         Raises:
@@ -255,20 +262,20 @@ class Link:
             raise self._lost
         number = self._number = self._number + 1
         frame = request_frame(number, operation, arguments)
-        call = Call(self, number, frame, sink or Discard(), self.watch.fall_due)
+        call = GuestCall(self, number, frame, sink or DiscardSink(), self.watchdog.on_deadline)
         self._calls[number] = call
         self.send(*self._receipts.take(), call.frame)
-        self.watch.begin(call, operation, arguments)
+        self.watchdog.watch_call(call, operation, arguments)
         return call
 
     async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
         """Send a request and wait for its answer."""
         return await self.call(operation, arguments, sink).answer
 
-    def need(self, part: str) -> None:
+    def load_part(self, part: str) -> None:
         """Send a part of the guest that the next request needs, unless the guest has it."""
         self._check_loop()
-        self._parts.need(part)
+        self._parts.load(part)
 
     def _check_loop(self) -> None:
         """Raise UsageError on another event loop, where the caller would never be woken."""
@@ -280,7 +287,7 @@ class Link:
         if self._channel is not None and self._attempt is not None:
             self._channel.write(*self._attempt.seal(*frames, data=data))
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the send buffer has room."""
         if self._channel is not None and self._channel.unsent > wire.WINDOW:
             await self._channel.drained()
@@ -305,7 +312,7 @@ class Link:
         self._drop_channel()
         self._fail_all(Closed("the terminal was detached while this ran", state="it goes on"))
 
-    def cut(self) -> None:
+    def break_connection(self) -> None:
         """Break the channel, as a failing network would; the link reconnects."""
         attempt, channel = self._attempt, self._channel
         if attempt is not None and channel is not None:
@@ -319,19 +326,19 @@ class Link:
             call = self._calls.pop(number, None)
             if call is not None:
                 self._receipts.add(number)
-                call.answered(answer)
+                call.set_answer(answer)
         elif kind == wire.CREDIT:
             if number in self._calls:
-                self._calls[number].credited(wire.OFFSET.unpack(payload)[0])
-        elif kind in {wire.LEND, wire.RECALL}:
-            self._loans.told(kind, channel, number, payload)
+                self._calls[number].on_credit(wire.OFFSET.unpack(payload)[0])
+        elif kind in {wire.HANDOFF, wire.RECLAIM}:
+            self._loans.on_frame(kind, channel, number, payload)
         elif kind == wire.WELCOME and self._attempt is not None:
-            self._attempt.welcomed(payload)
+            self._attempt.on_welcome(payload)
         elif kind == wire.BYE:
             ends = wire.unpack(payload)["ends"]
             self.log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
             if not ends:
-                self.stays = True
+                self.guest_remains = True
                 self._drop_channel()
                 self._gone.set()
         elif kind == wire.FATAL:
@@ -345,38 +352,38 @@ class Link:
         if call is not None and channel < 3:
             call.receive(channel, position, data)
 
-    def on_broken(self, error: HermesError) -> None:
+    def on_protocol_error(self, error: HermesError) -> None:
         """Give up a guest that violates the protocol; its further messages are ignored."""
-        self.stays = self._parts.outlive  # the guest may still run
+        self.guest_remains = self._parts.may_outlive_client  # the guest may still run
         self._lose(error)
 
-    def on_closed(self, attempt: Attempt) -> None:
+    def on_closed(self, attempt: GuestConnection) -> None:
         """Handle the end of a channel: reconnect unless the link is closed."""
         if attempt is self._attempt:
-            self._loans.let_go()
+            self._loans.release_all()
         if attempt is not self._attempt or self._channel is None:
             return
-        self._channel, self.sent = None, self._number
+        self._channel, self.last_sent = None, self._number
         self._gone.set()
-        self.watch.disconnected()
+        self.watchdog.on_disconnect()
         if self._lost is None:
             self.log.info("the connection broke; its lease runs, %g s", self._lease_s)
             self._reconnecting = self.loop.create_task(self._reconnect())
 
     async def _start(self) -> Welcome:
-        attempt = Attempt(self)
-        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.traits.guarded)
-        frames = attempt.seal(self._attach(known=False), *self._parts.first())
+        attempt = GuestConnection(self)
+        argv, payload = bootstrap.guest_command(attempt.nonce, self._kind, guarded=self._backend.traits.guarded)
+        frames = attempt.seal(self._attach(known=False), *self._parts.initial_frames())
         return await self._connect(attempt, argv, [payload, *frames])
 
-    async def _connect(self, attempt: Attempt, argv: list[str], first: Iterable[bytes | memoryview]) -> Welcome:
+    async def _connect(self, attempt: GuestConnection, argv: list[str], first: Iterable[bytes | memoryview]) -> Welcome:
         self._attempt = attempt
-        welcome = await attempt.reach(self._backend, [self._python, *argv], first)
-        self.guest, self.adopts = welcome.guest, welcome.adopts
-        self._parts.told(welcome.parts)
+        welcome = await attempt.connect(self._backend, [self._python, *argv], first)
+        self.guest, self.adopts_orphans = welcome.guest, welcome.adopts_orphans
+        self._parts.set_loaded(welcome.parts)
         self._channel = attempt.channel
         self._gone.clear()
-        self.watch.connected()
+        self.watchdog.on_connect()
         return welcome
 
     def _attach(self, *, known: bool) -> bytes:
@@ -386,15 +393,15 @@ class Link:
             "lease_s": self._lease_s,
             "env": self._env,
             "cwd": self._cwd,
-            "near": self._loans.near,
+            "near": self._loans.shares_host,
             "checksum": self.checksum,
             "received": [[call.number, *call.received] for call in self._calls.values()],
         }
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
 
     async def _bridge(self, *, known: bool) -> Welcome:
-        attempt, hello = Attempt(self), self._attach(known=known)
-        return await self._connect(attempt, bootstrap.bridge(self.guest, attempt.nonce), attempt.seal(hello))
+        attempt, hello = GuestConnection(self), self._attach(known=known)
+        return await self._connect(attempt, bootstrap.bridge_argv(self.guest, attempt.nonce), attempt.seal(hello))
 
     async def _reconnect(self) -> None:
         give_up = self.loop.time() + self._lease_s
@@ -406,25 +413,25 @@ class Link:
                 why = error.what if isinstance(error, HermesError) else str(error)
                 gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
                 if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
-                    self.stays = not gone and self._parts.outlive  # the guest may still run
-                    self._lose(Lost(why))
+                    self.guest_remains = not gone and self._parts.may_outlive_client  # the guest may still run
+                    self._lose(GuestLost(why))
                     return
                 self.log.info("no new connection yet: %s", why)
             else:
                 if welcome.lapsed:
-                    self._fail_all(Lapsed(self._lease_s), self.sent)  # later requests were not sent yet
+                    self._fail_all(LeaseExpired(self._lease_s), self.last_sent)  # later requests were not sent yet
                 self._resume(welcome)
                 return
 
     def _resume(self, welcome: Welcome) -> None:
         self.log.info("connected again; %d requests go on", len(self._calls))
-        self._parts.resume()
+        self._parts.resend()
         for call in list(self._calls.values()):
             known = call.number <= welcome.highest
             if call.cancelled and not known:  # it was never started, and must not be now
-                self._calls.pop(call.number).answered(NEVER_RAN)
+                self._calls.pop(call.number).set_answer(NEVER_RAN)
                 continue
-            self.send(*call.resend(welcome.inlets.get(call.number, 0), known=known))
+            self.send(*call.resend(welcome.input_offsets.get(call.number, 0), known=known))
 
     def _lose(self, error: HermesError) -> None:
         self.log.info("the guest is given up: %s", error.what)
@@ -433,17 +440,17 @@ class Link:
 
     def _fail_all(self, error: HermesError, highest: int = (1 << 64) - 1) -> None:
         for number in [number for number in self._calls if number <= highest]:
-            self._calls.pop(number).failed(error)
+            self._calls.pop(number).set_error(error)
 
     def _drop_channel(self) -> None:
-        channel, self._channel, self.sent = self._channel, None, self._number
-        self.watch.disconnected()
-        self._loans.let_go()
+        channel, self._channel, self.last_sent = self._channel, None, self._number
+        self.watchdog.on_disconnect()
+        self._loans.release_all()
         if channel is not None:
             channel.abandon()
 
 
-class GuestCarrier:
+class GuestTransport:
     """The transport that sends commands as requests over a link."""
 
     def __init__(self, link: Link, features: frozenset[str], *, reconnect: bool = True) -> None:
@@ -453,7 +460,7 @@ class GuestCarrier:
         self._link = link
         self._reconnect = reconnect
 
-    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> RunningCommand:
         """Send a command to the guest.
 
         Raises:
@@ -461,7 +468,7 @@ class GuestCarrier:
         """
         try:
             return self._link.call(operation, arguments, sink)
-        except Lost as lost:
+        except GuestLost as lost:
             raise PlaceUnavailable(f"the guest was lost before ({lost.why})", remedy="open the target again") from lost
 
     @property
@@ -475,7 +482,7 @@ class GuestCarrier:
             file_transfer=True,
             forward=True,
             reconnect=self._reconnect,
-            kill_tree=self._link.adopts,
+            kill_tree=self._link.adopts_orphans,
             limits=True,
             features=self._features,
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import SupportsHandover
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec.guest.core import wire
-from hermes_exec.transport.call import Lost
+from hermes_exec.transport.call import GuestLost
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _PAUSE_S = 1.0
 _log = logging.getLogger("hermes_exec.place")
 
 
-class MovingLink(Link):
+class MigratingLink(Link):
     """A ``Link`` to a backend that reports its migrations; see ``SupportsHandover``."""
 
     async def open(self) -> None:
@@ -53,10 +53,10 @@ class MovingLink(Link):
             operation, arguments = wire.unpack(call.frame[wire.HEADER.size :])
             if operation == "session" and not call.answer.done():
                 payload = wire.pack([operation, {**arguments, "state": states.get(call.number, b"")}])
-                call.begin_anew(wire.frame(wire.REQUEST, 0, call.number, payload))
+                call.restart(wire.frame(wire.REQUEST, 0, call.number, payload))
             else:
                 del self._calls[call.number]
-                call.failed(OutcomeUnknown("the target migrated while this ran, and its processes there have ended"))
+                call.set_error(OutcomeUnknown("the target migrated while this ran, and its processes there have ended"))
         return self._arrive
 
     async def _warn_of_jobs(self) -> None:
@@ -76,7 +76,7 @@ class MovingLink(Link):
                 welcome = await self._start()
             except PlaceUnavailable as error:
                 if attempt == _TRIES or isinstance(error, PlaceGone):
-                    self._lose(Lost(f"the target migrated, and no guest answers there: {error.what}"))
+                    self._lose(GuestLost(f"the target migrated, and no guest answers there: {error.what}"))
                     return
                 await asyncio.sleep(_PAUSE_S)
             else:

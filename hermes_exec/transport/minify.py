@@ -18,7 +18,7 @@ _RETURNED = re.compile(rb"\) -> [^:\n]+:$", re.MULTILINE)
 _INDENT = re.compile(rb"^(?:    )+", re.MULTILINE)
 
 
-def lean(source: bytes) -> bytes:
+def minify(source: bytes) -> bytes:
     """Return equivalent source with the same line numbers, so that tracebacks stay correct."""
     source = _DOCSTRING.sub(lambda found: found[1] + b'""' + b"\n" * found[0].count(b"\n"), source)
     source = _COMMENT.sub(b"", source)

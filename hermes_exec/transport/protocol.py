@@ -19,7 +19,7 @@ def wrong_loop() -> UsageError:
     )
 
 
-class Running(Protocol):
+class RunningCommand(Protocol):
     """A command that was started."""
 
     number: int
@@ -34,7 +34,7 @@ class Running(Protocol):
     def write_eof(self) -> None:
         """End standard input."""
 
-    def consumed(self, channel: int, count: int, /) -> None:
+    def acknowledge(self, channel: int, count: int, /) -> None:
         """Acknowledge ``count`` more bytes of a stream, so that the command may send as many more."""
 
     def cancel(self) -> None:
@@ -50,7 +50,7 @@ class Running(Protocol):
 class Sink(Protocol):
     """Receives the output of a command as it arrives, on the event loop's thread."""
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Take bytes of a stream. The receiver acknowledges them through ``call``."""
 
 
@@ -59,7 +59,7 @@ class GuestLink(Protocol):
 
     loop: asyncio.AbstractEventLoop
     checksum: bool
-    damages: int
+    damaged_connections: int
 
     @property
     def connected(self) -> bool:
@@ -69,7 +69,7 @@ class GuestLink(Protocol):
     def send(self, *frames: bytes, data: bytes | memoryview = b"") -> None:
         """Write frames, the last one with ``data``; dropped while the link is down."""
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the send buffer has room."""
 
 

@@ -20,7 +20,7 @@ _BATCH = 64
 """Pieces sent at once; IOV_MAX is at least 1024 on Linux."""
 
 
-class Outgoing:
+class WriteBuffer:
     """A FIFO of bytes, with its size and the future of a waiting writer.
 
     Use it on one event loop, or under a lock, except for ``drained``.
@@ -63,7 +63,7 @@ class Outgoing:
         self.size = 0
         self._wake()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until at most 1 MiB is buffered."""
         if self.size > LOW:
             self._fewer = self._fewer or asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class Outgoing:
         self._fewer = None
 
 
-def cut(parts: Sequence[bytes | memoryview], size: int, most: int) -> Iterator[list[bytes | memoryview]]:
+def split(parts: Sequence[bytes | memoryview], size: int, most: int) -> Iterator[list[bytes | memoryview]]:
     """Yield the first ``size`` bytes of ``parts`` as lists of buffers of at most ``most`` bytes together."""
     piece: list[bytes | memoryview] = []
     room = min(most, size)

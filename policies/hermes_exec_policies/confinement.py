@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.explain import refuse_unless_enforceable
-from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.load import load
+from hermes_exec_policies.folders import shared_paths
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render import bpf, landlock, oci
 from hermes_exec_policies.render.apparmor import profile_name
 from hermes_exec_policies.render.bubblewrap import layout
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.filter import build_filter
 from hermes_exec_policies.render.rlimits import rlimits
 from hermes_exec_policies.start_program import BUBBLEWRAP, DOCKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_backends.sandbox.host import Host
+    from hermes_exec_backends.sandbox.host import Machine
     from hermes_exec_policies.model import Policy
-    from hermes_exec_policies.render.bubblewrap import Folder, Layout
+    from hermes_exec_policies.render.bubblewrap import Layout, MemoryFolder
     from hermes_exec_policies.render.landlock import Ruleset
 
-PLACE = BUBBLEWRAP
-LANDLOCKED = "HERMES_LANDLOCK"
+DEFAULT_KIND = BUBBLEWRAP
+LANDLOCK_VARIABLE = "HERMES_LANDLOCK"
 _UNBOUND = (1 << 40) - 1
 """The size of a tmpfs folder without a limit in the policy: more than any machine has."""
 _EMPTY = 4096
@@ -61,17 +61,19 @@ def confinement(
         Unsupported: a required rule cannot be enforced here; names a remedy.
         PlaceUnavailable: the filter of a custom policy cannot be compiled.
     """
-    return confined(load(policy, overrides), this_host(), writable=writable, readonly=readonly, cwd=cwd)
+    return build_confinement(
+        load_policy(policy, overrides), this_machine(), writable=writable, readonly=readonly, cwd=cwd
+    )
 
 
-def confined(
+def build_confinement(
     policy: Policy,
-    host: Host,
+    host: Machine,
     *,
     writable: Mapping[str, str] | None = None,
     readonly: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    place: str = PLACE,
+    place: str = DEFAULT_KIND,
     started: bool = True,
 ) -> tuple[Confinement, Limits]:
     """Like ``confinement``, for a loaded policy and any kind of sandbox that is started from outside.
@@ -94,7 +96,7 @@ def confined(
     wanted = fixed.layout
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
-    folders += [Tmpfs(target=path, size=_EMPTY, inodes=1) for path in seen_in(policy)[0]]
+    folders += [Tmpfs(target=path, size=_EMPTY, inodes=1) for path in shared_paths(policy)[0]]
     own = taken | {folder.target for folder in folders}
     local = place == BUBBLEWRAP  # in a container, system folders and links come from the image
     binds, links = _system_binds(_list_root(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
@@ -103,7 +105,7 @@ def confined(
     proc = not local or not host.proc or "pid" not in wanted.namespaces
     there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     rules = _landlock(fixed.rules, there if local else None) if fixed.rules else None
-    user = chosen(policy, host, place, fresh=started)
+    user = choose_user(policy, host, place, fresh=started)
     made = Confinement(
         binds=(*binds, *mapped),
         links=tuple(links),
@@ -142,7 +144,7 @@ class _CacheKey:
 
     digest: str
     place: str
-    host: Host = field(hash=False)
+    host: Machine = field(hash=False)
     policy: Policy = field(compare=False)
     """The policy with this digest."""
 
@@ -163,23 +165,23 @@ def _build_fixed(asked: _CacheKey) -> _Fixed:
     """Build the shared parts, once in the process; an error is not cached."""
     policy, host, docker = asked.policy, asked.host, asked.place == DOCKER
     refuse_unless_enforceable(policy, asked.place, host)
-    filter_ = filter_of(policy, counted=docker or counts_memory(policy, host))
+    filter_ = build_filter(policy, counted=docker or is_memory_counted(policy, host))
     return _Fixed(
         layout=layout(policy),
-        seccomp=bpf.program(filter_) if filter_ and not docker else b"",
+        seccomp=bpf.load_program(filter_) if filter_ and not docker else b"",
         filter_document=oci.render(filter_, host.machine) if filter_ and docker else "",
         rules=landlock.ruleset(policy) if host.landlock_abi else None,
         required=_required_mechanisms(policy, host),
     )
 
 
-def counts_memory(policy: Policy, host: Host) -> bool:
+def is_memory_counted(policy: Policy, host: Machine) -> bool:
     """Whether the enforcer of the memory limit counts all memory; otherwise the filter forbids uncounted memory."""
     limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
     return bool(host.groups.memory) or not limited
 
 
-def _required_mechanisms(policy: Policy, host: Host) -> frozenset[str]:
+def _required_mechanisms(policy: Policy, host: Machine) -> frozenset[str]:
     """The mechanisms that a required rule depends on."""
     found = {"rlimits"}
     if policy.syscalls.filtered and policy.strength("syscalls.filtered") == "required":
@@ -228,7 +230,7 @@ def _system_binds(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], lis
     return binds, links
 
 
-def _tmpfs(folder: Folder) -> Tmpfs:
+def _tmpfs(folder: MemoryFolder) -> Tmpfs:
     return Tmpfs(
         target=folder.target,
         size=_UNBOUND if folder.size is None else folder.size,
@@ -256,13 +258,13 @@ def _landlock(rules: Ruleset, there: set[str] | None) -> Landlock:
 
 def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ...]:
     """The complete environment. One variable says that Landlock is applied, which the kernel does not show."""
-    landlocked = {LANDLOCKED: "1"} if landlock else {}
+    landlocked = {LANDLOCK_VARIABLE: "1"} if landlock else {}
     kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
     inherited = {} if policy.environment.cleared else dict(os.environ)
     return tuple(sorted({**inherited, **kept, **policy.environment.set, **landlocked}.items()))
 
 
-def chosen(policy: Policy, host: Host, place: str, *, fresh: bool) -> int | None:
+def choose_user(policy: Policy, host: Machine, place: str, *, fresh: bool) -> int | None:
     """Choose a user without processes and without a name on this machine; None to keep the current user.
 
     A container engine runs as root, so if we are not root, it has to use our own user.

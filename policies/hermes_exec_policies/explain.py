@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.values import show_size
+from hermes_exec.config.values import format_size
 from hermes_exec.errors import Unsupported
-from hermes_exec_policies.enforcers import Means, enforcers
-from hermes_exec_policies.folders import seen_in
+from hermes_exec_policies.enforcers import Enforcer, list_enforcers
+from hermes_exec_policies.folders import shared_paths
 from hermes_exec_policies.rule_names import RULES
-from hermes_exec_policies.syscalls import known
+from hermes_exec_policies.syscalls import all_syscalls
 from hermes_exec_policies.values import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hermes_exec_backends.sandbox.host import Host
+    from hermes_exec_backends.sandbox.host import Machine
     from hermes_exec_policies.model import Policy, Strength
 
 _SIZES = {"memory", "disk", "shared_memory", "file_size", "output", "core", "locked_memory", "message_queues"}
@@ -24,7 +24,7 @@ _SECONDS = {"time", "cpu_time"}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleStatus:
     """The state of one policy rule on one machine."""
 
     rule: str
@@ -32,7 +32,7 @@ class Verdict:
     strength: Strength
     held_by: tuple[str, ...]
     """The mechanisms that enforce it here; empty if none does."""
-    lacking: tuple[Means, ...]
+    lacking: tuple[Enforcer, ...]
     """The mechanisms that could enforce it, but are not available here."""
     declared: bool
     """Whether only a vendor's declaration enforces it."""
@@ -61,21 +61,21 @@ class Verdict:
         }
 
 
-def explain(policy: Policy, place: str, host: Host) -> list[Verdict]:
+def explain_policy(policy: Policy, place: str, host: Machine) -> list[RuleStatus]:
     """The state of each rule of the policy, in the order of ``RULES``.
 
     Raises:
         UsageError: no policy can be enforced in that kind of sandbox.
     """
-    means = enforcers(place, policy, host)
-    return [_verdict(rule, says, policy, means.get(rule, [])) for rule, says in sentences(policy).items()]
+    means = list_enforcers(place, policy, host)
+    return [_verdict(rule, says, policy, means.get(rule, [])) for rule, says in describe_rules(policy).items()]
 
 
-def _verdict(rule: str, says: str, policy: Policy, means: list[Means]) -> Verdict:
+def _verdict(rule: str, says: str, policy: Policy, means: list[Enforcer]) -> RuleStatus:
     there = [each for each in means if not each.lacking]
     # The first available enforcer holds a limit; all other rules are enforced by each available mechanism.
     held = there[:1] if rule.startswith("limits.") else there
-    return Verdict(
+    return RuleStatus(
         rule=rule,
         says=says,
         strength=policy.strength(rule),
@@ -85,13 +85,13 @@ def _verdict(rule: str, says: str, policy: Policy, means: list[Means]) -> Verdic
     )
 
 
-def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Verdict]:
+def refuse_unless_enforceable(policy: Policy, place: str, host: Machine) -> list[RuleStatus]:
     """Return the state of each rule if every required rule can be enforced.
 
     Raises:
         Unsupported: a required rule cannot be enforced; names the rule, the reason and a remedy.
     """
-    verdicts = explain(policy, place, host)
+    verdicts = explain_policy(policy, place, host)
     bad = [verdict for verdict in verdicts if verdict.refuses]
     if bad:
         first = bad[0]
@@ -107,16 +107,16 @@ def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Ve
     return verdicts
 
 
-def sentences(policy: Policy) -> dict[str, str]:
+def describe_rules(policy: Policy) -> dict[str, str]:
     """A sentence for each rule of a policy, in the order of ``RULES``."""
     return {
         rule: _SENTENCES[rule](policy) if rule in _SENTENCES else _limit(policy, rule)
         for rule in RULES
-        if applies(policy, rule)
+        if has_rule(policy, rule)
     }
 
 
-def applies(policy: Policy, rule: str) -> bool:
+def has_rule(policy: Policy, rule: str) -> bool:
     """Whether a policy has a rule."""
     if rule.startswith("limits."):
         return getattr(policy.limits, rule.removeprefix("limits.")) is not None
@@ -126,8 +126,8 @@ def applies(policy: Policy, rule: str) -> bool:
 def _limit(policy: Policy, rule: str) -> str:
     name = rule.removeprefix("limits.")
     value = getattr(policy.limits, name)
-    shown = show_size(value) if name in _SIZES else f"{value:g}" + (" s" if name in _SECONDS else "")
-    beyond = seen_in(policy)[1] if name in {"disk", "inodes"} else []
+    shown = format_size(value) if name in _SIZES else f"{value:g}" + (" s" if name in _SECONDS else "")
+    beyond = shared_paths(policy)[1] if name in {"disk", "inodes"} else []
     except_ = f", except in {', '.join(beyond)}, which is a folder of the machine without a limit" if beyond else ""
     return f"{RULES[rule]}: at most {shown}{except_}"
 
@@ -156,7 +156,7 @@ _SENTENCES: Mapping[str, Callable[[Policy], str]] = {
     "processes.terminal": lambda _: "it has no access to an outside terminal",
     "processes.end_together": lambda _: "every process ends with the sandbox",
     "environment.cleared": lambda p: f"the only variables are {_join((*p.environment.set, *p.environment.keep))}",
-    "syscalls.filtered": lambda p: f"{len(p.calls)} of {len(known())} system calls are allowed",
+    "syscalls.filtered": lambda p: f"{len(p.calls)} of {len(all_syscalls())} system calls are allowed",
     "syscalls.native": lambda _: "32-bit system calls kill the process",
     "syscalls.writable_code": lambda _: "no memory is both writable and executable",
     "syscalls.set_id_files": lambda _: "no set-user-ID or set-group-ID file can be created",

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import PlaceUnavailable, Refused, UsageError
 from hermes_exec_backends.sandbox import Bind
-from hermes_exec_policies.load import overridden
+from hermes_exec_policies.load import override_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox import Confinement
     from hermes_exec_policies.model import Policy
 
-SEEN = "/app/folders"
+FOLDERS_ROOT = "/app/folders"
 """The parent folder of shared folders in a sandbox."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _WRITABLE = ":rw"
@@ -34,7 +34,7 @@ _NEVER = ("/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class SharedFolder:
     """A folder that a skill requests, or that is granted to it."""
 
     name: str
@@ -45,7 +45,7 @@ class Folder:
     @property
     def target(self) -> str:
         """Its path in the sandbox."""
-        return f"{SEEN}/{self.name}"
+        return f"{FOLDERS_ROOT}/{self.name}"
 
     @property
     def use(self) -> str:
@@ -53,7 +53,7 @@ class Folder:
         return "read and write" if self.writable else "read"
 
     @classmethod
-    def asked(cls, word: str) -> Folder:
+    def parse_request(cls, word: str) -> SharedFolder:
         """Parse the request of a manifest: ``NAME``, or ``NAME:rw`` if the skill writes to it.
 
         Raises:
@@ -67,7 +67,7 @@ class Folder:
         return cls(name, writable=name != word)
 
     @classmethod
-    def granted(cls, word: str) -> Folder:
+    def parse_grant(cls, word: str) -> SharedFolder:
         """Parse the grant of a person: ``NAME=DIR``, or ``NAME=DIR:rw``.
 
         Raises:
@@ -89,16 +89,16 @@ class Folder:
         return f"{self.name}={self.source}{_WRITABLE if self.writable else ''}"
 
 
-def with_folders(policy: Policy, folders: Iterable[Folder]) -> Policy:
+def with_folders(policy: Policy, folders: Iterable[SharedFolder]) -> Policy:
     """The policy extended by these granted folders; the same object if there are none."""
     read, write = ([each.target for each in folders if each.writable is kind] for kind in (False, True))
     if not (read or write):
         return policy
     files = {"read": [*policy.files.read, *read], "write": [*policy.files.write, *write]}
-    return overridden(policy, {"files": files})
+    return override_policy(policy, {"files": files})
 
 
-def with_given(specification: Confinement, folders: Iterable[Folder]) -> Confinement:
+def bind_folders(specification: Confinement, folders: Iterable[SharedFolder]) -> Confinement:
     """The specification with these folders mounted, noexec, in place of the empty ones."""
     given = {each.target: each for each in folders}
     binds = [
@@ -109,26 +109,28 @@ def with_given(specification: Confinement, folders: Iterable[Folder]) -> Confine
     return replace(specification, binds=(*specification.binds, *binds), tmpfs=tuple(empty))
 
 
-def seen_in(policy: Policy) -> tuple[list[str], list[str]]:
+def shared_paths(policy: Policy) -> tuple[list[str], list[str]]:
     """The paths of a policy's shared folders: the read-only ones, and the writable ones."""
     files = policy.files
-    read, write = ([path for path in paths if path.startswith(f"{SEEN}/")] for paths in (files.read, files.write))
+    read, write = (
+        [path for path in paths if path.startswith(f"{FOLDERS_ROOT}/")] for paths in (files.read, files.write)
+    )
     return read, write
 
 
-def looked_at(folder: Folder, user: int | None = None) -> tuple[int, int]:
+def identify_folder(folder: SharedFolder, user: int | None = None) -> tuple[int, int]:
     """Return device and inode of a folder; ``user`` is the sandbox's user, -1 if it is chosen later.
 
     Raises:
         Refused: the folder does not exist, is a link or below one, or ``user`` lacks the permission.
     """
-    where, real = shown(folder.source), os.path.realpath(folder.source)
+    where, real = to_printable(folder.source), os.path.realpath(folder.source)
     try:
         found = os.lstat(real)
     except OSError as error:
         raise Refused(f"the folder {where} cannot be shared: {error.strerror}") from None
     if real != folder.source:
-        raise Refused(f"the folder {where} is a link or below one", remedy=f"grant {shown(real)}")
+        raise Refused(f"the folder {where} is a link or below one", remedy=f"grant {to_printable(real)}")
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{where} is not a folder", remedy="grant its parent folder")
     if not os.access(real, os.R_OK | os.X_OK | (os.W_OK if folder.writable else 0)):
@@ -138,7 +140,7 @@ def looked_at(folder: Folder, user: int | None = None) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _check_access(folder: Folder, mode: int) -> None:
+def _check_access(folder: SharedFolder, mode: int) -> None:
     """Check that a user who owns nothing and is in no group has access, which a bind mount needs."""
     path = Path(folder.source)
     closed = next((above for above in reversed(path.parents) if not above.stat().st_mode & stat.S_IXOTH), None)
@@ -151,7 +153,7 @@ def _check_access(folder: Folder, mode: int) -> None:
         )
 
 
-def see_given(folder: Folder, which: tuple[int, int], pid: int) -> None:
+def verify_shared(folder: SharedFolder, which: tuple[int, int], pid: int) -> None:
     """Check that the sandbox of ``pid``, which has not begun, mounts the identified folder and not a replacement.
 
     Raises:
@@ -163,4 +165,4 @@ def see_given(folder: Folder, which: tuple[int, int], pid: int) -> None:
     except OSError as error:
         raise PlaceUnavailable(f"{folder.target} of a sandbox cannot be inspected: {error.strerror}") from error
     if (found.st_dev, found.st_ino) != which:
-        raise Refused(f"the folder {shown(folder.source)} was replaced while it was shared")
+        raise Refused(f"the folder {to_printable(folder.source)} was replaced while it was shared")

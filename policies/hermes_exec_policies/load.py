@@ -10,8 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hermes_exec.config.check import checked, nearest
-from hermes_exec.config.paths import read_regular, shown, user_file
+from hermes_exec.config.check import nearest_name, validate_table
+from hermes_exec.config.paths import read_regular, to_printable, user_file
 from hermes_exec.errors import ConfigError
 from hermes_exec_policies.model import Policy
 
@@ -25,7 +25,7 @@ _SUFFIX = ".toml"
 
 
 @cache
-def shipped() -> tuple[str, ...]:
+def shipped_policies() -> tuple[str, ...]:
     """The names of the shipped policies, sorted."""
     folder = files("hermes_exec_policies") / "shipped"
     return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
@@ -36,14 +36,14 @@ def user_folder() -> Path:
     return user_file(os.environ).parent / "policies"
 
 
-def known_policies() -> list[str]:
+def list_policies() -> list[str]:
     """The names of all shipped and own policies, sorted."""
     folder = user_folder()
     own = [path.stem for path in folder.glob(f"*{_SUFFIX}")] if folder.is_dir() else []
-    return sorted({*shipped(), *own})
+    return sorted({*shipped_policies(), *own})
 
 
-def load(name: str, overrides: Table | None = None) -> Policy:
+def load_policy(name: str, overrides: Table | None = None) -> Policy:
     """Load the policy called ``name``, or a file if ``name`` has a slash or ends with ``.toml``.
 
     ``overrides`` is a table of the same shape; its values replace those of the policy.
@@ -51,7 +51,7 @@ def load(name: str, overrides: Table | None = None) -> Policy:
     Raises:
         ConfigError: there is no such policy, or it is invalid; a line for each problem.
     """
-    if not overrides and name in shipped():
+    if not overrides and name in shipped_policies():
         return _load_shipped(name)
     table, where = _find(name, ())
     return _policy(table, name, where, overrides)
@@ -64,7 +64,7 @@ def _load_shipped(name: str) -> Policy:
     return _policy(table, name, where, None)
 
 
-def parse(text: str, name: str, overrides: Table | None = None) -> Policy:
+def parse_policy(text: str, name: str, overrides: Table | None = None) -> Policy:
     """Parse ``text`` as the policy file called ``name``.
 
     Raises:
@@ -74,7 +74,7 @@ def parse(text: str, name: str, overrides: Table | None = None) -> Policy:
     return _policy(table, name, f"policy {name!r}", overrides)
 
 
-def overridden(policy: Policy, overrides: Table) -> Policy:
+def override_policy(policy: Policy, overrides: Table) -> Policy:
     """Return ``policy`` with other values.
 
     Raises:
@@ -86,19 +86,19 @@ def overridden(policy: Policy, overrides: Table) -> Policy:
 
 def _policy(table: Table, name: str, where: str, overrides: Table | None) -> Policy:
     if overrides:
-        table, where = merged(table, overrides), f"{where} with overrides"
+        table, where = merge_tables(table, overrides), f"{where} with overrides"
     if "name" in table:
         raise ConfigError(f"{where}: 'name' cannot be set; it is the name of the file")
-    return checked(Policy, {**table, "name": Path(name).name.removesuffix(_SUFFIX)}, where)
+    return validate_table(Policy, {**table, "name": Path(name).name.removesuffix(_SUFFIX)}, where)
 
 
-def merged(below: Table, above: Table) -> dict[str, object]:
+def merge_tables(below: Table, above: Table) -> dict[str, object]:
     """``below`` with the values of ``above``: tables are merged, other values are replaced."""
     joined = dict(below)
     for key, value in above.items():
         base = joined.get(key)
         both = isinstance(base, Mapping) and isinstance(value, Mapping)
-        joined[key] = merged(cast("Table", base), cast("Table", value)) if both else value
+        joined[key] = merge_tables(cast("Table", base), cast("Table", value)) if both else value
     return joined
 
 
@@ -107,11 +107,11 @@ def _find(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[
         raise ConfigError(f"the policies {' -> '.join([*via, name])} extend each other")
     if len(via) >= _LONGEST_CHAIN:
         raise ConfigError(f"at most {_LONGEST_CHAIN} policies can extend each other: {' -> '.join(via)}")
-    if name in shipped():
+    if name in shipped_policies():
         text, home, where = _read_shipped(name), None, f"policy {name!r}"
     else:
         path = _path_of(name, folder, named=not via)
-        text, home, where = _text(path), path.parent, shown(path)
+        text, home, where = _text(path), path.parent, to_printable(path)
     return _extend(_toml(text, where), where, home, (*via, name)), where
 
 
@@ -122,9 +122,9 @@ def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
         path = place / f"{name}{_SUFFIX}"
         if "/" not in name and name not in {"", ".", ".."} and path.is_file():
             return path
-    known = known_policies()
+    known = list_policies()
     raise ConfigError(
-        f"no policy is called {name!r}; the nearest known one is {nearest(name, known)!r}", remedy=", ".join(known)
+        f"no policy is called {name!r}; the nearest known one is {nearest_name(name, known)!r}", remedy=", ".join(known)
     )
 
 
@@ -135,7 +135,7 @@ def _extend(table: Table, where: str, folder: Path | None, via: tuple[str, ...])
     if not isinstance(base, str):
         raise ConfigError(f"{where}: 'extends' should be the name of a policy")
     below, _ = _find(base, via, folder)
-    return merged(below, {key: value for key, value in table.items() if key != "extends"})
+    return merge_tables(below, {key: value for key, value in table.items() if key != "extends"})
 
 
 def _read_shipped(name: str) -> str:
@@ -146,7 +146,7 @@ def _text(path: Path) -> str:
     try:
         return read_regular(path).decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown(path)}: {error}") from None
+        raise ConfigError(f"{to_printable(path)}: {error}") from None
 
 
 def _toml(text: str, where: str) -> Table:
@@ -163,21 +163,21 @@ def _spell_limits(table: Table) -> dict[str, object]:
     return {**table, "limits": {key: "unlimited" if value is None else value for key, value in limits.items()}}
 
 
-def differences(one: Policy, other: Policy) -> Iterable[tuple[str, object, object]]:
+def diff_policies(one: Policy, other: Policy) -> Iterable[tuple[str, object, object]]:
     """The keys with different values, with both values, in the order of the model."""
-    left, right = (flat(policy.model_dump(mode="json", exclude={"name", "summary"})) for policy in (one, other))
+    left, right = (flatten(policy.model_dump(mode="json", exclude={"name", "summary"})) for policy in (one, other))
     for key in dict.fromkeys((*left, *right)):
         if left.get(key) != right.get(key):
             yield key, left.get(key), right.get(key)
 
 
-def flat(table: Table, above: str = "") -> dict[str, object]:
+def flatten(table: Table, above: str = "") -> dict[str, object]:
     """Flatten nested tables into one, with dotted names."""
     found: dict[str, object] = {}
     for key, value in table.items():
         name = f"{above}{key}"
         if isinstance(value, Mapping):
-            found |= flat(cast("Table", value), f"{name}.")
+            found |= flatten(cast("Table", value), f"{name}.")
         else:
             found[name] = value
     return found

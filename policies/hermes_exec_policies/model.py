@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hermes_exec_policies.rule_names import rule_name
-from hermes_exec_policies.syscalls import expanded, usual
+from hermes_exec_policies.rule_names import check_rule_name
+from hermes_exec_policies.syscalls import default_syscalls, expand_groups
 from hermes_exec_policies.values import (
     Calls,
     Capabilities,
@@ -34,13 +34,13 @@ from hermes_exec_policies.values import (
 Strength = Literal["required", "best_effort"]
 
 
-class Part(BaseModel):
+class PolicyTable(BaseModel):
     """A table of a policy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Files(Part):
+class Files(PolicyTable):
     """The visible file system, and the permissions in it."""
 
     root: Literal["read-only", "writable"]
@@ -61,7 +61,7 @@ class Files(Part):
     """Device files to use; with ``hidden`` there are no others."""
 
 
-class Network(Part):
+class Network(PolicyTable):
     """Network access."""
 
     access: Literal["none", "hosts", "open"]
@@ -71,7 +71,7 @@ class Network(Part):
     """Socket families that can be created. Empty with ``access = "open"``: any."""
 
 
-class User(Part):
+class User(PolicyTable):
     """The user of the processes."""
 
     ordinary: bool
@@ -82,7 +82,7 @@ class User(Part):
     """The lowest unique user ID."""
 
 
-class Privileges(Part):
+class Privileges(PolicyTable):
     """Privileges beyond file permissions."""
 
     capabilities: Capabilities
@@ -93,7 +93,7 @@ class Privileges(Part):
     """Whether namespaces can be created."""
 
 
-class Processes(Part):
+class Processes(PolicyTable):
     """Access to other processes."""
 
     hidden: bool
@@ -108,7 +108,7 @@ class Processes(Part):
     """Whether all processes end with the first one."""
 
 
-class Environment(Part):
+class Environment(PolicyTable):
     """Environment variables."""
 
     cleared: bool
@@ -119,7 +119,7 @@ class Environment(Part):
     """Variables to set."""
 
 
-class Syscalls(Part):
+class Syscalls(PolicyTable):
     """The allowed system calls."""
 
     filtered: bool
@@ -134,7 +134,7 @@ class Syscalls(Part):
     """Whether set-user-ID and set-group-ID files may be created."""
 
 
-class Limits(Part):
+class PolicyLimits(PolicyTable):
     """Resource limits, for all processes together where a mechanism can count them."""
 
     memory: SomeSize
@@ -161,7 +161,7 @@ class Limits(Part):
     pending_signals: MaybeCount
 
 
-class Policy(Part):
+class Policy(PolicyTable):
     """A complete policy."""
 
     name: Name
@@ -175,8 +175,8 @@ class Policy(Part):
     syscalls: Syscalls
     lsm: bool
     """Whether a security module (AppArmor or Landlock) has to enforce the rules for files a second time."""
-    limits: Limits
-    best_effort: Annotated[tuple[Annotated[str, AfterValidator(rule_name)], ...], Field(strict=False)]
+    limits: PolicyLimits
+    best_effort: Annotated[tuple[Annotated[str, AfterValidator(check_rule_name)], ...], Field(strict=False)]
     """Rules that are left out if no mechanism can enforce them; all other rules are required."""
 
     @model_validator(mode="after")
@@ -198,8 +198,8 @@ class Policy(Part):
     @property
     def calls(self) -> frozenset[str]:
         """The allowed system calls, some only with certain arguments."""
-        allowed = (usual() | expanded(self.syscalls.add)) - expanded(self.syscalls.remove)
-        return allowed if self.privileges.namespaces else allowed - expanded(("@namespaces",))
+        allowed = (default_syscalls() | expand_groups(self.syscalls.add)) - expand_groups(self.syscalls.remove)
+        return allowed if self.privileges.namespaces else allowed - expand_groups(("@namespaces",))
 
     @property
     def digest(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 
 RULES: dict[str, str] = {
     "files.write": "only listed folders can be written",
@@ -48,12 +48,12 @@ RULES: dict[str, str] = {
 """Each rule with a short description."""
 
 
-def rule_name(value: str) -> str:
+def check_rule_name(value: str) -> str:
     """Return ``value`` if it names a rule.
 
     Raises:
         ValueError: there is no such rule; names the nearest one.
     """
     if value not in RULES:
-        raise ValueError(f"names no rule: {value!r}; the nearest known one is {nearest(value, RULES)!r}")
+        raise ValueError(f"names no rule: {value!r}; the nearest known one is {nearest_name(value, RULES)!r}")
     return value

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.sandbox import Confinement, Limits
-    from hermes_exec_backends.sandbox.observe import Watch
+    from hermes_exec_backends.sandbox.observe import WatchSpec
     from hermes_exec_backends.sandbox.run import Run
 
 BUBBLEWRAP, DOCKER, SINGULARITY = "bubblewrap", "docker", "singularity"
@@ -28,7 +28,7 @@ _PROFILES = "/sys/kernel/security/apparmor/policy/profiles"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SandboxTarget:
     """A target in which sandboxes are created on this machine."""
 
     kind: str = BUBBLEWRAP
@@ -43,10 +43,10 @@ class Place:
         return f"{self.kind}:{self.image}" if self.image else self.kind
 
 
-LOCAL = Place()
+LOCAL = SandboxTarget()
 
 
-def place_of(target: str, profiles: Mapping[str, Profile] | None = None) -> Place:
+def parse_sandbox_target(target: str, profiles: Mapping[str, Profile] | None = None) -> SandboxTarget:
     """Parse a target: ``bubblewrap``, ``docker:IMAGE``, ``singularity:IMAGE``, or a profile of one of these.
 
     Raises:
@@ -70,17 +70,17 @@ def place_of(target: str, profiles: Mapping[str, Profile] | None = None) -> Plac
         return LOCAL
     if not settings["image"]:
         raise Unsupported(f"{target}: a sandbox needs an image", remedy=f"{kind}:IMAGE")
-    return Place(kind, settings["image"], settings["engine"], settings["program"])
+    return SandboxTarget(kind, settings["image"], settings["engine"], settings["program"])
 
 
 async def start(
-    place: Place,
+    place: SandboxTarget,
     confinement: Confinement,
     argv: Sequence[str],
     *,
     stdin: bytes | None = b"",
     limits: Limits | None = None,
-    watch: Watch | None = None,
+    watch: WatchSpec | None = None,
 ) -> Run:
     """Create a sandbox there and hold ``argv`` in it, ready to begin.
 
@@ -110,7 +110,7 @@ async def start(
     return await start_bubblewrap(confinement, argv, stdin=stdin, limits=limits, watch=watch)
 
 
-async def enforcers(place: Place, profile: str = "") -> str:
+async def fingerprint_enforcers(place: SandboxTarget, profile: str = "") -> str:
     """Identify the programs, the image and the AppArmor profile there, apart from others of the same names.
 
     Raises:
@@ -129,7 +129,7 @@ async def enforcers(place: Place, profile: str = "") -> str:
         )
     else:
         parts = [stamp_program("bwrap"), stamp_program("setpriv")]
-    return "\n".join([*parts, *loaded_profile(profile)])
+    return "\n".join([*parts, *read_profile_hashes(profile)])
 
 
 def stamp_program(name: str) -> str:
@@ -156,7 +156,7 @@ def _sha256(path: str, _identity: tuple[int, ...]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def loaded_profile(name: str, folder: str = _PROFILES) -> list[str]:
+def read_profile_hashes(name: str, folder: str = _PROFILES) -> list[str]:
     """The hashes of the loaded AppArmor profiles of a name, which only root can read."""
     found: list[str] = []
     for path in sorted(Path(folder).glob("*/name")) if name else ():

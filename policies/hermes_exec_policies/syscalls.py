@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,32 +36,34 @@ def groups() -> Mapping[str, Group]:
 
 
 @cache
-def known() -> frozenset[str]:
+def all_syscalls() -> frozenset[str]:
     """The names of all system calls."""
     return frozenset(name for group in groups().values() for name in group.names)
 
 
 @cache
-def usual() -> frozenset[str]:
+def default_syscalls() -> frozenset[str]:
     """The system calls that a policy allows before its changes."""
     return frozenset(name for group in groups().values() if group.usual for name in group.names)
 
 
-def spelt(word: str) -> str:
+def check_syscall(word: str) -> str:
     """Return ``word`` if it names a system call or, after an ``@``, a group.
 
     Raises:
         ValueError: it names neither; names the nearest one.
     """
     name = word.removeprefix(GROUP)
-    there = groups() if word.startswith(GROUP) else known()
+    there = groups() if word.startswith(GROUP) else all_syscalls()
     if name in there:
         return word
     kind, mark = ("group of system calls", GROUP) if word.startswith(GROUP) else ("system call", "")
-    raise ValueError(f"no {kind} is called {word!r}; the nearest known one is {mark + nearest(name, sorted(there))!r}")
+    raise ValueError(
+        f"no {kind} is called {word!r}; the nearest known one is {mark + nearest_name(name, sorted(there))!r}"
+    )
 
 
-def expanded(names: Iterable[str]) -> frozenset[str]:
+def expand_groups(names: Iterable[str]) -> frozenset[str]:
     """Expand the groups among ``names`` to their system calls."""
     return frozenset(
         name

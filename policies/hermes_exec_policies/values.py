@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 from hermes_exec.config.values import Size
-from hermes_exec_policies.syscalls import spelt
+from hermes_exec_policies.syscalls import check_syscall
 
 UNLIMITED = "unlimited"
 _PATH = re.compile(r"/(?:[A-Za-z0-9._+~@-]+(?:/[A-Za-z0-9._+~@-]+)*)?", re.ASCII)
@@ -46,7 +46,7 @@ def _check_path(value: str) -> str:
 
 def _check_one_of(kind: str, known: Sequence[str], value: str) -> str:
     if value not in known:
-        raise ValueError(f"names no {kind}: {value!r}; the nearest known one is {nearest(value, known)!r}")
+        raise ValueError(f"names no {kind}: {value!r}; the nearest known one is {nearest_name(value, known)!r}")
     return value
 
 
@@ -104,7 +104,9 @@ PlacePath = Annotated[str, AfterValidator(_check_path)]
 """An absolute, normalised path in the target."""
 Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_check_unique)]
 """Distinct paths."""
-Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_check_unique)]
+Calls = Annotated[
+    tuple[Annotated[str, AfterValidator(check_syscall)], ...], Field(strict=False), AfterValidator(_check_unique)
+]
 """System calls, and ``@groups`` of them."""
 Families = Annotated[
     tuple[Annotated[str, AfterValidator(_check_family)], ...], Field(strict=False), AfterValidator(_check_unique)

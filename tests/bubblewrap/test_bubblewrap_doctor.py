@@ -11,10 +11,10 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
-from hermes_exec_backends.bubblewrap.backend import examine, trial
+from hermes_exec_backends.bubblewrap.backend import check_sandbox, run_checks
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_backends.sandbox.host import APPARMOR, CLONE, COUNT, explain
+from hermes_exec_backends.sandbox.host import APPARMOR, CLONE, COUNT, explain_refusal
 from tests.rigs.boxes import Box
 from tests.rigs.docker_engine import BUBBLEWRAP, DEBIAN, engine
 
@@ -47,7 +47,7 @@ _NO_SETTING = "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only 
 def test_each_restriction_is_named_with_what_mends_it(
     said: str, sysctls: dict[str, str], reason: str, remedy: str
 ) -> None:
-    why = explain(said, sysctls)
+    why = explain_refusal(said, sysctls)
     assert reason in why.reason
     assert remedy in why.remedy
 
@@ -55,7 +55,7 @@ def test_each_restriction_is_named_with_what_mends_it(
 def test_the_profile_that_mends_it_is_one(require: Require, tmp_path: Path) -> None:
     """The command is run up to the point where it would change the machine."""
     parser = require("apparmor_parser", "reads the profile")
-    remedy = explain(_NO_MAP, {APPARMOR: "1"}, program="/usr/bin/bwrap").remedy
+    remedy = explain_refusal(_NO_MAP, {APPARMOR: "1"}, program="/usr/bin/bwrap").remedy
     text = subprocess.run(["sh", "-c", remedy.partition("|")[0]], check=True, capture_output=True, text=True).stdout
     assert "profile bwrap /usr/bin/bwrap flags=(unconfined) {" in text
     file = tmp_path / "bwrap"
@@ -66,12 +66,12 @@ def test_the_profile_that_mends_it_is_one(require: Require, tmp_path: Path) -> N
 
 def test_doctor_finds_what_works_here(require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    assert [(check.name, check.status) for check in asyncio.run(examine())] == [("program", "ok"), ("sandbox", "ok")]
+    assert [(check.name, check.status) for check in asyncio.run(run_checks())] == [("program", "ok"), ("sandbox", "ok")]
 
 
 def test_doctor_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    (check,) = asyncio.run(examine())
+    (check,) = asyncio.run(run_checks())
     assert (check.status, check.remedy) == ("missing", "install bubblewrap: apt-get install bubblewrap")
 
 
@@ -81,7 +81,7 @@ def test_doctor_refuses_a_version_that_cannot_forbid_namespaces(
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho bubblewrap 0.6.1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    (check,) = asyncio.run(examine())
+    (check,) = asyncio.run(run_checks())
     assert check.status == "missing"
     assert "0.6.1" in check.detail
     assert "0.8.0 or later" in check.remedy
@@ -93,7 +93,7 @@ def test_doctor_reads_the_settings_of_the_kernel(tmp_path: Path) -> None:
     program.chmod(0o755)
     (tmp_path / "kernel").mkdir()
     (tmp_path / APPARMOR).write_text("1\n")
-    check = asyncio.run(trial(str(program), tmp_path))
+    check = asyncio.run(check_sandbox(str(program), tmp_path))
     assert check.status == "missing"
     assert f"profile bwrap {program} flags=(unconfined)" in check.remedy
 

@@ -12,9 +12,9 @@ import pytest
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.sandbox import Limits
-from hermes_exec_backends.sandbox.observe import NUMBERS, Watch, answer, decoded, observing
-from hermes_exec_policies.load import load
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_backends.sandbox.observe import NUMBERS, WatchSpec, decode_filter, evaluate_filter, observing_filter
+from hermes_exec_policies.load import load_policy
+from hermes_exec_policies.render.filter import build_filter
 from tests.rigs.breadth import thorough
 from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specification
 
@@ -50,15 +50,15 @@ ANSWERS = "inet EPERM\nunix ENOENT\nsecret ENOENT\nclimbs ENOENT\nprogram done\n
 def seen(require: Require, somebody: int) -> Callable[..., dict[str, Any]]:
     require("bwrap", "makes the sandbox")
 
-    def seen(text: str, watch: Watch | None, **limits: Any) -> dict[str, Any]:
+    def seen(text: str, watch: WatchSpec | None, **limits: Any) -> dict[str, Any]:
         confinement = specification(uid=somebody, seccomp=refusing())
         return asyncio.run(run_text(confinement, text, limits=Limits(wall_s=50, **limits), watch=watch))
 
     return seen
 
 
-def everything(linger_s: float = 5.0) -> Watch:
-    return Watch(ALL, lambda _: True, linger_s)
+def everything(linger_s: float = 5.0) -> WatchSpec:
+    return WatchSpec(ALL, lambda _: True, linger_s)
 
 
 def words(acts: list[dict[str, Any]], name: str) -> list[tuple[str, ...]]:
@@ -98,7 +98,7 @@ def test_children_and_those_that_let_go_are_seen(seen: Callable[..., dict[str, A
 def test_a_process_with_nearly_all_descriptors_is_seen(seen: Callable[..., dict[str, Any]]) -> None:
     hoards = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\nkept = []\n"
     hoards += "try:\n while True: kept.append(os.open('/dev/null', 0))\nexcept OSError: pass"
-    nothing = Watch(ALL, lambda _: False)
+    nothing = WatchSpec(ALL, lambda _: False)
     ((there, most),) = [tuple(each["arguments"]) for each in seen(hoards, nothing)["acts"]]
     assert there > 200
     assert most == 256
@@ -120,7 +120,7 @@ def test_links_and_new_names_are_seen(seen: Callable[..., dict[str, Any]]) -> No
 
 def test_many_harmless_acts_hide_none(seen: Callable[..., dict[str, Any]]) -> None:
     text = "for n in range(600):\n open('/dev/null').close()\ntry: open('/home/x')\nexcept OSError: pass"
-    acts = seen(text, Watch(ALL, lambda act: "/home" in str(act.words)))["acts"]
+    acts = seen(text, WatchSpec(ALL, lambda act: "/home" in str(act.texts)))["acts"]
     assert {each["words"] for each in acts if each["name"] == "openat"} == {("/home/x",)}
 
 
@@ -161,9 +161,9 @@ def test_a_program_without_a_filter_cannot_be_seen(require: Require, somebody: i
 def test_the_answer_is_what_the_filter_says() -> None:
     if platform.machine() != "x86_64":
         pytest.skip("the numbers here are those of x86_64")
-    wanted = filter_of(load("skill-validate"))
+    wanted = build_filter(load_policy("skill-validate"))
     assert wanted is not None
-    steps = decoded(refusing())
+    steps = decode_filter(refusing())
     calls = {
         "read": 0, "open": 2, "openat": 257, "socket": 41, "socketpair": 53, "mmap": 9, "clone": 56, "chmod": 90,
         "ptrace": 101, "clone3": 435, "openat2": 437, "mount": 165, "keyctl": 250, "personality": 135,
@@ -173,16 +173,18 @@ def test_the_answer_is_what_the_filter_says() -> None:
     for name, number in calls.items():
         for given in samples:
             said = wanted.answer(name, given)
-            assert answer(steps, number, X86, given) == (0x50000 | said if said else 0x7FFF0000), (name, given)
+            assert evaluate_filter(steps, number, X86, given) == (0x50000 | said if said else 0x7FFF0000), (name, given)
 
 
 def test_only_what_is_refused_asks_beside_what_is_watched() -> None:
-    steps = decoded(observing(refusing(), frozenset({"execve"})))
+    steps = decode_filter(observing_filter(refusing(), frozenset({"execve"})))
     numbers = NUMBERS[platform.machine()]
     machine = X86 if platform.machine() == "x86_64" else 0xC00000B7
-    assert answer(steps, SOCKET, machine, (2, 0, 0, 0, 0, 0)) == 0x7FC00000
-    assert answer(steps, SOCKET, machine, (1, 0, 0, 0, 0, 0)) == 0x7FFF0000
-    assert answer(steps, numbers["execve"], machine, (0,) * 6) == 0x7FC00000
-    assert answer(steps, numbers["openat"], machine, (0,) * 6) == 0x7FFF0000
-    assert answer(steps, 435, machine, (0,) * 6) == 0x50000 | errno.ENOSYS
-    assert answer(steps, numbers["execve"], 0x40000003, (0,) * 6) == 0x80000000  # a 32-bit call still ends the process
+    assert evaluate_filter(steps, SOCKET, machine, (2, 0, 0, 0, 0, 0)) == 0x7FC00000
+    assert evaluate_filter(steps, SOCKET, machine, (1, 0, 0, 0, 0, 0)) == 0x7FFF0000
+    assert evaluate_filter(steps, numbers["execve"], machine, (0,) * 6) == 0x7FC00000
+    assert evaluate_filter(steps, numbers["openat"], machine, (0,) * 6) == 0x7FFF0000
+    assert evaluate_filter(steps, 435, machine, (0,) * 6) == 0x50000 | errno.ENOSYS
+    assert (
+        evaluate_filter(steps, numbers["execve"], 0x40000003, (0,) * 6) == 0x80000000
+    )  # a 32-bit call still ends the process

@@ -13,7 +13,7 @@ from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.boxes import Box
 
@@ -79,7 +79,7 @@ def test_a_policy_is_for_this_machine(require: Require) -> None:
 
 def test_a_profile_says_what_is_different_from_its_policy(require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    require("Landlock", "the policy requires it", usable=this_host().landlock_abi > 0)
+    require("Landlock", "the policy requires it", usable=this_machine().landlock_abi > 0)
     different = {"limits": {"open_files": 99}, "environment": {"set": {"HOME": "/workspace", "WHO": "me"}}}
     profile = BubblewrapProfile(policy="workspace", policy_overrides=different)
 

@@ -14,9 +14,9 @@ import hermes_exec.sync as hx
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.explain import refuse_unless_enforceable
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.conftest import require_part
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ POLICY = "shared-workspace"
 @pytest.fixture
 def shell() -> Generator[hx.Terminal]:
     require_part("bwrap", "it makes the sandboxes")
-    require_part("Landlock", "the policy requires it", usable=this_host().landlock_abi > 0)
+    require_part("Landlock", "the policy requires it", usable=this_machine().landlock_abi > 0)
     with hx.open(BubblewrapBackend(BubblewrapProfile(policy=POLICY)), audit=False) as terminal:
         yield terminal
 
@@ -69,6 +69,6 @@ def test_no_namespace_can_be_made_in_there(shell: hx.Terminal) -> None:
 
 
 def test_a_kernel_without_landlock_is_refused() -> None:
-    host = replace(this_host(), landlock_abi=0, apparmor=False, profiles=(), seccomp=True)
+    host = replace(this_machine(), landlock_abi=0, apparmor=False, profiles=(), seccomp=True)
     with pytest.raises(Unsupported, match="lsm"):
-        refuse_unless_enforceable(load(POLICY), "bubblewrap", host)
+        refuse_unless_enforceable(load_policy(POLICY), "bubblewrap", host)

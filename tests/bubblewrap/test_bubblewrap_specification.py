@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-from hermes_exec_backends.sandbox.control import parse
+from hermes_exec_backends.sandbox.control import parse_report
 
 RULES = Landlock(
     handled_fs=7,
@@ -111,7 +111,9 @@ def test_what_makes_no_sense_is_refused(make: Any) -> None:
 
 
 def test_what_a_launcher_says_is_read() -> None:
-    told = parse(b"applied\nlandlock 7 8191 3 3\nlacking-apparmor none: at all\nrlimit-nofile 1 2", b"ready filtered")
+    told = parse_report(
+        b"applied\nlandlock 7 8191 3 3\nlacking-apparmor none: at all\nrlimit-nofile 1 2", b"ready filtered"
+    )
     assert (told.landlock, told.lacking, told.rlimits) == (
         (7, 8191, 3, 3),
         {"apparmor": "none: at all"},
@@ -136,7 +138,7 @@ def test_what_a_launcher_says_is_read() -> None:
 )
 def test_what_no_launcher_says_is_refused(applied: bytes, ready: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        parse(applied, ready)
+        parse_report(applied, ready)
 
 
 @pytest.mark.parametrize("name", ["launcher", "libc", "mechanisms", "userns"])

@@ -27,8 +27,8 @@ from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specificat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_backends.sandbox.procfs import Facts
-    from hermes_exec_backends.sandbox.run import Ended
+    from hermes_exec_backends.sandbox.procfs import ProcessFacts
+    from hermes_exec_backends.sandbox.run import ProgramResult
     from tests.conftest import Require
 
 READ, EXECUTE = 1 << 2 | 1 << 3, 1 << 0
@@ -185,7 +185,7 @@ def test_a_text_for_the_launchers_interpreter_is_begun_in_it_by_code_or_by_sourc
     monkeypatch.setattr("importlib.util.MAGIC_NUMBER", version)  # that of our interpreter
     text = f"import os, sys\ndef main(): print({version!r}, sys.argv, os.getpid(), dict(os.environ))\n"
 
-    async def ran() -> Ended:
+    async def ran() -> ProgramResult:
         confinement = specification(uid=somebody, env=(("A", "b"),))
         async with await start(confinement, [PYTHON, FLAGS, text, "word"]) as run:
             run.go()
@@ -199,7 +199,7 @@ def test_a_text_for_the_launchers_interpreter_is_begun_in_it_by_code_or_by_sourc
 def test_root_becomes_the_user_with_no_group_of_its_own(
     programs: tuple[str, ...], require: Require, somebody: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def held() -> Facts:
+    async def held() -> ProcessFacts:
         async with await start(specification(uid=somebody), ["/bin/false"]) as run:
             return run.facts
 
@@ -230,7 +230,7 @@ def test_what_is_seen_from_outside_before_it_begins(require: Require, somebody: 
             (data,) = [line for line in facts.mounts if " /app/data " in line]
             assert {"rw", "nosuid", "nodev", "noexec"} <= set(data.split()[5].split(","))
             assert "size=1024k,nr_inodes=40" in data
-            if run.enforcers["memory"] != "watchdog":
+            if run.limit_enforcers["memory"] != "watchdog":
                 assert any("/hx-" in line for line in facts.cgroup)
             assert Path(f"/proc/{facts.pid}/cmdline").read_bytes().find(b"false") < 0  # it has not begun
 

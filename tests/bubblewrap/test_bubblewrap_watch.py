@@ -121,7 +121,7 @@ def test_no_more_processors_are_busy_than_allowed(require: Require, somebody: in
             run.go()
             while not cgroups.counter(str(file), b"nr_throttled"):
                 await asyncio.sleep(0.01)
-            return run.enforcers["cpus"]
+            return run.limit_enforcers["cpus"]
 
     assert asyncio.run(held_back()) == home.enforcer
 
@@ -129,7 +129,7 @@ def test_no_more_processors_are_busy_than_allowed(require: Require, somebody: in
 def test_processors_that_nothing_bounds_are_no_limit_that_is_said_to_hold(
     run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(_: bytes) -> dict[str, cgroups.Home]:
+    def none(_: bytes) -> dict[str, cgroups.CgroupParent]:
         return {}
 
     monkeypatch.setattr("hermes_exec_backends.sandbox.bounds._homes", none)

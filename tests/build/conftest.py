@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.build.builder import Requester, SkillBuilder
 from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.skill_makers import home_in
 
@@ -65,7 +65,7 @@ def draft(script: str = SCRIPT, tests: str = TESTS, **fields: Any) -> str:
 class Made:
     """A workshop and all that it said."""
 
-    shop: Workshop
+    shop: SkillBuilder
     model: ScriptedModel
     lines: list[str] = field(default_factory=list[str])
 
@@ -82,7 +82,7 @@ def workshop(folder: Path, replies: Sequence[str], cases: Sequence[Case] = (), *
     model = ScriptedModel(replies)
     lines: list[str] = []
     given: dict[str, Any] = {"model": "scripted", "shells": ("bubblewrap",), "tell": lines.append, **maker}
-    made = Workshop(Registry(home_in(folder)), Maker(**given), model, cases=cases)
+    made = SkillBuilder(Registry(home_in(folder)), Requester(**given), model, cases=cases)
     return Made(made, model, lines)
 
 

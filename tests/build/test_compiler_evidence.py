@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.build.cases import examples, said_files, said_of, separate
+from hermes_exec_agent.skills.build.cases import derive_file_case, parse_examples, parse_expected_files, request_cases
 from hermes_exec_agent.skills.build.draft import CASES_PROMPT
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
@@ -84,7 +84,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 def asked(reply: object, known: list[Case]) -> tuple[list[Case], ScriptedModel]:
     model = ScriptedModel([json.dumps(reply)])
-    return asyncio.run(separate(model, "task", "f(1) -> 2", SIGNATURE, SCHEMA, known)), model
+    return asyncio.run(request_cases(model, "task", "f(1) -> 2", SIGNATURE, SCHEMA, known)), model
 
 
 def test_a_separate_context_is_asked_for_files_and_its_echo_of_an_example_is_no_case() -> None:
@@ -98,7 +98,7 @@ def test_a_separate_context_is_asked_for_files_and_its_echo_of_an_example_is_no_
         ],
         "constant": "it is\nso",
     }
-    found, model = asked(reply, examples("f(1) -> 2"))
+    found, model = asked(reply, parse_examples("f(1) -> 2"))
     assert [(each.arguments, each.files, each.returns, each.constant) for each in found] == [
         ({"a": 3}, {"x.csv": {"lines": ["3"]}}, False, "it is so"),
         ({"a": 5}, {}, True, "it is so"),
@@ -119,21 +119,21 @@ SAID: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("text", SAID)
 def test_what_a_request_says_of_a_file_becomes_a_case(text: str) -> None:
-    assert said_files(text) == {"report.csv": SAID[text]}
-    (case,) = examples(f"{text}\nf(1) -> 2")[-1:]
+    assert parse_expected_files(text) == {"report.csv": SAID[text]}
+    (case,) = parse_examples(f"{text}\nf(1) -> 2")[-1:]
     assert case.files == {"report.csv": SAID[text]}
     made = Case({"a": 3}, 4, Level.SEPARATE)
-    assert said_of([made], [], text) == [
+    assert derive_file_case([made], [], text) == [
         Case({"a": 3}, None, Level.REQUEST, files={"report.csv": SAID[text]}, returns=False)
     ]
 
 
 def test_a_name_with_a_field_is_that_of_the_arguments() -> None:
     text = "Write them to '/app/data/[filename].csv' with headers: A, B."
-    (case,) = said_of([Case({"filename": "q1"}, None, Level.SEPARATE)], [], text)
+    (case,) = derive_file_case([Case({"filename": "q1"}, None, Level.SEPARATE)], [], text)
     assert case.files == {"q1.csv": {"contains": ["A", "B"]}}
-    assert said_of([Case({"name": "q1"}, None, Level.SEPARATE)], [], text) == []
+    assert derive_file_case([Case({"name": "q1"}, None, Level.SEPARATE)], [], text) == []
 
 
 def test_a_text_that_speaks_of_reading_a_file_is_no_case() -> None:
-    assert said_files("Read in.csv and write nothing.") == {}
+    assert parse_expected_files("Read in.csv and write nothing.") == {}

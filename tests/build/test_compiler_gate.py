@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.build.builder import NotRegistered, Rejected
-from hermes_exec_agent.skills.build.draft import parse
+from hermes_exec_agent.skills.build.draft import parse_draft
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
@@ -171,7 +171,7 @@ def test_an_improvement_that_does_not_pass_leaves_the_version_that_is_there(tmp_
 
 def test_files_of_an_agent_s_own_pass_the_same_gate_with_the_same_bounds(tmp_path: Path) -> None:
     made = workshop(tmp_path, [], [CASE])
-    good = parse(draft()).files("generate-csv-report")
+    good = parse_draft(draft()).files("generate-csv-report")
     with pytest.raises(Rejected, match="no Python"):
         asyncio.run(made.shop.submit("generate_csv_report", {**good, "scripts/generate_csv_report.py": BROKEN}))
     with pytest.raises(NotRegistered) as failed:

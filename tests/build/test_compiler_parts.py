@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_exec_agent.skills.build.builder import Attempts, NotRegistered
-from hermes_exec_agent.skills.build.cases import examples, held_to
-from hermes_exec_agent.skills.build.draft import Draft, Unreadable, parse, signature
+from hermes_exec_agent.skills.build.cases import parse_examples, required_cases
+from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, describe_function, parse_draft
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level, Report, functional, security
 from tests.build.conftest import SCRIPT, draft
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def found(text: str) -> list[tuple[Any, Any]]:
-    return [(case.arguments, case.result) for case in examples(text)]
+    return [(case.arguments, case.result) for case in parse_examples(text)]
 
 
 EXAMPLES: list[tuple[str, list[Any]]] = [
@@ -55,7 +55,10 @@ def test_examples_are_taken_where_they_are_literal(text: str, cases: list[Any]) 
 
 def test_examples_of_one_name_are_no_other_skill_s() -> None:
     told = "add(1, 2) -> 3; other(1, 2) -> 5; add(a=2, b=2) == 4"
-    assert [(case.arguments, case.result) for case in examples(told, {"add"})] == [([1, 2], 3), ({"a": 2, "b": 2}, 4)]
+    assert [(case.arguments, case.result) for case in parse_examples(told, {"add"})] == [
+        ([1, 2], 3),
+        ({"a": 2, "b": 2}, 4),
+    ]
 
 
 def test_a_change_has_to_hold_what_was_held_unless_somebody_said_otherwise_since(tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ def test_a_change_has_to_hold_what_was_held_unless_somebody_said_otherwise_since
     held = [Case({"a": 1, "b": 2}, 3, Level.PERSON), sum_of_zeros]
     version = registered(home_in(tmp_path), tmp_path / "made", held=held)
     given = [Case({"rows": []}, 0, Level.PERSON), sums := Case([1, 1], 2, Level.PERSON)]
-    known = held_to(version, given, "Now add_numbers(1, 2) -> 12, and slug(1, 2) -> 7")
+    known = required_cases(version, given, "Now add_numbers(1, 2) -> 12, and slug(1, 2) -> 7")
     assert known == [Case([1, 2], 12, Level.REQUEST), sum_of_zeros, sums]
 
 
@@ -73,12 +76,12 @@ def test_a_change_has_to_hold_what_was_held_unless_somebody_said_otherwise_since
     )
 )
 def test_no_words_make_the_search_for_examples_fail(pieces: list[str]) -> None:
-    examples("".join(pieces))
+    parse_examples("".join(pieces))
 
 
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Here it is:\n{}\nDone.", "```\n{}\n```"])
 def test_a_draft_is_found_in_a_reply(around: str) -> None:
-    assert parse(around.replace("{}", draft())).script == SCRIPT
+    assert parse_draft(around.replace("{}", draft())).script == SCRIPT
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,8 @@ def test_a_draft_is_found_in_a_reply(around: str) -> None:
     ],
 )
 def test_a_reply_without_a_draft_says_what_is_missing(reply: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
-        parse(reply)
+    with pytest.raises(UnreadableReply, match=says):
+        parse_draft(reply)
 
 
 def test_a_description_cannot_end_the_part_that_it_stands_in() -> None:
@@ -115,11 +118,11 @@ def test_packages_are_named_in_the_script() -> None:
 
 
 def test_a_signature_shows_no_code() -> None:
-    told, schema = signature(SCRIPT, "generate_csv_report")
+    told, schema = describe_function(SCRIPT, "generate_csv_report")
     assert told.startswith("def generate_csv_report(rows: list[dict[str, object]]) -> dict[str, object]:")
     assert "DictWriter" not in told
     assert schema["required"] == ["rows"]
-    assert signature("def (", "x") == signature("x = 1", "x") == ("", {})
+    assert describe_function("def (", "x") == describe_function("x = 1", "x") == ("", {})
 
 
 def judged(*codes: str) -> Report:
@@ -129,9 +132,9 @@ def judged(*codes: str) -> Report:
 def test_three_repairs_after_the_first_attempt_and_no_more() -> None:
     attempts = Attempts("add-numbers")
     for number in range(3):
-        assert attempts.failed(judged(f"suites.{number}")).number == number + 1
+        assert attempts.count_failure(judged(f"suites.{number}")).number == number + 1
     with pytest.raises(NotRegistered, match="after 4 attempts: what suites.3 says") as failed:
-        attempts.failed(judged("suites.3"))
+        attempts.count_failure(judged("suites.3"))
     assert [each.reasons for each in failed.value.attempts] == [(f"what suites.{number} says",) for number in range(4)]
     with pytest.raises(NotRegistered):
         attempts.check()
@@ -140,24 +143,24 @@ def test_three_repairs_after_the_first_attempt_and_no_more() -> None:
 def test_the_same_diagnosis_twice_in_a_row_is_enough_and_between_others_it_is_not() -> None:
     attempts = Attempts("add-numbers")
     for code in ("suites.a", "suites.b"):
-        attempts.failed(judged(code))
-    attempts.failed(judged("suites.a"))
+        attempts.count_failure(judged(code))
+    attempts.count_failure(judged("suites.a"))
     again = Attempts("add-numbers")
-    again.failed(judged("suites.a", "suites.b"))
+    again.count_failure(judged("suites.a", "suites.b"))
     with pytest.raises(NotRegistered, match="the same as before"):
-        again.failed(judged("suites.b", "suites.a"))
+        again.count_failure(judged("suites.b", "suites.a"))
 
 
 def test_a_security_finding_is_the_end_and_hides_every_other_reason() -> None:
     attempts = Attempts("add-numbers")
     with pytest.raises(NotRegistered, match="refused for security") as failed:
-        attempts.failed(Report((functional("suites.a", "mend me"), security("audit.x", "it opens the vault"))))
+        attempts.count_failure(Report((functional("suites.a", "mend me"), security("audit.x", "it opens the vault"))))
     assert "mend me" not in str(failed.value)
     assert "vault" not in str(failed.value)
 
 
 def test_replies_that_are_no_draft_count_too() -> None:
     attempts = Attempts("add-numbers")
-    attempts.unreadable("no JSON")
+    attempts.count_unreadable("no JSON")
     with pytest.raises(NotRegistered, match="the same as before"):
-        attempts.unreadable("no JSON")
+        attempts.count_unreadable("no JSON")

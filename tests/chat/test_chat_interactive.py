@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.frontends.chat.slash_commands import ABOUT
+from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP
 from tests.chat.conftest import do, events, private, say
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
@@ -229,7 +229,7 @@ def test_help_lists_every_command(chat: Chat, script: Script) -> None:
     here = chat("--replay", script(say("Never.")))
     here.see(PROMPT)
     here.type("/help\r")
-    for name in ABOUT:
+    for name in COMMAND_HELP:
         here.see(f"{name} ")
     here.see(PROMPT)
     here.type("/resum\r")

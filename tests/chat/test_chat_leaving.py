@@ -30,12 +30,12 @@ Script = Callable[..., str]
 PROMPT = "you> "
 _STUCK = """
 import asyncio
-from hermes_exec_agent.frontends.chat.screen import Screen
-from hermes_exec_agent.frontends.chat.session import interrupts
+from hermes_exec_agent.frontends.chat.screen import ScreenDisplay
+from hermes_exec_agent.frontends.chat.session import on_interrupt
 
 async def main():
-    screen = Screen()
-    with interrupts(lambda: print("told", flush=True)):
+    screen = ScreenDisplay()
+    with on_interrupt(lambda: print("told", flush=True)):
         screen.begin(scripted=False)
         print("begun", flush=True)
         await asyncio.sleep(60)
@@ -75,9 +75,9 @@ def test_a_terminal_is_given_back_by_who_leaves_at_once(monkeypatch: pytest.Monk
     with os.fdopen(ours), os.fdopen(theirs) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         before = termios.tcgetattr(theirs)
-        with Keyboard().held():
+        with Keyboard().hold_input():
             assert termios.tcgetattr(theirs) != before
-            Keyboard.let_go()
+            Keyboard.restore()
             assert termios.tcgetattr(theirs) == before
         assert termios.tcgetattr(theirs) == before
 

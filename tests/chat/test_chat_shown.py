@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hermes_exec_agent.frontends.chat.display import Plain, told
-from hermes_exec_agent.frontends.chat.export import markdown
-from hermes_exec_agent.frontends.chat.safe_text import line, safe
-from hermes_exec_agent.frontends.chat.screen import Screen, split
+from hermes_exec_agent.frontends.chat.display import PlainDisplay, describe_update
+from hermes_exec_agent.frontends.chat.export import to_markdown
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
+from hermes_exec_agent.frontends.chat.screen import ScreenDisplay, split_finished
 from hermes_exec_agent.frontends.chat.slash_commands import is_command
 from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.updates import Compacted, Retried, Text, Thought
@@ -25,16 +25,16 @@ LINES = st.lists(st.sampled_from(["", "words", "```", "```py", "~~~", "- item", 
 
 @given(st.text())
 def test_nothing_that_is_shown_moves_a_cursor(text: str) -> None:
-    assert all(each.isprintable() or each in "\n\t\u200c\u200d" for each in safe(text))
-    assert line(text).isprintable()
+    assert all(each.isprintable() or each in "\n\t\u200c\u200d" for each in escape_text(text))
+    assert to_line(text).isprintable()
 
 
 def test_printable_text_is_shown_as_it_is() -> None:
-    assert safe("grüße, 世界 👩‍👩‍👧\n\tend") == "grüße, 世界 👩‍👩‍👧\n\tend"
+    assert escape_text("grüße, 世界 👩‍👩‍👧\n\tend") == "grüße, 世界 👩‍👩‍👧\n\tend"
 
 
 def test_a_long_line_is_cut_with_a_sign() -> None:
-    assert line("word " * 50, 20) == "word word word word…"
+    assert to_line("word " * 50, 20) == "word word word word…"
 
 
 @pytest.mark.parametrize(("typed", "meant"), [
@@ -49,12 +49,12 @@ def test_a_slash_and_a_word_are_for_the_chat_and_paths_are_not(typed: str, meant
     ("wait_s", "said"), [(2.0, "m: busy; it is asked again"), (60.0, "m: busy; it is asked again in 60 s")]
 )
 def test_a_long_wait_is_told(wait_s: float, said: str) -> None:
-    assert told(Retried("m: busy", wait_s, "m")) == said
+    assert describe_update(Retried("m: busy", wait_s, "m")) == said
 
 
 def test_a_thought_that_is_void_is_not_shown_as_one_that_is_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    for display in (Screen(Console(width=80)), Plain()):
-        display.unfold(shown=True)
+    for display in (ScreenDisplay(Console(width=80)), PlainDisplay()):
+        display.show_thoughts(shown=True)
         display.begin(scripted=False)
         for update in (
             Thought("I err\x1b[2J."),
@@ -72,23 +72,25 @@ def test_a_thought_that_is_void_is_not_shown_as_one_that_is_whole(capfd: pytest.
 
 @given(LINES)
 def test_splitting_what_is_said_loses_nothing(said: str) -> None:
-    assert "".join(split(said)) == said
+    assert "".join(split_finished(said)) == said
 
 
 @given(LINES, LINES)
 def test_what_is_finished_stays_finished_however_it_goes_on(said: str, more: str) -> None:
-    done, _ = split(said)
-    assert split(said + more)[0].startswith(done)
+    done, _ = split_finished(said)
+    assert split_finished(said + more)[0].startswith(done)
 
 
 def test_a_paragraph_ends_at_an_empty_line_but_not_inside_of_code() -> None:
-    assert split("one\n\ntwo") == ("one\n\n", "two")
-    assert split("```\none\n\ntwo\n") == ("", "```\none\n\ntwo\n")
-    assert split("```\none\n```\n\n") == ("```\none\n```\n\n", "")
+    assert split_finished("one\n\ntwo") == ("one\n\n", "two")
+    assert split_finished("```\none\n\ntwo\n") == ("", "```\none\n\ntwo\n")
+    assert split_finished("```\none\n```\n\n") == ("```\none\n```\n\n", "")
 
 
 def test_a_fence_in_a_result_does_not_end_its_block() -> None:
-    shown = list(markdown([Event("c", 1, 0.0, "result", {"content": '{"ok": true, "output": "```\\n# no heading"}'})]))
+    shown = list(
+        to_markdown([Event("c", 1, 0.0, "result", {"content": '{"ok": true, "output": "```\\n# no heading"}'})])
+    )
     assert shown[1] == "````text"
     assert shown[-1] == "````"
 
@@ -111,7 +113,7 @@ def test_a_call_that_was_cut_says_what_is_known_of_it(ended: list[tuple[Kind, di
         ("call", {"id": "2", "name": "terminal"}),
         *ended,
     ]
-    shown = "\n".join(markdown(Event("c", number, 0.0, *each) for number, each in enumerate(record, 1)))
+    shown = "\n".join(to_markdown(Event("c", number, 0.0, *each) for number, each in enumerate(record, 1)))
     assert shown.count("unknown: ") + shown.count("interrupted: ") == 1
     assert said in shown.partition("done")[2]
 
@@ -125,5 +127,5 @@ def test_a_call_that_was_cut_says_what_is_known_of_it(ended: list[tuple[Kind, di
     ],
 )
 def test_a_conversation_that_was_shortened_says_how(how: str, said: str) -> None:
-    assert said in told(Compacted(900, 300, how))
-    assert said in "".join(markdown([Event("c", 1, 0.0, "compacted", {"messages": [], "how": how})]))
+    assert said in describe_update(Compacted(900, 300, how))
+    assert said in "".join(to_markdown([Event("c", 1, 0.0, "compacted", {"messages": [], "how": how})]))

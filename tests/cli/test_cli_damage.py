@@ -48,9 +48,9 @@ ITEMS: dict[str, list[tuple[str, ...]]] = {
 _REGISTER = """
 import sys
 from pathlib import Path
-from hermes_exec_agent.skills.registry.home import this_home
+from hermes_exec_agent.skills.registry.home import default_home
 from tests.rigs.skill_makers import registered
-registered(this_home(), Path(sys.argv[1]))
+registered(default_home(), Path(sys.argv[1]))
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from hermes_exec_agent.doctor import examine_agent
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.skills.registry.home import this_home
+from hermes_exec_agent.skills.registry.home import default_home
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_a_log_and_a_registry_that_cannot_be_used_are_told(tmp_path: Path, envir
         path = log.path
     assert rows()["log"].detail.startswith("conversations are kept in")
     path.write_bytes(b"no database")
-    home = this_home()
+    home = default_home()
     home.folder.mkdir(mode=0o755, parents=True)
     home.folder.chmod(0o755)
     found = rows()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.config.paths import expanded, home, state_folder
+from hermes_exec.config.paths import expand_home, home_folder, state_folder
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -50,9 +50,9 @@ def test_json_is_text_whatever_a_name_is(cli: Cli, locale: str) -> None:
 def test_a_user_without_a_name_and_a_home_has_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)
-    assert home() == Path("/")
-    assert home({"HOME": "not absolute"}) == Path("/")
-    assert expanded("~/x") == Path("/x")
+    assert home_folder() == Path("/")
+    assert home_folder({"HOME": "not absolute"}) == Path("/")
+    assert expand_home("~/x") == Path("/x")
     assert state_folder({}) == Path("/.local/state/hermes_exec")
 
 

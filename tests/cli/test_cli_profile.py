@@ -159,7 +159,7 @@ def test_no_other_process_reads_our_memory_once_secrets_are_known(cli: Cli, plac
     cli.configure(WITH_SECRET)
     code = (
         "import ctypes, sys\n"
-        "from hermes_exec.cli.open_target import planned\n"
+        "from hermes_exec.cli.open_target import plan_target\n"
         "plan_target(sys.argv[1])\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
     )

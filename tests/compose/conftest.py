@@ -10,5 +10,5 @@ from hermes_exec.config import registry
 @pytest.fixture(autouse=True)
 def boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the boxes of tests/rigs to the types."""
-    row = registry.BuiltIn("tests.rigs.boxes:BoxProfile", "tests.rigs.boxes:Box")
+    row = registry.BuiltInType("tests.rigs.boxes:BoxProfile", "tests.rigs.boxes:Box")
     monkeypatch.setitem(registry.BUILT_INS, "box", row)

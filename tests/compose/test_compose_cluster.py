@@ -113,7 +113,7 @@ def test_a_connection_that_breaks_is_mended_through_the_whole_chain(site: Site) 
             await terminal.run("x=kept; echo once >>/tmp/runs")
             running = asyncio.ensure_future(terminal.run("echo once >>/tmp/runs; sleep 2; echo $x"))
             await asyncio.sleep(0.5)
-            link(terminal).cut()
+            link(terminal).break_connection()
             return (await running).stdout, (await terminal.run("wc -l </tmp/runs")).stdout
 
     assert run(work) == (b"kept\n", b"2\n")

@@ -12,7 +12,7 @@ import hermes_exec
 from hermes_exec.backend import Exit
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
 from hermes_exec.testing.place import link
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from tests.rigs.boxes import Box, Cell
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_variables_reach_the_innermost_place_and_no_argv() -> None:
     async def run() -> tuple[Exit, bytes]:
         backend = nested("a", "b")
         look = 'grep -c "$KEY" /proc/$$/cmdline /proc/$PPID/cmdline; printf %s "$KEY"'
-        reply = await ask(backend, ["sh", "-c", look], env={"KEY": "hidden value"})
+        reply = await run_helper(backend, ["sh", "-c", look], env={"KEY": "hidden value"})
         return reply.exit, reply.stdout.splitlines()[-1]
 
     assert asyncio.run(run()) == (Exit(code=0), b"hidden value")
@@ -49,7 +49,7 @@ def test_variables_reach_the_innermost_place_and_no_argv() -> None:
 
 def test_words_that_are_not_text_go_through_every_place() -> None:
     async def run() -> bytes:
-        return (await ask(nested("a", "b"), ["printf", "%s", b"\xff 'x' $y\n"])).stdout
+        return (await run_helper(nested("a", "b"), ["printf", "%s", b"\xff 'x' $y\n"])).stdout
 
     assert asyncio.run(run()) == b"\xff 'x' $y\n"
 
@@ -87,7 +87,7 @@ def test_a_cut_is_mended_through_every_place() -> None:
             await terminal.run("x=kept")
             running = asyncio.ensure_future(terminal.run("sleep 0.5; echo done"))
             await asyncio.sleep(0)
-            link(terminal).cut()
+            link(terminal).break_connection()
             return (await running).stdout, (await terminal.run("echo $x")).stdout
 
     assert asyncio.run(run()) == (b"done\n", b"kept\n")
@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_entered_again_says_so_and_loses_what_ran(require
             promised = terminal.capabilities.reconnect
             running = asyncio.ensure_future(terminal.run("sleep 60"))
             await asyncio.sleep(0)
-            link(terminal).cut()
+            link(terminal).break_connection()
             with pytest.raises(OutcomeUnknown, match="guest"):
                 await running
             return promised

@@ -21,7 +21,7 @@ from hermes_exec.config import values
 from hermes_exec.config.files import KEYS, parse_file
 from hermes_exec.config.overrides import PREFIX, VARIABLES
 from hermes_exec.config.profile import Profile
-from hermes_exec.config.settings import AgentSettings, AuditSettings, Limits, LogSettings, Origin, Profiles
+from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, Origin, Profiles
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
     BubblewrapProfile,
@@ -54,7 +54,7 @@ MODELS: dict[str, type[BaseModel]] = {
             BubblewrapProfile,
         )
     },
-    "limits": Limits,
+    "limits": LimitSettings,
     "audit": AuditSettings,
     "log": LogSettings,
     "agent": AgentSettings,
@@ -98,7 +98,7 @@ def default(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case int() if value >= 1 << 20:
-            return values.show_size(value)
+            return values.format_size(value)
         case float():
             return f"{value:g}"
         case tuple() if value:

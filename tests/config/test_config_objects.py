@@ -75,7 +75,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_kind_is_planned_as_its_profile_says(profile: Profile, form: str) -> None:
     from hermes_exec.config import registry
 
-    plan = Plan(profile if form == "profile" else registry.backend_class(profile.type).from_profile(profile))
+    plan = Plan(profile if form == "profile" else registry.find_backend_class(profile.type).from_profile(profile))
     assert {name: getattr(plan, name) for name in FIELDS} == {
         **{name: ASKS.get(name) for name in FIELDS},
         "env": {"PLAIN": "yes", "TOKEN": "sesame"},

@@ -14,7 +14,7 @@ from hermes_exec.config import registry
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.load import profiles_from_mapping
 from hermes_exec.config.secrets import SecretSource
-from hermes_exec.config.values import Bind, parse_size, show_size
+from hermes_exec.config.values import Bind, format_size, parse_size
 from hermes_exec.errors import ConfigError
 from hermes_exec_backends.profiles import (
     DaytonaProfile,
@@ -139,7 +139,7 @@ def test_no_complaint_repeats_a_value(model: type[Profile], wrong: object) -> No
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind())
 def test_every_model_is_found_by_its_type(model: type[Profile]) -> None:
-    assert registry.profile_model(model.kind()) is model
+    assert registry.find_profile_model(model.kind()) is model
 
 
 def test_a_profile_cannot_be_changed() -> None:
@@ -250,7 +250,7 @@ def test_a_size_that_no_machine_has_is_refused() -> None:
 
 @given(st.integers(min_value=0, max_value=1 << 60))
 def test_a_shown_size_reads_as_itself(size: int) -> None:
-    assert parse_size(show_size(size)) == size
+    assert parse_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a+b", "-a", "a/b", "é"])

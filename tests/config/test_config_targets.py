@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.config import registry
-from hermes_exec.config.targets import parse_target, target_of
+from hermes_exec.config.targets import format_target, parse_target
 from hermes_exec.errors import ConfigError, Unsupported
 from hermes_exec_backends.profiles import (
     DockerProfile,
@@ -149,7 +149,7 @@ def test_a_word_that_is_like_no_known_one_is_told_without_a_guess(text: str) -> 
 
 
 def test_a_type_that_is_known_but_not_there_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = registry.BuiltIn("hermes_exec_backends.profiles.attic:AtticProfile", "hermes_exec_backends.attic:Attic")
+    row = registry.BuiltInType("hermes_exec_backends.profiles.attic:AtticProfile", "hermes_exec_backends.attic:Attic")
     monkeypatch.setitem(registry.BUILT_INS, "attic", row)
     with pytest.raises(Unsupported, match="this version has no backend for it"):
         parse_target("attic")
@@ -178,8 +178,8 @@ def test_a_password_in_a_target_is_refused_and_not_repeated(text: str) -> None:
 
 def test_signs_that_a_target_gives_a_meaning_can_be_parts_of_a_name() -> None:
     profile = SingularityProfile(image="/a%2Bb+c@d/x y.sif")
-    assert target_of(profile) == "singularity:/a%252Bb%2Bc@d/x y.sif"
-    assert parse_target(target_of(profile)).chain == (profile,)
+    assert format_target(profile) == "singularity:/a%252Bb%2Bc@d/x y.sif"
+    assert parse_target(format_target(profile)).chain == (profile,)
 
 
 @settings(deadline=None)  # the first call imports, and machines may be busy
@@ -196,7 +196,7 @@ def test_any_text_is_a_target_or_is_refused_by_name(text: str) -> None:
 
 @given(st.lists(profiles, min_size=1, max_size=8))
 def test_a_chain_of_profiles_reads_back_from_its_targets(chain: list[Profile]) -> None:
-    text = "+".join(map(target_of, chain))
+    text = "+".join(map(format_target, chain))
     assume(len(text) <= 4096)
     target = parse_target(text)
     assert target.chain == tuple(chain)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.result import ShellState
-from hermes_exec.testing import Conformance, Place
-from hermes_exec.testing.place import link, living, marker
+from hermes_exec.testing import Conformance, SuiteTarget
+from hermes_exec.testing.place import count_living, link, marker
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import OtherPython
 
@@ -61,19 +61,19 @@ class TestOldestPython(Conformance):
 
 
 @pytest.fixture(scope="module", params=[pytest.param(version, marks=thorough) for version in VERSIONS])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
+def place(request: pytest.FixtureRequest) -> Generator[SuiteTarget]:
     python = find(request.param)
     if not python:
         pytest.skip(f"no Python {request.param} here; HERMES_EXEC_PYTHONS=/path/to/python{request.param} names one")
-    place = Place(OtherPython(python), "guest")
-    assert str(link(place.run(place.shared())).guest["python"]).startswith(f"{request.param}.")
+    place = SuiteTarget(OtherPython(python), "guest")
+    assert str(link(place.run(place.shared_terminal())).guest["python"]).startswith(f"{request.param}.")
     yield place
     place.close()
 
 
-def test_commands_run_and_end_as_they_should(place: Place) -> None:
+def test_commands_run_and_end_as_they_should(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         result = await terminal.run(["sh", "-c", "cat; echo err >&2; exit 3"], stdin=b"\xff\0in")
         assert (result.stdout, result.stderr, result.exit_code) == (b"\xff\0in", b"err\n", 3)
         assert (await terminal.run(["no-such-program"])).exit_code == 127
@@ -86,9 +86,9 @@ def test_commands_run_and_end_as_they_should(place: Place) -> None:
     place.run(run())
 
 
-def test_sessions_keep_their_state(place: Place) -> None:
+def test_sessions_keep_their_state(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with await terminal.session() as session:
             await session.run("x='a b'; f() { echo f $x; }; cd /usr")
             assert (await session.run("exit 4")).shell is ShellState.RESTORED
@@ -103,33 +103,33 @@ def test_sessions_keep_their_state(place: Place) -> None:
 
 
 @pytest.mark.parametrize("way", ["text", "words"])
-def test_nothing_survives_a_time_limit(place: Place, way: str) -> None:
+def test_nothing_survives_a_time_limit(place: SuiteTarget, way: str) -> None:
     async def run() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         mark = marker()
         text = f"(setsid sh -c 'trap \"\" TERM; (sleep {mark} &); sleep {mark}' &); sleep {mark}"
         result = await terminal.run(text if way == "text" else ["sh", "-c", text], timeout=0.4, grace_s=0.1)
         assert result.timed_out
-        assert await living(terminal, mark) == 0
+        assert await count_living(terminal, mark) == 0
 
     place.run(run())
 
 
-def test_a_broken_connection_is_replaced(place: Place) -> None:
+def test_a_broken_connection_is_replaced(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with terminal.stream(["seq", "1", "300000"]) as stream:
             seen = (await anext(stream)).data
-            link(terminal).cut()
+            link(terminal).break_connection()
             seen += b"".join([event.data async for event in stream])
             assert seen == b"".join(b"%d\n" % n for n in range(1, 300_001))
 
     place.run(run())
 
 
-def test_every_part_can_be_used(place: Place, tmp_path: Path) -> None:
+def test_every_part_can_be_used(place: SuiteTarget, tmp_path: Path) -> None:
     async def run() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         await terminal.write(str(tmp_path / "file"), b"content")
         assert await terminal.read(str(tmp_path / "file")) == b"content"
         job = await terminal.start("echo from a job")
@@ -145,7 +145,7 @@ def test_every_part_can_be_used(place: Place, tmp_path: Path) -> None:
     place.run(run())
 
 
-def test_closing_leaves_nothing(place: Place) -> None:
+def test_closing_leaves_nothing(place: SuiteTarget) -> None:
     async def run() -> None:
         mark = marker()
         async with place.fresh() as terminal:
@@ -153,6 +153,6 @@ def test_closing_leaves_nothing(place: Place) -> None:
             folder = Path(str(link(terminal).guest["folder"]))
             assert folder.exists()
         assert not folder.exists()
-        assert await living(await place.shared(), mark) == 0
+        assert await count_living(await place.shared_terminal(), mark) == 0
 
     place.run(run())

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.testing.input import Input
-from hermes_exec.testing.machinery import Machinery
-from hermes_exec.testing.sessions import Sessions
-from hermes_exec.testing.state import State
+from hermes_exec.testing.input import InputSuite
+from hermes_exec.testing.machinery import MachinerySuite
+from hermes_exec.testing.sessions import SessionsSuite
+from hermes_exec.testing.state import StateSuite
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.breadth import thorough
 
@@ -108,7 +108,7 @@ def test_doctor_of_a_place_says_so_of_its_sessions(tmp_path: Path) -> None:
 
 
 @thorough
-class TestLocalPolled(Sessions, State, Machinery, Input):
+class TestLocalPolled(SessionsSuite, StateSuite, MachinerySuite, InputSuite):
     @pytest.fixture
     def backend(self) -> Backend:
         return Few(0)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing.machinery import Machinery
-from hermes_exec.testing.sessions import Sessions
-from hermes_exec.testing.state import State
+from hermes_exec.testing.machinery import MachinerySuite
+from hermes_exec.testing.sessions import SessionsSuite
+from hermes_exec.testing.state import StateSuite
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 leave_out("a column of its own")
 
 
-class Shells(Sessions, State, Machinery):
+class Shells(SessionsSuite, StateSuite, MachinerySuite):
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()
@@ -32,7 +32,9 @@ class TestDash(Shells):
     def shell(self) -> str:
         return shutil.which("dash") or pytest.skip("needs dash")
 
-    async def test_one_that_tells_its_status_only_as_it_dies_takes_no_later_command_with_it(self, place: Place) -> None:
+    async def test_one_that_tells_its_status_only_as_it_dies_takes_no_later_command_with_it(
+        self, place: SuiteTarget
+    ) -> None:
         """It cannot move its descriptors out of the way then, so the file that tells is closed with all others."""
         for _ in range(12):
             async with await place.session() as session:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing import Conformance
-from hermes_exec.testing.connection import Connection
-from hermes_exec.testing.input import Input
-from hermes_exec.testing.isolation import Isolation
-from hermes_exec.testing.killing import Killing
-from hermes_exec.testing.output import Output
-from hermes_exec.testing.quiet import Quiet
-from hermes_exec.testing.running import Running
+from hermes_exec.testing.connection import ConnectionSuite
+from hermes_exec.testing.input import InputSuite
+from hermes_exec.testing.isolation import IsolationSuite
+from hermes_exec.testing.killing import KillingSuite
+from hermes_exec.testing.output import OutputSuite
+from hermes_exec.testing.quiet import QuietSuite
+from hermes_exec.testing.running import RunningSuite
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
 from tests.rigs.agent_task import AgentTask
@@ -41,7 +41,7 @@ class TestModal(Conformance, AgentTask):
         return ModalBackend(modal.profile())
 
 
-class TestModalFirstGeneration(Running, Connection, Isolation):
+class TestModalFirstGeneration(RunningSuite, ConnectionSuite, IsolationSuite):
     """The vendor's older sandboxes differ in how they are made and found, and not in how their execs are reached."""
 
     @pytest.fixture
@@ -49,7 +49,7 @@ class TestModalFirstGeneration(Running, Connection, Isolation):
         return ModalBackend(modal.profile(generation="v1"))
 
 
-class TestModalPlain(Running, Output, Input, Killing, Isolation, Quiet, AgentTask):
+class TestModalPlain(RunningSuite, OutputSuite, InputSuite, KillingSuite, IsolationSuite, QuietSuite, AgentTask):
     """Without those of streams: the SDK takes 64 MiB ahead of a reader that waits."""
 
     column = "`modal`, no Python there"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing import Conformance
-from hermes_exec.testing.suite import Commands
+from hermes_exec.testing.suite import CommandsSuite
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import apptainer
@@ -41,7 +41,7 @@ class TestSingularity(Conformance, AgentTask):
         return SingularityBackend(SingularityProfile(image=str(tree)))
 
 
-class TestSingularityWithoutPython(Commands, AgentTask):
+class TestSingularityWithoutPython(CommandsSuite, AgentTask):
     """An image file of busybox, so the plain carrier: each command enters the instance anew."""
 
     @pytest.fixture

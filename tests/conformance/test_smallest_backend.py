@@ -13,9 +13,9 @@ import pytest
 import hermes_exec
 from hermes_exec.backend import Backend, Channel, Check, Receiver
 from hermes_exec.errors import Unsupported
-from hermes_exec.testing.output import Output
-from hermes_exec.testing.running import Running
-from hermes_exec.testing.sessions import Sessions
+from hermes_exec.testing.output import OutputSuite
+from hermes_exec.testing.running import RunningSuite
+from hermes_exec.testing.sessions import SessionsSuite
 from hermes_exec_backends.local.channel import ProcessChannel
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ShellBackend(Backend):
         """Nothing is left."""
 
 
-class TestSmallestBackend(Running, Output, Sessions):
+class TestSmallestBackend(RunningSuite, OutputSuite, SessionsSuite):
     """It passes the conformance suite; three of its topics are enough here."""
 
     @pytest.fixture

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render import oci
-from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.syscalls import usual
+from hermes_exec_policies.render.filter import build_filter
+from hermes_exec_policies.syscalls import default_syscalls
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-POLICY = load(str(DEPLOY / "hermes-agent-core.toml"))
+POLICY = load_policy(str(DEPLOY / "hermes-agent-core.toml"))
 
 
 @pytest.mark.parametrize("machine", oci.ARCHITECTURES)
 def test_the_committed_filter_is_what_the_policy_is_rendered_to(machine: str) -> None:
     committed = json.loads((DEPLOY / "seccomp.json").read_text(encoding="utf-8"))
-    wanted = filter_of(POLICY)
+    wanted = build_filter(POLICY)
     assert wanted is not None
     rendered = json.loads(oci.render(wanted, machine))
     assert committed.pop("architectures") == [*oci.ARCHITECTURES.values()], "renew it: ./dev generate"
@@ -27,4 +27,4 @@ def test_the_committed_filter_is_what_the_policy_is_rendered_to(machine: str) ->
 
 
 def test_it_adds_to_an_engines_default_nothing_but_what_makes_a_sandbox() -> None:
-    assert POLICY.calls - usual() == {"unshare", "mount", "umount2", "pivot_root", "sethostname"}
+    assert POLICY.calls - default_syscalls() == {"unshare", "mount", "umount2", "pivot_root", "sethostname"}

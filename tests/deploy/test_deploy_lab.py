@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from tests.conftest import require_part
 from tests.rigs.breadth import leave_out
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
@@ -75,7 +75,7 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     require_part("bwrap", "it makes the sandboxes")
-    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
+    require_part("Landlock", "the policies of skills require it", usable=this_machine().landlock_abi > 0)
     return Lab(tmp_path)
 
 

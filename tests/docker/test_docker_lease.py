@@ -233,7 +233,7 @@ def test_a_container_is_left_to_its_job_by_whoever_was_away_for_longer_than_the_
             await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
             await until(lambda: runs(mark))
             backend.awake.clear()
-            link(terminal).cut()
+            link(terminal).break_connection()
             await until(lambda: not runs(mark))
             backend.awake.set()
             assert (await terminal.run(["echo", "on"])).stdout == b"on\n"

@@ -10,7 +10,7 @@ import pytest
 import hermes_exec
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker.cleanup import reap
 from hermes_exec_backends.docker.engine import Engine as Way
@@ -234,7 +234,7 @@ def test_a_container_without_work_ends_when_it_is_left(run: Any, dock: Engine) -
         async def gone() -> bool:
             return not dock.containers()
 
-        await until(gone, 30)
+        await wait_until(gone, 30)
 
     run(leave())
 

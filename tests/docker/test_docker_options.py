@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_orphans_are_reaped(run: Any, opened: Opened, image: str) -> None:
             async def none() -> bool:
                 return (await terminal.run(["sh", "-c", look])).stdout == b""
 
-            await until(none)
+            await wait_until(none)
 
     run(orphan())
 

@@ -8,7 +8,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import HermesError
-from hermes_exec.testing.place import living, marker
+from hermes_exec.testing.place import count_living, marker
 from hermes_exec_backends.docker import DockerBackend
 from tests.rigs.docker_engine import DEBIAN
 from tests.rigs.docker_rootless import rootless
@@ -36,7 +36,7 @@ def test_sessions_files_and_ends_are_as_in_any_container(run: Any, unprivileged:
             mark = marker()
             late = await terminal.run(f"setsid sleep {mark} & sleep {mark}", timeout=0.5, grace_s=0.1)
             assert late.timed_out
-            assert await living(terminal, mark) == 0
+            assert await count_living(terminal, mark) == 0
 
     run(work())
     unprivileged.wait_until_none()

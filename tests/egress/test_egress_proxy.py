@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.egress import Egress, Named, named
-from hermes_exec_policies.egress.proxy import public
+from hermes_exec_policies.egress import EgressProxy, HostPort, parse_hosts
+from hermes_exec_policies.egress.proxy import is_public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +53,10 @@ def connect(target: str) -> bytes:
 def test_a_named_host_is_reached_both_ways_and_told_of(tmp_path: Path) -> None:
     async def main() -> None:
         server, port = await echoing()
-        async with server, Egress([f"127.0.0.1:{port}"], tmp_path) as proxy:
+        async with server, EgressProxy([f"127.0.0.1:{port}"], tmp_path) as proxy:
             answer = await asked(proxy.path, connect(f"127.0.0.1:{port}"), b"hello")
             assert (status(answer), answer.endswith(b"HELLO")) == (200, True)
-            assert [(each.port, each.status) for each in proxy.passed] == [(port, 200)]
+            assert [(each.port, each.status) for each in proxy.requests] == [(port, 200)]
         assert not proxy.path.exists()
 
     asyncio.run(main())
@@ -85,7 +85,7 @@ def test_anything_else_is_refused(tmp_path: Path, request_: bytes, expected: int
         return ["10.0.0.1", "::ffff:127.0.0.1"]
 
     async def main() -> None:
-        async with Egress(["named.example"], tmp_path, look_up=private) as proxy:
+        async with EgressProxy(["named.example"], tmp_path, look_up=private) as proxy:
             assert status(await asked(proxy.path, request_)) == expected
 
     asyncio.run(main())
@@ -98,9 +98,9 @@ def test_a_name_that_leads_to_a_private_address_reaches_nobody(tmp_path: Path) -
         async def rebound(_host: str, _port: int) -> Sequence[str]:
             return ["127.0.0.1"]
 
-        async with server, Egress([f"named.example:{port}"], tmp_path, look_up=rebound) as proxy:
+        async with server, EgressProxy([f"named.example:{port}"], tmp_path, look_up=rebound) as proxy:
             assert status(await asked(proxy.path, connect(f"named.example:{port}"))) == 403
-            assert proxy.passed[0].status == 403
+            assert proxy.requests[0].status == 403
 
     asyncio.run(main())
 
@@ -110,7 +110,7 @@ def test_a_name_that_means_nothing_is_a_bad_gateway(tmp_path: Path) -> None:
         raise socket.gaierror(-2, "no such name")
 
     async def main() -> None:
-        async with Egress(["named.example"], tmp_path, look_up=nothing) as proxy:
+        async with EgressProxy(["named.example"], tmp_path, look_up=nothing) as proxy:
             assert status(await asked(proxy.path, connect("named.example:443"))) == 502
 
     asyncio.run(main())
@@ -118,7 +118,7 @@ def test_a_name_that_means_nothing_is_a_bad_gateway(tmp_path: Path) -> None:
 
 def test_a_head_without_an_end_is_dropped(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Egress(["named.example"], tmp_path) as proxy:
+        async with EgressProxy(["named.example"], tmp_path) as proxy:
             reader, writer = await asyncio.open_unix_connection(proxy.path)
             writer.write(b"CONNECT " + b"a" * 20_000)
             assert await reader.read() == b""
@@ -136,15 +136,15 @@ def test_a_head_without_an_end_is_dropped(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_the_internets_is_none(address: str) -> None:
-    assert not public(address)
+    assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "2606:4700::1111", "::ffff:93.184.215.14"])
 def test_an_address_of_the_internet_is_one(address: str) -> None:
-    assert public(address)
+    assert is_public(address)
 
 
 def test_a_host_without_a_port_is_named_with_that_of_https() -> None:
-    assert named(["a.example", "b.example:8443"]) == {Named("a.example", 443), Named("b.example", 8443)}
+    assert parse_hosts(["a.example", "b.example:8443"]) == {HostPort("a.example", 443), HostPort("b.example", 8443)}
     with pytest.raises(UsageError, match="invalid port"):
-        named(["a.example:99999"])
+        parse_hosts(["a.example:99999"])

@@ -23,7 +23,7 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.runtime.events import Conflict, EventLog, new_id
-from hermes_exec_agent.runtime.events.storage import conversations_file, shared
+from hermes_exec_agent.runtime.events.storage import conversations_file, is_shared
 
 MOUNT = "36 35 0:30 / {} rw,relatime shared:1 - {} some-host:/export rw\n"
 ROOT_MOUNT = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda rw\n"
@@ -274,12 +274,12 @@ def journal(path: Path) -> str:
 
 
 def test_the_journal_is_one_that_the_file_system_can_keep(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.shared", Shared(answer=False))
+    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.is_shared", Shared(answer=False))
     said(log, "a", "one")
     log.close()
     assert journal(log.path) == "wal"
     # The same file, moved to a file system that other machines have too.
-    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.shared", Shared(answer=True))
+    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.is_shared", Shared(answer=True))
     said(log, "a", "two")
     log.close()
     assert journal(log.path) == "delete"
@@ -295,11 +295,11 @@ def test_the_journal_is_one_that_the_file_system_can_keep(log: EventLog, monkeyp
 def test_file_systems_of_other_machines_are_known(tmp_path: Path, kind: str, expected: object) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(ROOT_MOUNT + MOUNT.format(tmp_path, kind))
-    assert shared(tmp_path, mounts) is expected
+    assert is_shared(tmp_path, mounts) is expected
 
 
 def test_what_cannot_be_told_counts_as_shared(tmp_path: Path) -> None:
-    assert shared(tmp_path, tmp_path / "no such file")
+    assert is_shared(tmp_path, tmp_path / "no such file")
 
 
 def test_the_file_can_be_chosen() -> None:

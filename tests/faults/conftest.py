@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing import Place
+from hermes_exec.testing import SuiteTarget
 from tests.faults.rig import CuttingBackend
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def backend() -> CuttingBackend:
 
 
 @pytest.fixture
-def place(backend: CuttingBackend) -> Generator[Place]:
-    place = Place(backend, "guest")
+def place(backend: CuttingBackend) -> Generator[SuiteTarget]:
+    place = SuiteTarget(backend, "guest")
     yield place
     place.close()

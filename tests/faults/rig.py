@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import BackendTraits, Channel, Exit, Receiver
-from hermes_exec.testing.place import link, until
+from hermes_exec.testing.place import link, wait_until
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.processes import alive, parent
@@ -45,7 +45,7 @@ async def written(terminal: Terminal, text: bytes) -> None:
         states = [path for folder in folders_of(terminal) for path in folder.glob("*/state")]
         return any(text in path.read_bytes() for path in states)
 
-    await until(is_there, 30)
+    await wait_until(is_there, 30)
 
 
 async def gone(pids: set[int], within_s: float = PATIENCE_S) -> None:
@@ -63,7 +63,7 @@ async def reaped(pid: int) -> None:
     async def is_forgotten() -> bool:
         return not Path(f"/proc/{pid}").exists()
 
-    await until(is_forgotten, 30)
+    await wait_until(is_forgotten, 30)
 
 
 def kill(pid: int) -> None:

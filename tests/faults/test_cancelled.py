@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from hermes_exec.testing import Place
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.testing import SuiteTarget
+    from hermes_exec.transport.protocol import RunningCommand
     from tests.faults.rig import CuttingBackend
 
 run = within(60)
@@ -31,8 +31,8 @@ class Cancels:
         self.task: asyncio.Task[object] | None = None
         self.answered_then: bool | None = None
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        call.consumed(channel, len(data))
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
+        call.acknowledge(channel, len(data))
         if self.task is not None and self.answered_then is None:
             self.answered_then = self.task.done()
             self.task.cancel()
@@ -61,14 +61,14 @@ def test_it_ends_although_the_answer_finds_nobody(tmp_path: Path, monkeypatch: p
 
 
 def test_while_the_place_is_out_of_reach_it_returns_before_the_lease_is_over(
-    place: Place, backend: CuttingBackend, tmp_path: Path
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"x" * 1000)
 
     async def scenario() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         backend.gate.clear()
-        link_of(terminal).cut()
+        link_of(terminal).break_connection()
         await until(lambda: not link_of(terminal).connected)
         waits = [
             asyncio.ensure_future(each)

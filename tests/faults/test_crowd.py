@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tests.rigs.breadth import IN_FULL, thorough
 
 if TYPE_CHECKING:
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 SHELLS = 1000 if IN_FULL else 250
 
 
 @thorough
-def test_a_shell_that_is_slow_to_run_is_not_taken_for_a_broken_one(place: Place) -> None:
+def test_a_shell_that_is_slow_to_run_is_not_taken_for_a_broken_one(place: SuiteTarget) -> None:
     async def crowd() -> None:
         async with place.fresh() as terminal:
             sessions = [await terminal.session() for _ in range(SHELLS)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.guest.core import wire
-from hermes_exec.testing.place import living, marker
-from hermes_exec.transport.guest_modules import Parts
+from hermes_exec.testing.place import count_living, marker
+from hermes_exec.transport.guest_modules import GuestModules
 from tests.faults.rig import CuttingBackend
 from tests.rigs.breadth import thorough
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 OUT = b"first line\nsecond line\n"
 ODD_SIZES = [300_001, 14, 13, 1, 1_234_567, 262_158, 262_144, 99_991, 28, 2_500_003]
@@ -38,10 +38,10 @@ async def talk(terminal: Terminal, file: Path) -> Result:
 @pytest.mark.parametrize("direction", ["up", "down"])
 @thorough
 def test_a_cut_at_any_byte_of_a_conversation_changes_nothing(
-    place: Place, backend: CuttingBackend, tmp_path: Path, direction: str
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path, direction: str
 ) -> None:
     async def converse() -> int:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         await talk(terminal, tmp_path / "rehearsal")  # what is sent only once is over after this
         await asyncio.sleep(0.1)
         before = backend.channel.sent, backend.channel.taken
@@ -59,11 +59,11 @@ def test_a_cut_at_any_byte_of_a_conversation_changes_nothing(
     assert (tmp_path / "trace").read_text() == "ran\n" * (count + 1)
 
 
-def test_cuts_in_the_middle_of_an_upload_lose_and_repeat_nothing(place: Place, backend: CuttingBackend) -> None:
+def test_cuts_in_the_middle_of_an_upload_lose_and_repeat_nothing(place: SuiteTarget, backend: CuttingBackend) -> None:
     data = os.urandom(20_000_000)
 
     async def upload() -> Result:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         backend.limits.extend((size + 3000, None) for size in ODD_SIZES)
         backend.channel.cut_after(3_000_001, None)
         return await terminal.run(["sha256sum"], stdin=data)
@@ -73,11 +73,11 @@ def test_cuts_in_the_middle_of_an_upload_lose_and_repeat_nothing(place: Place, b
 
 
 @thorough
-def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: Place, backend: CuttingBackend) -> None:
+def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: SuiteTarget, backend: CuttingBackend) -> None:
     wanted = b"".join(b"%d\n" % n for n in range(1, 2_000_001))
 
     async def stream() -> bytes:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         backend.limits.extend((None, size + 3000) for size in ODD_SIZES)
         backend.channel.cut_after(None, 1_000_003)
         async with terminal.stream(["seq", "1", "2000000"]) as events:
@@ -88,9 +88,9 @@ def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: Place, ba
 
 
 @thorough
-def test_a_cut_while_reconnecting_changes_nothing(place: Place, backend: CuttingBackend, tmp_path: Path) -> None:
+def test_a_cut_while_reconnecting_changes_nothing(place: SuiteTarget, backend: CuttingBackend, tmp_path: Path) -> None:
     async def converse() -> Result:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         backend.limits.extend([(0, None), (None, 0), (5, None), (None, 5), (None, 40), (200, None), (None, 300)])
         backend.channel.cut_after(40, None)
         return await talk(terminal, tmp_path / "trace")
@@ -101,10 +101,10 @@ def test_a_cut_while_reconnecting_changes_nothing(place: Place, backend: Cutting
 
 @pytest.mark.parametrize("size", [1_000_000, 30_000_000])
 def test_what_a_command_writes_while_nobody_is_connected_is_kept(
-    place: Place, backend: CuttingBackend, size: int
+    place: SuiteTarget, backend: CuttingBackend, size: int
 ) -> None:
     async def away() -> tuple[Result, bytes]:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         other = CuttingBackend()  # to see from elsewhere that the command has ended
         async with terminal.stream(
             ["sh", "-c", f"read x; head -c {size} /dev/zero | tr '\\0' x; echo end; exit 3"], interactive=True
@@ -126,10 +126,10 @@ def test_what_a_command_writes_while_nobody_is_connected_is_kept(
 
 
 def test_requests_made_while_nobody_is_connected_run_once_and_in_order(
-    place: Place, backend: CuttingBackend, tmp_path: Path
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     async def away() -> list[Result]:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         session = await terminal.session()
         await session.run("n=0")
         backend.gate.clear()
@@ -149,14 +149,14 @@ def test_requests_made_while_nobody_is_connected_run_once_and_in_order(
 
 @thorough
 def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
-    place: Place, backend: CuttingBackend
+    place: SuiteTarget, backend: CuttingBackend
 ) -> None:
     mark = marker()
 
     async def away() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         running = asyncio.ensure_future(terminal.run(["sleep", mark], grace_s=0.1))
-        while not await living(terminal, mark):
+        while not await count_living(terminal, mark):
             await asyncio.sleep(0.01)
         backend.gate.clear()
         backend.channel.cut_after(0, None)
@@ -164,7 +164,7 @@ def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
         with pytest.raises(asyncio.CancelledError):
             await running
         backend.gate.set()
-        while await living(terminal, mark):
+        while await count_living(terminal, mark):
             await asyncio.sleep(0.01)
 
     place.run(away(), 30)
@@ -173,22 +173,22 @@ def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
 def test_parts_that_were_all_cut_off_are_sent_again_in_their_order() -> None:
     async def sent_again() -> list[bytes]:
         sent: list[bytes] = []
-        parts = Parts(sent.append, "source")
-        parts.first()
-        parts.need("files")
+        parts = GuestModules(sent.append, "source")
+        parts.initial_frames()
+        parts.load("files")
         sent.clear()
-        parts.told([])
-        parts.resume()
+        parts.set_loaded([])
+        parts.resend()
         return [frame[wire.HEADER.size :].partition(b"\0")[0] for frame in sent]
 
     assert asyncio.run(sent_again()) == [b"work", b"files"]
 
 
 def test_a_part_that_was_cut_off_on_its_way_is_sent_again(
-    place: Place, backend: CuttingBackend, tmp_path: Path
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     async def write() -> bytes:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         backend.channel.cut_after(500, None)  # in the middle of the part for files
         await terminal.write(str(tmp_path / "file"), b"content")
         return await terminal.read(str(tmp_path / "file"))

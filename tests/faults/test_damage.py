@@ -13,7 +13,7 @@ import pytest
 
 from hermes_exec.errors import ProtocolError
 from hermes_exec.guest.core import wire
-from hermes_exec.testing import Place
+from hermes_exec.testing import SuiteTarget
 from hermes_exec.testing.place import link
 from tests.faults.rig import CuttingBackend, CuttingChannel
 from tests.rigs.breadth import examples
@@ -104,8 +104,8 @@ def backend() -> DamagingBackend:
 
 
 @pytest.fixture
-def place(backend: DamagingBackend) -> Generator[Place]:
-    place = Place(backend, "guest")
+def place(backend: DamagingBackend) -> Generator[SuiteTarget]:
+    place = SuiteTarget(backend, "guest")
     yield place
     place.close()
 
@@ -113,7 +113,7 @@ def place(backend: DamagingBackend) -> Generator[Place]:
 @pytest.mark.parametrize("damage", [lose, lose_frame, double, change])
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_damage_at_any_byte_is_never_content(
-    place: Place, backend: DamagingBackend, direction: str, damage: Change
+    place: SuiteTarget, backend: DamagingBackend, direction: str, damage: Change
 ) -> None:
     data = os.urandom(2 * MIB)
     chance = random.Random(f"{direction} {damage.__name__}")
@@ -125,7 +125,7 @@ def test_damage_at_any_byte_is_never_content(
             link(terminal).call("stays", {})
 
     async def there_and_back() -> int:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         chatting = asyncio.ensure_future(chatter(terminal))
         for _ in range(examples(15)):
             channel = backend.channel
@@ -142,7 +142,7 @@ def test_damage_at_any_byte_is_never_content(
     assert place.run(there_and_back(), 120) > examples(15) // 2
 
 
-def test_a_way_that_damages_everything_is_given_up(place: Place, backend: DamagingBackend) -> None:
+def test_a_way_that_damages_everything_is_given_up(place: SuiteTarget, backend: DamagingBackend) -> None:
     async def ask() -> None:
         async with place.fresh() as terminal:
             backend.every = (600, change)

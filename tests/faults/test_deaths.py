@@ -13,16 +13,16 @@ import pytest
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError, PlaceUnavailable
 from hermes_exec.result import ShellState
-from hermes_exec.testing.place import link, living, marker, until
+from hermes_exec.testing.place import count_living, link, marker, wait_until
 from tests.faults.rig import folders_of, gone, guest_pid, kill, reaped, written
 from tests.rigs.processes import parent, tree
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 
-def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Place, tmp_path: Path) -> None:
+def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: SuiteTarget, tmp_path: Path) -> None:
     mark = marker()
 
     async def die() -> None:
@@ -34,7 +34,7 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
                 asyncio.ensure_future(terminal.run(["sh", "-c", f"echo ran >> {tmp_path}/trace; exec sleep {mark}"])),
                 asyncio.ensure_future(terminal.run(f"echo ran >> {tmp_path}/trace; sleep {mark}")),
             ]
-            await until(lambda: _lives(terminal, mark, 6))
+            await wait_until(lambda: _lives(terminal, mark, 6))
             guest = await guest_pid(terminal)
             processes = tree(parent(guest))
             assert len(processes) > 8
@@ -65,10 +65,10 @@ async def _stream_to_end(terminal: Terminal) -> None:
 
 
 async def _lives(terminal: Terminal, mark: str, count: int) -> bool:
-    return await living(terminal, mark) == count
+    return await count_living(terminal, mark) == count
 
 
-def test_when_the_keeper_is_killed_closing_still_leaves_nothing(place: Place) -> None:
+def test_when_the_keeper_is_killed_closing_still_leaves_nothing(place: SuiteTarget) -> None:
     mark = marker()
 
     async def die() -> None:
@@ -85,9 +85,9 @@ def test_when_the_keeper_is_killed_closing_still_leaves_nothing(place: Place) ->
     place.run(die(), 30)
 
 
-def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: Place) -> None:
+def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with await terminal.session() as session:
             mark = marker()
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
@@ -101,9 +101,9 @@ def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: Pla
     place.run(die())
 
 
-def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Place) -> None:
+def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with await terminal.session() as session, await terminal.session() as other:
             mark = marker()
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
@@ -119,9 +119,9 @@ def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Place
     place.run(die())
 
 
-def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place: Place) -> None:
+def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place: SuiteTarget) -> None:
     async def keep_busy() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with await terminal.session() as session, await terminal.session() as other:
             mark = marker()
             await session.run(f"mark={mark}")
@@ -133,9 +133,9 @@ def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place
     place.run(keep_busy(), 30)
 
 
-def test_a_program_that_kills_its_parent_harms_no_other(place: Place) -> None:
+def test_a_program_that_kills_its_parent_harms_no_other(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         result = await terminal.run(["sh", "-c", "kill -9 $PPID; sleep 0.2"], timeout=10)
         assert not result.ok
         for n in range(5):
@@ -144,9 +144,9 @@ def test_a_program_that_kills_its_parent_harms_no_other(place: Place) -> None:
     place.run(die())
 
 
-def test_idle_helpers_that_are_killed_are_replaced(place: Place) -> None:
+def test_idle_helpers_that_are_killed_are_replaced(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         for _ in range(3):
             asked = (terminal.run(["sh", "-c", "sleep 0.05; echo $PPID"]) for _ in range(4))
             runners = {int(result.stdout) for result in await asyncio.gather(*asked)}
@@ -180,7 +180,7 @@ asyncio.run(main())
 """
 
 
-def test_when_the_orchestrator_is_killed_nothing_is_left_after_the_lease(place: Place) -> None:
+def test_when_the_orchestrator_is_killed_nothing_is_left_after_the_lease(place: SuiteTarget) -> None:
     mark = marker()
     path = ":".join(entry for entry in sys.path if entry)
     orchestrator = subprocess.Popen(
@@ -193,11 +193,11 @@ def test_when_the_orchestrator_is_killed_nothing_is_left_after_the_lease(place: 
         orchestrator.kill()
 
     async def see() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         assert folder.exists()
-        assert await living(terminal, mark) >= 3  # it goes on for the length of the lease
-        await until(lambda: _lives(terminal, mark, 0), 15)
-        await until(lambda: _is_gone(folder))
+        assert await count_living(terminal, mark) >= 3  # it goes on for the length of the lease
+        await wait_until(lambda: _lives(terminal, mark, 0), 15)
+        await wait_until(lambda: _is_gone(folder))
         assert not (Path("/var/tmp") / folder.name).exists()
 
     place.run(see(), 30)
@@ -207,9 +207,9 @@ async def _is_gone(folder: Path) -> bool:
     return not folder.exists()
 
 
-def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: Place, tmp_path: Path) -> None:
+def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: SuiteTarget, tmp_path: Path) -> None:
     async def leave() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with place.fresh(lease_s=3.0) as leaving:
             asyncio.ensure_future(
                 leaving.run(["sh", "-c", f"sleep 0.5; echo done > {tmp_path}/trace"])
@@ -218,7 +218,7 @@ def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: Place, t
             guest = await guest_pid(leaving)
             processes = tree(parent(guest))
             link(leaving).detach()
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         await gone(processes)
         assert (tmp_path / "trace").read_text() == "done\n"
         assert (await terminal.run(["true"])).ok
@@ -226,7 +226,7 @@ def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: Place, t
     place.run(leave(), 30)
 
 
-def test_without_our_folder_sessions_end_plainly_and_programs_go_on(place: Place) -> None:
+def test_without_our_folder_sessions_end_plainly_and_programs_go_on(place: SuiteTarget) -> None:
     async def remove() -> None:
         async with place.fresh() as terminal, await terminal.session() as session:
             await session.run("kept=1")
@@ -241,14 +241,14 @@ def test_without_our_folder_sessions_end_plainly_and_programs_go_on(place: Place
     place.run(remove())
 
 
-def test_a_guest_on_a_machine_that_was_started_anew_is_gone(place: Place) -> None:
+def test_a_guest_on_a_machine_that_was_started_anew_is_gone(place: SuiteTarget) -> None:
     async def reboot() -> None:
         async with place.fresh(lease_s=0.5) as terminal:
             processes = tree(parent(await guest_pid(terminal)))
             running = asyncio.ensure_future(terminal.run(["sleep", "60"]))
             await asyncio.sleep(0.05)
             link(terminal).guest["boot"] = "another"
-            link(terminal).cut()
+            link(terminal).break_connection()
             with pytest.raises(OutcomeUnknown, match="started anew"):
                 await running
         await gone(processes)
@@ -256,12 +256,12 @@ def test_a_guest_on_a_machine_that_was_started_anew_is_gone(place: Place) -> Non
     place.run(reboot(), 30)
 
 
-def test_another_machine_behind_the_same_name_is_an_error_that_names_the_right_one(place: Place) -> None:
+def test_another_machine_behind_the_same_name_is_an_error_that_names_the_right_one(place: SuiteTarget) -> None:
     async def move() -> None:
         async with place.fresh(lease_s=0.5) as terminal:
             processes = tree(parent(await guest_pid(terminal)))
             link(terminal).guest["host"] = "the-right-host"
-            link(terminal).cut()
+            link(terminal).break_connection()
             with pytest.raises(HermesError, match="the-right-host"):
                 await terminal.run(["true"])
         await gone(processes)

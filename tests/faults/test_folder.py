@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from hermes_exec.terminal.session import Session
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 pytestmark = pytest.mark.parametrize("shell", ["/bin/bash", "/bin/sh"])
 
 
 @asynccontextmanager
-async def opened(place: Place, shell: str) -> AsyncGenerator[tuple[Session, Path]]:
+async def opened(place: SuiteTarget, shell: str) -> AsyncGenerator[tuple[Session, Path]]:
     """A session, and where it has its state: the only folder of the guest that holds a status folder."""
     async with place.fresh() as terminal, await terminal.session(shell=shell) as session:
         await session.run("true")
@@ -43,7 +43,7 @@ async def refused(session: Session, command: str, stdin: str | None = None) -> N
         await session.run(command, timeout=10, stdin=stdin)
 
 
-def test_commands_that_wait_behind_the_one_that_removed_it_are_refused(place: Place, shell: str) -> None:
+def test_commands_that_wait_behind_the_one_that_removed_it_are_refused(place: SuiteTarget, shell: str) -> None:
     async def remove() -> None:
         async with opened(place, shell) as (session, folder):
             first = asyncio.ensure_future(session.run(f"rm -rf {folder}"))
@@ -55,7 +55,7 @@ def test_commands_that_wait_behind_the_one_that_removed_it_are_refused(place: Pl
 
 
 def test_a_command_that_was_refused_does_not_run_once_the_folder_is_back(
-    place: Place, shell: str, tmp_path: Path
+    place: SuiteTarget, shell: str, tmp_path: Path
 ) -> None:
     async def move() -> None:
         async with opened(place, shell) as (session, folder):
@@ -71,7 +71,7 @@ def test_a_command_that_was_refused_does_not_run_once_the_folder_is_back(
 
 
 def test_a_command_whose_input_cannot_be_prepared_is_refused_and_the_next_runs(
-    place: Place, shell: str, tmp_path: Path
+    place: SuiteTarget, shell: str, tmp_path: Path
 ) -> None:
     async def move() -> None:
         async with opened(place, shell) as (session, folder):
@@ -83,7 +83,7 @@ def test_a_command_whose_input_cannot_be_prepared_is_refused_and_the_next_runs(
     assert not (tmp_path / "read").exists()
 
 
-def test_what_is_left_in_the_background_stops_no_later_command(place: Place, shell: str) -> None:
+def test_what_is_left_in_the_background_stops_no_later_command(place: SuiteTarget, shell: str) -> None:
     """The next command would get pipes of its own, which are made in the folder."""
 
     async def move() -> None:

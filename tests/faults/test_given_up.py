@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.files.requests import Requests, Stream
+from hermes_exec.files.requests import FileRequests, FileStream
 from hermes_exec.guest.core.wire import WINDOW
-from hermes_exec.testing.place import link, until
+from hermes_exec.testing.place import link, wait_until
 from tests.faults.rig import guest_pid
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
     from tests.faults.rig import CuttingBackend
 
 
@@ -25,22 +25,22 @@ class GivenUp(Exception):
 
 
 def test_a_transfer_that_is_given_up_ends_though_more_waits_on_the_disk_than_may_be_sent(
-    place: Place, backend: CuttingBackend, tmp_path: Path
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     large = tmp_path / "large"
     large.write_bytes(os.urandom(4 * WINDOW))
 
     async def half_read(terminal: Terminal) -> None:
         guest = await guest_pid(terminal)
-        async with Requests(link(terminal), None).stream("read", large, offset=0, length=None) as stream:
-            await until(lambda: _received(stream, WINDOW))
+        async with FileRequests(link(terminal), None).stream("read", large, offset=0, length=None) as stream:
+            await wait_until(lambda: _received(stream, WINDOW))
             backend.gate.clear()
-            link(terminal).cut()
+            link(terminal).break_connection()
             await stream.take()
-            await until(lambda: _on_disk(guest, 2 * WINDOW))
+            await wait_until(lambda: _on_disk(guest, 2 * WINDOW))
             before = stream.call.received[1]
             backend.gate.set()
-            await until(lambda: _received(stream, before + 1))
+            await wait_until(lambda: _received(stream, before + 1))
             raise GivenUp
 
     async def work() -> None:
@@ -51,7 +51,7 @@ def test_a_transfer_that_is_given_up_ends_though_more_waits_on_the_disk_than_may
     place.run(work(), 20)
 
 
-async def _received(stream: Stream, size: int) -> bool:
+async def _received(stream: FileStream, size: int) -> bool:
     return stream.call.received[1] >= size
 
 

@@ -70,7 +70,7 @@ async def sleep_on(terminal: Terminal, backend: Asleep, *, broken: bool = False)
     await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
     await until(lambda: runs(mark))
     backend.awake.clear()
-    link(terminal).cut()
+    link(terminal).break_connection()
     await until(lambda: not runs(mark))
     if broken:
         known = link(terminal)
@@ -181,7 +181,7 @@ def test_a_place_that_stays_out_of_reach_is_left_to_the_jobs_that_it_may_have(jo
         async with opened(backend) as terminal:
             identity, job = link(terminal).identity, await terminal.start(["sleep", "1000"]) if jobs else None
             backend.gone = True
-            link(terminal).cut()
+            link(terminal).break_connection()
             with pytest.raises(OutcomeUnknown, match="no way there"):
                 await terminal.run(["true"])
         if job is not None:

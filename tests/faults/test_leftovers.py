@@ -16,7 +16,7 @@ import pytest
 import hermes_exec
 from hermes_exec.guest.core import orphan_cleanup
 from hermes_exec.guest.core.process_tree import stat
-from hermes_exec.testing.place import link, marker, until
+from hermes_exec.testing.place import link, marker, wait_until
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import folders_of, gone, guest_pid, kill
 from tests.rigs.orphans import check_next_guest_ends_orphans
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
     from hermes_exec import Result, Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 
 async def opened() -> Terminal:
@@ -41,7 +41,7 @@ async def crash(terminal: Terminal, *, signed: bool = True) -> tuple[set[int], P
     asyncio.ensure_future(terminal.run(["sleep", mark])).add_done_callback(_looked_at)
     guest = await guest_pid(terminal)
     keeper = parent(guest)
-    await until(lambda: _is_busy(guest, mark))
+    await wait_until(lambda: _is_busy(guest, mark))
     folder = Path(str(link(terminal).guest["folder"]))
     if not signed:
         (folder / "home").unlink()
@@ -79,28 +79,28 @@ async def _crashed(*, signed: bool = True) -> AsyncGenerator[tuple[set[int], Pat
             await terminal.close()
 
 
-def test_a_terminal_that_stays_open_removes_them(place: Place) -> None:
+def test_a_terminal_that_stays_open_removes_them(place: SuiteTarget) -> None:
     async def scenario() -> None:
         async with _crashed() as (left, folder), await opened() as terminal:
             await terminal.run("true")
             await gone(left, 20)
-            await until(lambda: _absent(folder), 20)
+            await wait_until(lambda: _absent(folder), 20)
 
     place.run(scenario(), 55)
 
 
-def test_a_terminal_that_is_closed_at_once_removes_them(place: Place) -> None:
+def test_a_terminal_that_is_closed_at_once_removes_them(place: SuiteTarget) -> None:
     async def scenario() -> None:
         async with _crashed() as (left, folder):
             async with await opened() as terminal:
                 await terminal.run("true")
             await gone(left, 20)
-            await until(lambda: _absent(folder), 20)
+            await wait_until(lambda: _absent(folder), 20)
 
     place.run(scenario(), 55)
 
 
-def test_the_next_guest_ends_what_outlived_its_shell(place: Place) -> None:
+def test_the_next_guest_ends_what_outlived_its_shell(place: SuiteTarget) -> None:
     place.run(check_next_guest_ends_orphans(LocalBackend), 140)
 
 
@@ -118,7 +118,7 @@ def test_a_recorded_pid_that_another_process_has_by_now_is_left_alone(pretended:
             assert ours.poll() is None
             session.mkdir(parents=True)
             (session / "left").write_text(record)
-            orphan_cleanup.sign(str(pretended))
+            orphan_cleanup.sign_folder(str(pretended))
             assert _list_ended(orphan_cleanup.sweep(gone)) == [ours.pid]
             assert ours.wait() == -signal.SIGKILL
             assert stranger.poll() is None
@@ -136,13 +136,13 @@ async def _absent(folder: Path) -> bool:
     return not folder.exists()
 
 
-def test_what_may_be_another_machines_is_left_alone(place: Place) -> None:
+def test_what_may_be_another_machines_is_left_alone(place: SuiteTarget) -> None:
     async def scenario() -> None:
         async with _crashed(signed=False) as (left, folder):
             (folder / "home").symlink_to("another-boot pid:[1]")
-            assert folder.name[3:] not in orphan_cleanup.certain()
+            assert folder.name[3:] not in orphan_cleanup.find_certain()
             (folder / "home").unlink()
-            assert folder.name[3:] not in orphan_cleanup.certain()
+            assert folder.name[3:] not in orphan_cleanup.find_certain()
             async with await opened() as terminal:
                 await terminal.run("true")
             assert folder.exists()
@@ -151,7 +151,7 @@ def test_what_may_be_another_machines_is_left_alone(place: Place) -> None:
     place.run(scenario(), 55)
 
 
-def test_a_living_guest_that_answers_nobody_is_left_alone(place: Place) -> None:
+def test_a_living_guest_that_answers_nobody_is_left_alone(place: SuiteTarget) -> None:
     async def scenario() -> None:
         async with await opened() as terminal:
             name = Path(str(link(terminal).guest["folder"])).name[3:]
@@ -163,8 +163,8 @@ def test_a_living_guest_that_answers_nobody_is_left_alone(place: Place) -> None:
                         knock = knocking.enter_context(socket.socket(socket.AF_UNIX))
                         knock.setblocking(False)
                         knock.connect_ex(f"{link(terminal).guest['folder']}/door")
-                    assert name not in orphan_cleanup.certain()
-                    assert not orphan_cleanup.is_gone(orphan_cleanup.folders()[name])
+                    assert name not in orphan_cleanup.find_certain()
+                    assert not orphan_cleanup.is_gone(orphan_cleanup.guest_folders()[name])
             finally:
                 os.kill(guest, signal.SIGCONT)
             assert (await terminal.run("echo well")).stdout == b"well\n"
@@ -189,13 +189,13 @@ def test_another_users_folder_is_left_alone(pretended: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a folder that is another user's")
     os.chown(pretended, 65534, -1)
-    orphan_cleanup.sign(str(pretended))
-    assert pretended.name[3:] not in orphan_cleanup.folders()
-    assert pretended.name[3:] not in orphan_cleanup.certain()
+    orphan_cleanup.sign_folder(str(pretended))
+    assert pretended.name[3:] not in orphan_cleanup.guest_folders()
+    assert pretended.name[3:] not in orphan_cleanup.find_certain()
 
 
 def test_a_guest_that_only_starts_is_left_alone(pretended: Path) -> None:
     (pretended / "door").unlink()
-    orphan_cleanup.sign(str(pretended))
-    assert pretended.name[3:] in orphan_cleanup.folders()
-    assert pretended.name[3:] not in orphan_cleanup.certain()
+    orphan_cleanup.sign_folder(str(pretended))
+    assert pretended.name[3:] in orphan_cleanup.guest_folders()
+    assert pretended.name[3:] not in orphan_cleanup.find_certain()

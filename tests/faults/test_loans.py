@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.stream import Stream
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 MIB = 1 << 20
 LAST = 2_000_000
@@ -48,10 +48,10 @@ async def read_to(stream: Stream, size: int) -> bytes:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
-    place: Place, backend: CuttingBackend, command: str | list[str]
+    place: SuiteTarget, backend: CuttingBackend, command: str | list[str]
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with terminal.stream(command) as events:
             return b"".join([event.data async for event in events])
 
@@ -61,15 +61,15 @@ def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
-    place: Place, backend: CuttingBackend, command: str | list[str]
+    place: SuiteTarget, backend: CuttingBackend, command: str | list[str]
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         got = b""
         async with terminal.stream(command) as stream:
             while len(got) < len(NUMBERS):
                 got += await read_to(stream, min(700_001, len(NUMBERS) - len(got)))
-                link(terminal).cut()
+                link(terminal).break_connection()
             assert [event.data async for event in stream] == [b""]
             return got
 
@@ -77,25 +77,25 @@ def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
     assert len(backend.channels) > 10
 
 
-@pytest.mark.parametrize("kind", [wire.LEND, wire.RETURN])
+@pytest.mark.parametrize("kind", [wire.HANDOFF, wire.RETURN])
 @pytest.mark.parametrize("at", [0, 1, 14, 21, 22, 30])
 def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
-    place: Place, backend: CuttingBackend, kind: int, at: int
+    place: SuiteTarget, backend: CuttingBackend, kind: int, at: int
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared()
-        size = wire.LENT.size if kind == wire.LEND else wire.RETURNED.size
+        terminal = await place.shared_terminal()
+        size = wire.HANDOFF_FIELDS.size if kind == wire.HANDOFF else wire.RETURN_FIELDS.size
         backend.channel.cut_in = struct.pack(">IBB", size, kind, wire.STDOUT), at
         async with terminal.stream(COMMANDS[0]) as events:
             return b"".join([event.data async for event in events])
 
     assert place.run(stream()) == NUMBERS
-    assert len(backend.channels) == 2 or at > wire.HEADER.size + wire.RETURNED.size - 1
+    assert len(backend.channels) == 2 or at > wire.HEADER.size + wire.RETURN_FIELDS.size - 1
 
 
-def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: Place, backend: CuttingBackend) -> None:
+def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: SuiteTarget, backend: CuttingBackend) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with terminal.stream(COMMANDS[0]) as stream:
             got = await read_to(stream, MIB)
             usual = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,9 +111,9 @@ def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: Place, backend: 
     assert backend.channel.taken > len(NUMBERS)
 
 
-def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: Place) -> None:
+def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: SuiteTarget) -> None:
     async def stall() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
             first = await read_to(stream, 16 * MIB)
             assert await at_rest(int(first.split(b"\n")[0])) < len(first) + 12 * MIB
@@ -121,9 +121,11 @@ def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: Place) -> 
     place.run(stall())
 
 
-def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(place: Place, backend: CuttingBackend) -> None:
+def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(
+    place: SuiteTarget, backend: CuttingBackend
+) -> None:
     async def talk() -> list[bytes]:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         command = ["sh", "-c", f"head -c {8 * MIB} /dev/zero; exec cat"]
         async with terminal.stream(command, interactive=True) as stream:
             await read_to(stream, 8 * MIB)
@@ -137,9 +139,9 @@ def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(place: Pla
     assert backend.channel.taken < 8 * MIB
 
 
-def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: Place) -> None:
+def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: SuiteTarget) -> None:
     async def endless() -> Result:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         result = await terminal.run(["cat", "/dev/zero"], timeout=1.5, grace_s=0.1, max_output=1000)
         assert (await terminal.run("echo well", timeout=10)).stdout == b"well\n"
         return result
@@ -147,9 +149,11 @@ def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: Place) -> Non
     assert place.run(endless()).timed_out
 
 
-def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(place: Place, backend: CuttingBackend) -> None:
+def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(
+    place: SuiteTarget, backend: CuttingBackend
+) -> None:
     async def away() -> tuple[bytes, int | None]:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with terminal.stream(["sh", "-c", f"seq 1 {LAST}; exit 3"]) as stream:
             got = await read_to(stream, 6 * MIB)
             backend.gate.clear()
@@ -163,9 +167,9 @@ def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(place: Pl
     assert place.run(away()) == (NUMBERS, 3)
 
 
-def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(place: Place) -> None:
+def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(place: SuiteTarget) -> None:
     async def behind() -> Result:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         async with await terminal.session() as session:
             result = await session.run(f"sleep 60 & seq 1 {LAST}", max_output=len(NUMBERS))
             assert (await session.run("echo next")).stdout == b"next\n"
@@ -175,7 +179,7 @@ def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(
 
 
 def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
-    place: Place, backend: CuttingBackend, tmp_path: Path
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     (tmp_path / "there").write_bytes(NUMBERS)
 
@@ -184,7 +188,7 @@ def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
             backend.channel.cut_after(None, 0)
 
     async def fetch() -> None:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         await terminal.download(str(tmp_path / "there"), str(tmp_path / "here"), progress=cut)
 
     place.run(fetch(), 60)

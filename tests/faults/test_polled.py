@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.core.loop import Loop
-from hermes_exec.guest.shell.polling_watcher import Polled
+from hermes_exec.guest.shell.polling_watcher import PollingWatcher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ _SHELL = "read line; exec >&2; echo closed; read line"  # no redirect of echo: i
 def test_a_status_counts_once_the_shell_has_its_own_output_back(tmp_path: Path) -> None:
     """Until then the shell's standard output is the status file, and nobody can see where the output went before."""
     (tmp_path / "s").mkdir()
-    watches = Polled(Loop())
+    watches = PollingWatcher(Loop())
     seen: list[bytes] = []
     numbers = watches.add(str(tmp_path), seen.append)
     pipe = subprocess.PIPE

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
-from hermes_exec.testing import Place
+from hermes_exec.testing import SuiteTarget
 from tests.faults.rig import CuttingBackend, guest_pid
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ _SLICES = 16
 """Per second."""
 
 
-def test_what_waits_for_a_silent_guest_ends_and_goes_on_when_it_answers(place: Place, backend: CuttingBackend) -> None:
+def test_what_waits_for_a_silent_guest_ends_and_goes_on_when_it_answers(
+    place: SuiteTarget, backend: CuttingBackend
+) -> None:
     backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
@@ -48,7 +50,7 @@ def test_what_waits_for_a_silent_guest_ends_and_goes_on_when_it_answers(place: P
     place.run(work(), 60)
 
 
-def test_a_terminal_closes_though_the_guest_is_silent(place: Place, backend: CuttingBackend) -> None:
+def test_a_terminal_closes_though_the_guest_is_silent(place: SuiteTarget, backend: CuttingBackend) -> None:
     backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
@@ -60,7 +62,7 @@ def test_a_terminal_closes_though_the_guest_is_silent(place: Place, backend: Cut
     place.run(work(), 60)
 
 
-def test_an_idle_terminal_sends_nothing(place: Place, backend: CuttingBackend) -> None:
+def test_an_idle_terminal_sends_nothing(place: SuiteTarget, backend: CuttingBackend) -> None:
     backend.options = OpenOptions(keepalive_s=0.1)
 
     async def work() -> None:
@@ -76,7 +78,7 @@ def test_an_idle_terminal_sends_nothing(place: Place, backend: CuttingBackend) -
     place.run(work(), 60)
 
 
-def test_a_process_that_had_no_processor_takes_nobody_for_silent(place: Place, backend: CuttingBackend) -> None:
+def test_a_process_that_had_no_processor_takes_nobody_for_silent(place: SuiteTarget, backend: CuttingBackend) -> None:
     backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
@@ -117,7 +119,7 @@ class SlowBackend(CuttingBackend):
 def test_a_slow_network_is_not_silent() -> None:
     backend = SlowBackend()
     backend.options = OpenOptions(keepalive_s=1.5)
-    place = Place(backend, "guest")
+    place = SuiteTarget(backend, "guest")
 
     async def work() -> None:
         async with place.fresh() as terminal:

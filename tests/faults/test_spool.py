@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.guest.core.wire import CHUNK, WINDOW
-from hermes_exec.guest.streams.output_stream import Outlet
+from hermes_exec.guest.streams.output_stream import OutputStream
 from hermes_exec.guest.streams.spool import Spool
 
 if TYPE_CHECKING:
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
     from tests.faults.rig import CuttingBackend
 
 DISK = 3_000_001
@@ -75,7 +75,7 @@ def test_what_a_full_disk_does_not_take_waits_in_memory_and_in_order(tmp_path: P
 def test_an_outlet_on_a_full_disk_says_so_once_and_loses_nothing_that_it_read(tmp_path: Path, small_disk: None) -> None:
     told: list[bool] = []
     loop = Ready()
-    outlet = Outlet(loop, lambda _: None, 1, 1)  # type: ignore[arg-type]  # the two calls that it makes
+    outlet = OutputStream(loop, lambda _: None, 1, 1)  # type: ignore[arg-type]  # the two calls that it makes
     outlet.on_disk_full = lambda: told.append(True)
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
@@ -96,7 +96,7 @@ def test_an_outlet_on_a_full_disk_says_so_once_and_loses_nothing_that_it_read(tm
     data = b""
     while chunk := outlet.next_chunk():
         data += chunk
-        outlet.consumed(len(data))
+        outlet.on_consumed(len(data))
         read += len(chunk)
     outlet.close()
     os.close(ours)
@@ -105,7 +105,9 @@ def test_an_outlet_on_a_full_disk_says_so_once_and_loses_nothing_that_it_read(tm
     assert data == b"".join(b"%07d\n" % n for n in range(read // 8 + 1))[:read]
 
 
-def test_a_full_disk_ends_the_command_and_says_why(place: Place, backend: CuttingBackend, small_disk: None) -> None:
+def test_a_full_disk_ends_the_command_and_says_why(
+    place: SuiteTarget, backend: CuttingBackend, small_disk: None
+) -> None:
     async def fill() -> None:
         async with place.fresh() as terminal, terminal.stream(["cat", "/dev/zero"], grace_s=0.1) as stream:
             await anext(stream)

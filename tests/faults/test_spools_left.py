@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
     Keeper = Callable[[], tuple[subprocess.Popen[str], Path]]
 
@@ -51,14 +51,14 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Keeper]
             process.kill()
 
 
-def test_those_of_a_killed_process_are_removed_by_the_next_and_no_others(place: Place, keeper: Keeper) -> None:
+def test_those_of_a_killed_process_are_removed_by_the_next_and_no_others(place: SuiteTarget, keeper: Keeper) -> None:
     lives, kept = keeper()
     killed, left = keeper()
     killed.kill()
     killed.wait()
 
     async def scenario() -> bool:
-        terminal = await place.shared()
+        terminal = await place.shared_terminal()
         result = await terminal.run("seq 1 1000", max_output=10)
         path = result.truncated["stdout"].spool
         return path is not None and Path(path).exists()

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
     from tests.faults.rig import CuttingBackend
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=thorough) for seed in range(3, 13))])
 def test_after_any_storm_the_terminal_is_as_good_as_new(
-    place: Place, backend: CuttingBackend, tmp_path: Path, seed: int
+    place: SuiteTarget, backend: CuttingBackend, tmp_path: Path, seed: int
 ) -> None:
     there = tmp_path / "there"
     there.mkdir()
@@ -36,7 +36,7 @@ def test_after_any_storm_the_terminal_is_as_good_as_new(
                     return
                 if what == "cut for a while":
                     backend.gate.clear()
-                link(terminal).cut()
+                link(terminal).break_connection()
 
             storm = Storm(terminal, session, tmp_path, str(there), seed, disturb, backend.gate.set)
             await storm.weather(8)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from hermes_exec.files import Files
-from hermes_exec.transport.call import Call
+from hermes_exec.transport.call import GuestCall
 from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S
@@ -197,16 +197,16 @@ def planted(path: Path, data: bytes) -> Path:
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the pieces that calls send and receive from here on."""
     sizes: list[int] = []
-    feed, write = Call.feed, Call.write
+    feed, write = GuestCall.feed, GuestCall.write
 
-    def fed(call: Call, channel: int, data: bytes) -> None:
+    def fed(call: GuestCall, channel: int, data: bytes) -> None:
         sizes.append(len(data))
         feed(call, channel, data)
 
-    async def written(call: Call, data: bytes) -> None:
+    async def written(call: GuestCall, data: bytes) -> None:
         sizes.append(len(data))
         await write(call, data)
 
-    monkeypatch.setattr(Call, "feed", fed)
-    monkeypatch.setattr(Call, "write", written)
+    monkeypatch.setattr(GuestCall, "feed", fed)
+    monkeypatch.setattr(GuestCall, "write", written)
     return sizes

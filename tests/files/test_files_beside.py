@@ -228,7 +228,7 @@ def test_an_upload_whose_connection_breaks_goes_on(beside: Rig, vendor: Vendor, 
         nonlocal next_cut
         if done >= next_cut:
             next_cut = next(cuts, 1 << 40)
-            beside.link.cut()
+            beside.link.break_connection()
 
     beside.run(beside.files.upload(source, beside.there / "file", progress=cut))
     assert beside.tree(beside.there) == beside.tree(beside.here)

@@ -74,7 +74,7 @@ class At:
 @pytest.mark.parametrize("name", [".", "big"])
 def test_cuts_while_sending_lose_and_repeat_nothing(each_rig: Rig, name: str) -> None:
     plant(each_rig.here)
-    cuts = At(each_rig.link.cut, every=2 * MIB, times=4)
+    cuts = At(each_rig.link.break_connection, every=2 * MIB, times=4)
     each_rig.run(each_rig.files.upload(each_rig.here / name, "out", progress=cuts))
     assert cuts.left <= 1
     if name == ".":
@@ -86,7 +86,7 @@ def test_cuts_while_sending_lose_and_repeat_nothing(each_rig: Rig, name: str) ->
 @pytest.mark.parametrize("name", [".", "big"])
 def test_cuts_while_receiving_lose_and_repeat_nothing(each_rig: Rig, name: str) -> None:
     plant(each_rig.there)
-    cuts = At(each_rig.link.cut, every=2 * MIB, times=4)
+    cuts = At(each_rig.link.break_connection, every=2 * MIB, times=4)
     each_rig.run(each_rig.files.download(name, each_rig.here / "out", progress=cuts))
     assert cuts.left <= 1
     if name == ".":
@@ -108,7 +108,7 @@ def test_a_cut_at_any_moment_of_a_round_trip_changes_nothing(rig: Rig, delay_ms:
             lambda: rig.files.download("up", rig.base / "down"),
             lambda: rig.files.sync(rig.base / "down", "up", direction="down", delete=True),
         ):
-            cut = loop.call_later(delay_ms / 1000, rig.link.cut)
+            cut = loop.call_later(delay_ms / 1000, rig.link.break_connection)
             await step()
             cut.cancel()
         assert await rig.files.exists("up")  # a link that is whole again can be closed at once

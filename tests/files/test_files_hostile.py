@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import ProtocolError, TransferError
-from hermes_exec.files.requests import Requests
+from hermes_exec.files.requests import FileRequests
 from hermes_exec.guest.core import wire
 from hermes_exec.guest.files import tree_scan, tree_stream
 from hermes_exec.guest.files.ignore_patterns import Ignore
-from hermes_exec.guest.files.safe_paths import Refused, leads_out
-from hermes_exec.guest.files.tree_receiver import Receiver
+from hermes_exec.guest.files.safe_paths import InvalidTreeData, leads_out
+from hermes_exec.guest.files.tree_receiver import TreeReceiver
 from hermes_exec.guest.files.tree_stream import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
 from tests.rigs.breadth import examples, thorough
 
@@ -70,8 +70,8 @@ class Ground:
         (self.root / "file").symlink_to(self.outside / "precious")
         (self.root / "old").write_bytes(b"old")
 
-    def receive(self, *blocks: bytes, verify: bool = True) -> Receiver:
-        receiver = Receiver(os.open(self.root, os.O_RDONLY), False, verify, False)
+    def receive(self, *blocks: bytes, verify: bool = True) -> TreeReceiver:
+        receiver = TreeReceiver(os.open(self.root, os.O_RDONLY), False, verify, False)
         try:
             for data in blocks:
                 receiver.feed(data)
@@ -95,19 +95,19 @@ def land(tmp_path: Path) -> Ground:
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"/etc/x", b"../outside/x", b"a/b", b"out/x"])
 @pytest.mark.parametrize("kind", [FILE, LINK, FOLDER, LARGE, META])
 def test_only_plain_names_are_taken(land: Ground, kind: int, name: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidTreeData):
         land.receive(batch((kind, name, b"x")))
     assert sorted(os.listdir(land.outside)) == ["d", "precious"]
 
 
 @pytest.mark.parametrize("second", [FILE, LINK, FOLDER, LARGE, META])
 def test_a_name_is_taken_only_once(land: Ground, second: int) -> None:
-    with pytest.raises(Refused, match="sent twice"):
+    with pytest.raises(InvalidTreeData, match="sent twice"):
         land.receive(batch((FILE, b"a", b"1"), (second, b"a", b"2")))
 
 
 def test_a_link_cannot_be_made_and_then_gone_through(land: Ground) -> None:
-    with pytest.raises(Refused, match="sent twice"):
+    with pytest.raises(InvalidTreeData, match="sent twice"):
         land.receive(batch((LINK, b"l", b"d"), (FOLDER, b"l", b""), (FILE, b"x", b"1")))
 
 
@@ -160,7 +160,7 @@ def test_two_spellings_of_one_file_are_refused_where_case_does_not_count(
 
     monkeypatch.setattr(os.path, "samestat", same)
     (land.root / "NAME").touch()
-    with pytest.raises(Refused, match="sent twice"):
+    with pytest.raises(InvalidTreeData, match="sent twice"):
         land.receive(batch((FILE, b"name", b"1"), (FILE, b"NAME", b"2")))
 
 
@@ -198,14 +198,14 @@ def test_two_spellings_are_two_files_where_case_counts(land: Ground) -> None:
     ],
 )
 def test_a_stream_that_makes_no_sense_is_refused(land: Ground, blocks: list[bytes]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidTreeData):
         land.receive(*blocks)
     assert not list(land.root.rglob(".hx-*"))
 
 
 def test_content_with_another_hash_never_gets_its_name(land: Ground) -> None:
     good = batch((FILE, b"old", b"new"))
-    with pytest.raises(Refused, match="hash"):
+    with pytest.raises(InvalidTreeData, match="hash"):
         land.receive(good[:-1] + b"X", end(1, 3))
     assert (land.root / "old").read_bytes() == b"old"
 
@@ -243,7 +243,7 @@ def test_no_stream_changes_anything_outside_of_the_root(stream: list[bytes], pie
         before = seen_outside(land)
         for at in [data[i : i + pieces] for i in range(0, len(data), pieces)]:
             del at
-        with suppress(Refused, OSError):
+        with suppress(InvalidTreeData, OSError):
             land.receive(*(data[i : i + pieces] for i in range(0, len(data), pieces)))
         assert seen_outside(land) == before
         assert not list(land.root.rglob(".hx-?*"))  # longer than any name in the stream
@@ -262,7 +262,7 @@ def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: i
         contents = {b"one", b"two" * 50, b"L" * (140 << 10)}
         for number, content in enumerate(contents):
             (source / str(number)).write_bytes(content)
-        sender = tree_stream.Sender(os.open(source, os.O_RDONLY), True)
+        sender = tree_stream.TreeSender(os.open(source, os.O_RDONLY), True)
         data = bytearray(b"".join(sender.walk(Ignore([]))))
         sender.close()
         at %= len(data)
@@ -270,7 +270,7 @@ def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: i
             del data[at:]
         else:
             data[at] ^= 1 << bit
-        with pytest.raises((Refused, OSError)):
+        with pytest.raises((InvalidTreeData, OSError)):
             land.receive(*(bytes(data[i : i + pieces]) for i in range(0, len(data), pieces)))
         written = [path for path in land.root.iterdir() if path.is_file() and path.name not in {"old", "file"}]
         assert {path.read_bytes() for path in written} <= contents
@@ -278,7 +278,7 @@ def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: i
 
 def make_hostile(rig: Rig, source: str) -> None:
     """Teach the guest to lie: ``source`` runs in it, after the part for files."""
-    rig.link.need("files")
+    rig.link.load_part("files")
     text = (
         "from . import filescan, filetransfer, filetree, filewrite\n"
         f"OPERATIONS = filetransfer.OPERATIONS\n{source}\n"
@@ -340,7 +340,7 @@ def test_pruning_stays_in_its_folder(land: Ground, path: bytes) -> None:
     (land.root / "d").mkdir()
     root = os.open(land.root, os.O_RDONLY)
     try:
-        with pytest.raises((Refused, OSError)):
+        with pytest.raises((InvalidTreeData, OSError)):
             tree_scan.prune(root, [path])
     finally:
         os.close(root)
@@ -371,7 +371,7 @@ def test_more_than_was_told_is_not_kept_where_no_hash_is_asked_for(rig: Rig) -> 
 
     async def send() -> dict[str, Any]:
         arguments: dict[str, Any] = {"mode": 0o644, "mtime": 0, "parents": True, "resume": False, "near": None}
-        requests = Requests(rig.link, str(rig.there))
+        requests = FileRequests(rig.link, str(rig.there))
         async with requests.stream("put", "a", size=3, verify=False, **arguments) as stream:
             await stream.call.write(b"four")
             stream.call.write_eof()
@@ -420,11 +420,11 @@ def test_what_a_liar_says_is_shown_in_short(rig: Rig) -> None:
 
 def test_a_place_takes_nothing_outside_of_the_folder_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def lie(sender: tree_stream.Sender, ignore: Ignore) -> Iterator[bytes]:
+    def lie(sender: tree_stream.TreeSender, ignore: Ignore) -> Iterator[bytes]:
         yield batch((FILE, b"../evil", b"x"))
         yield end(1, 1)
 
-    monkeypatch.setattr(tree_stream.Sender, "walk", lie)
+    monkeypatch.setattr(tree_stream.TreeSender, "walk", lie)
     (rig.here / "a").touch()
     with pytest.raises(TransferError, match="not a plain name"):
         rig.run(rig.files.upload(rig.here, "t"))

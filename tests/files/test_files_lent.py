@@ -51,13 +51,13 @@ def test_a_download_arrives_whole_without_its_bytes_being_sent(near_rig: Rig, da
 def test_a_file_that_cannot_be_borrowed_is_sent(
     near_rig: Rig, data: bytes, up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_copy, "loan", no_loan)
+    monkeypatch.setattr(kernel_copy, "handoff_fields", no_loan)
     if up:
         planted(near_rig.here / "file", data)
         near_rig.run(near_rig.files.upload(near_rig.here / "file", near_rig.there / "file"))
     else:
         planted(near_rig.there / "file", data)
-        monkeypatch.setattr(kernel_copy, "copied", not_copied)
+        monkeypatch.setattr(kernel_copy, "copy_from", not_copied)
         near_rig.run(near_rig.files.download(near_rig.there / "file", near_rig.here / "file"))
     assert near_rig.tree(near_rig.there) == near_rig.tree(near_rig.here)
 
@@ -86,10 +86,10 @@ def test_an_upload_into_a_folder_that_takes_no_file_changes_nothing(near_rig: Ri
 def test_what_is_lent_is_that_file_or_none(tmp_path: Path) -> None:
     other = planted(tmp_path / "other", b"other" * 100)
     with (tmp_path / "new").open("wb+") as new, other.open("rb") as lent:
-        pid, fd, inode = kernel_copy.loan(lent.fileno())
-        assert not kernel_copy.copied([pid, fd, inode + 1], new.fileno(), 500)
-        assert not kernel_copy.copied([pid, fd, inode], new.fileno(), 501)  # it is shorter
-        assert not kernel_copy.copied([pid, 1 << 40, inode], new.fileno(), 500)
+        pid, fd, inode = kernel_copy.handoff_fields(lent.fileno())
+        assert not kernel_copy.copy_from([pid, fd, inode + 1], new.fileno(), 500)
+        assert not kernel_copy.copy_from([pid, fd, inode], new.fileno(), 501)  # it is shorter
+        assert not kernel_copy.copy_from([pid, 1 << 40, inode], new.fileno(), 500)
         assert os.fstat(new.fileno()).st_size == 0
-        assert kernel_copy.copied([pid, fd, inode], new.fileno(), 500)
+        assert kernel_copy.copy_from([pid, fd, inode], new.fileno(), 500)
     assert (tmp_path / "new").read_bytes() == b"other" * 100

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_exec.files.compare import Scan
+from hermes_exec.files.compare import TreeScan
 from hermes_exec.guest.files import tree_scan
 from hermes_exec.guest.files.ignore_patterns import Ignore
 from tests.rigs.breadth import examples
@@ -54,7 +54,7 @@ def kept_by_us(root: Path, lines: list[bytes]) -> set[bytes]:
     finally:
         os.close(folder)
     found: set[bytes] = set()
-    for path, block in Scan.of(data).folders.items():
+    for path, block in TreeScan.parse(data).folders.items():
         for name, entry in block.entries().items():
             if entry.kind != 0o040000:
                 found.add(path + b"/" + name if path else name)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.guest.files.atomic_writer import Replacement
-from hermes_exec.guest.files.tree_writer import Landing
+from hermes_exec.guest.files.atomic_writer import AtomicWriter
+from hermes_exec.guest.files.tree_writer import TreeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.files.conftest import Rig
 
-STEPS: dict[str, tuple[str, Callable[[Landing], None]]] = {
+STEPS: dict[str, tuple[str, Callable[[TreeWriter], None]]] = {
     "small file": ("open", lambda landing: landing.file(b"a", 0o644, 0, memoryview(b"x"))),
     "large file": ("open", lambda landing: landing.begin(b"a", 0o644, 0)),
     "link": ("symlink", lambda landing: landing.link(b"a", 0, b"b")),
@@ -57,7 +57,7 @@ def test_what_was_made_when_a_signal_came_is_removed(
             signal.raise_signal(signal.SIGUSR1)
         return made
 
-    landing = Landing(os.open(tmp_path, os.O_RDONLY), keep_outside=False)
+    landing = TreeWriter(os.open(tmp_path, os.O_RDONLY), keep_outside=False)
     with monkeypatch.context() as patched:
         patched.setattr(os, call, made_and_stopped)
         with pytest.raises(Stopped):
@@ -70,9 +70,9 @@ def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_none(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (rig.there / "a").write_bytes(b"content")
-    create, is_made, may_go_on = Replacement.create, threading.Event(), threading.Event()
+    create, is_made, may_go_on = AtomicWriter.create, threading.Event(), threading.Event()
 
-    def created(self: Replacement, mode: int) -> None:
+    def created(self: AtomicWriter, mode: int) -> None:
         create(self, mode)
         is_made.set()
         may_go_on.wait(20)
@@ -85,6 +85,6 @@ def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_none(
         with pytest.raises(asyncio.CancelledError):
             await transfer
 
-    monkeypatch.setattr(Replacement, "create", created)
+    monkeypatch.setattr(AtomicWriter, "create", created)
     rig.run(cancelled())
     assert list(rig.here.iterdir()) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import Change
-from hermes_exec.files.sync import Direction, portions
+from hermes_exec.files.sync import Direction, split_portions
 from hermes_exec.guest.files import tree_scan
 from hermes_exec.guest.files.ignore_patterns import Ignore
 from tests.rigs.breadth import examples
@@ -294,7 +294,7 @@ def test_an_unknown_direction_is_a_usage_error(rig: Rig) -> None:
 
 def test_paths_are_sent_in_portions_of_bounded_size() -> None:
     paths = [b"x" * 1_000_000] * 40
-    found = list(portions(paths))
+    found = list(split_portions(paths))
     assert [path for portion in found for path in portion] == paths
     assert max(map(len, found)) <= 17
 

@@ -25,7 +25,7 @@ from tests.rigs.breadth import thorough
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -94,8 +94,8 @@ class Output:
         self.port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._text = b""
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        call.consumed(channel, len(data))
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
+        call.acknowledge(channel, len(data))
         self._text += data
         found = re.search(rb"port (\d+)", self._text)
         if found and not self.port.done():
@@ -354,7 +354,7 @@ def test_download_is_whole_after_many_cuts(live: Live, *, reverse: bool) -> None
                 heard += data
                 if len(heard) > (cuts + 1) * 6_000_000:
                     cuts += 1
-                    link.cut()
+                    link.break_connection()
             assert cuts > 5
             assert heard == body
             writer.close()
@@ -374,7 +374,7 @@ def test_upload_is_whole_after_many_cuts(live: Live, *, reverse: bool) -> None:
                 writer.write(body[start : start + 1_000_000])
                 await writer.drain()
                 if start % 6_000_000 == 0:
-                    link.cut()
+                    link.break_connection()
             writer.write_eof()
             assert await reader.read(-1) == hashlib.sha256(body).hexdigest().encode()
             writer.close()

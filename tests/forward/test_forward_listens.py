@@ -301,8 +301,8 @@ def test_lost_place_ends_the_wait(live: Live) -> None:
 
 
 async def output_of(link: Link, argv: list[bytes]) -> bytes:
-    from hermes_exec.terminal.output import Collector, Spools
+    from hermes_exec.terminal.output import OutputCollector, SpoolFolder
 
-    collector = Collector(1 << 20, Spools())
+    collector = OutputCollector(1 << 20, SpoolFolder())
     await link.request("exec", {"argv": argv}, collector)
-    return collector.stdout.value()[0]
+    return collector.stdout.finish()[0]

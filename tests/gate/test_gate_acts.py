@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_backends.sandbox.observe import NUMBERS, Act
+from hermes_exec_backends.sandbox.observe import NUMBERS, ObservedCall
 from hermes_exec_policies.gate import behavior_rules
-from hermes_exec_policies.gate.source import imported
+from hermes_exec_policies.gate.source import find_imports
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Finding
@@ -24,20 +24,22 @@ READ_ONLY, WRITE, CREATE = 0, 1, 0o101
 ROOT = "/" + "root"
 
 
-def did(name: str, *words: str, arguments: tuple[int, ...] = (0,) * 6, refused: bool = False, pid: int = 7) -> Act:
-    return Act(pid, NUMBERS[platform.machine()].get(name, SOCKET), name, arguments, refused, words)
+def did(
+    name: str, *words: str, arguments: tuple[int, ...] = (0,) * 6, refused: bool = False, pid: int = 7
+) -> ObservedCall:
+    return ObservedCall(pid, NUMBERS[platform.machine()].get(name, SOCKET), name, arguments, refused, words)
 
 
-def opened(path: str, flags: int = READ_ONLY) -> Act:
+def opened(path: str, flags: int = READ_ONLY) -> ObservedCall:
     return did("openat", path, arguments=(0, 0, flags, 0, 0, 0))
 
 
-def made(family: int, pid: int = 7) -> Act:
+def made(family: int, pid: int = 7) -> ObservedCall:
     return did("", arguments=(family, 1, 0, 0, 0, 0), refused=True, pid=pid)
 
 
-def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False) -> set[str]:
-    return {each.code for each in behavior_rules.findings(seen, usual or Counter(), hosts=hosts)}
+def codes(*seen: ObservedCall, usual: Counter[Finding] | None = None, hosts: bool = False) -> set[str]:
+    return {each.code for each in behavior_rules.judge_calls(seen, usual or Counter(), hosts=hosts)}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-secret", opened("/", 0o200000 if platform.machine() == "x86_64" else 0o40000)),
         ("suites.denied-set-id", did("setxattr", "security.capability")),
         ("suites.denied-kernel", did("sched_setscheduler", arguments=(0, 1, 0, 0, 0, 0))),
-        ("suites.denied-device", Act(7, *BLOCK, True)),
+        ("suites.denied-device", ObservedCall(7, *BLOCK, True)),
         ("suites.denied-program", did("execve", "/app/data/x", "x", "y")),
         ("suites.denied-program", did("execve", "/bin/ls", "ls", "LD_PRELOAD=/app/data/x.so")),
         ("suites.runs-written", did("execve", "/usr/bin/python3", "python3", "-B", "/app/data/x.py")),
@@ -90,7 +92,7 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-secret", opened(f"{ROOT}/.bashrc", WRITE)),
     ],
 )
-def test_what_no_skill_has_a_reason_to_do(code: str, act: Act) -> None:
+def test_what_no_skill_has_a_reason_to_do(code: str, act: ObservedCall) -> None:
     assert codes(act) == {code}
 
 
@@ -131,16 +133,16 @@ def test_what_no_skill_has_a_reason_to_do(code: str, act: Act) -> None:
         did("mkdir", "/app"),
         did("setxattr", "user.comment"),
         did("sched_setscheduler"),
-        Act(7, *FIFO, True),
-        Act(7, 999, "", (0,) * 6, refused=True),
+        ObservedCall(7, *FIFO, True),
+        ObservedCall(7, 999, "", (0,) * 6, refused=True),
     ],
 )
-def test_what_honest_skills_do(act: Act) -> None:
+def test_what_honest_skills_do(act: ObservedCall) -> None:
     assert not codes(act)
 
 
 def test_what_modules_do_by_themselves_is_allowed_as_often_to_each_process() -> None:
-    usual = behavior_rules.most([made(10), made(10, pid=8), made(2, pid=8), made(2, pid=8)])
+    usual = behavior_rules.count_baseline([made(10), made(10, pid=8), made(2, pid=8), made(2, pid=8)])
     assert not codes(made(10), made(10, pid=9), made(2), made(2), usual=usual)
     assert codes(made(10), made(10), usual=usual) == {"suites.denied-network"}
     assert codes(made(17), usual=usual) == {"suites.denied-network"}
@@ -156,12 +158,12 @@ def test_the_modules_of_others_are_read_from_its_text() -> None:
         "scripts/helper.py": "",
         "tests/test_main.py": "import main, pytest",
     }
-    assert imported(texts) == ["a.b", "os.path", "pytest", "urllib3"]
+    assert find_imports(texts) == ["a.b", "os.path", "pytest", "urllib3"]
 
 
 def test_the_numbers_of_calls_are_those_of_libseccomp() -> None:
     pyseccomp = pytest.importorskip("pyseccomp", exc_type=ImportError)
-    from hermes_exec_policies.render.bpf import NEWER
+    from hermes_exec_policies.render.bpf import NEW_SYSCALLS
 
     table = tomllib.loads(Path(behavior_rules.__file__).with_name("calls.toml").read_text("utf-8"))
     both = (pyseccomp.Arch.X86_64, pyseccomp.Arch.AARCH64)
@@ -169,4 +171,4 @@ def test_the_numbers_of_calls_are_those_of_libseccomp() -> None:
         for name, numbers in entry["calls"].items():
             for machine, number in zip(both, numbers, strict=True):
                 known = pyseccomp.resolve_syscall(machine, name)
-                assert number in {NEWER.get(name, known), known} or (number == -1 and known < 0), name
+                assert number in {NEW_SYSCALLS.get(name, known), known} or (number == -1 and known < 0), name

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.gate.cases import Case, strongest
-from hermes_exec_policies.gate.files import find_difference, named_files, parse_expected, read_left, unseen_files
-from hermes_exec_policies.gate.mutants import small_mutants
-from hermes_exec_policies.gate.variants import variants
+from hermes_exec_policies.gate.cases import Case, strongest_level
+from hermes_exec_policies.gate.files import (
+    find_difference,
+    find_named_files,
+    find_unseen_files,
+    parse_expected,
+    read_left_files,
+)
+from hermes_exec_policies.gate.mutants import make_small_mutants
+from hermes_exec_policies.gate.variants import make_variants
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import SCRIPT
 
@@ -21,17 +27,17 @@ ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"ty
 
 def test_only_cases_that_its_writer_has_not_seen_make_evidence_stronger() -> None:
     seen, separate, person = (Case([1], 1, level) for level in (Level.REQUEST, Level.SEPARATE, Level.PERSON))
-    assert strongest([seen]) == strongest([]) == Level.SELF_TESTED
-    assert strongest([seen, separate]) == Level.SEPARATE
-    assert strongest([seen, separate, person]) == Level.PERSON
+    assert strongest_level([seen]) == strongest_level([]) == Level.SELF_TESTED
+    assert strongest_level([seen, separate]) == Level.SEPARATE
+    assert strongest_level([seen, separate, person]) == Level.PERSON
 
 
 def test_a_case_with_files_is_read_recorded_and_read_again() -> None:
     text = '{"arguments": [1], "files": {"/app/data/out/a.csv": {"lines": ["x"], "contains": "y"}}}'
     case = Case.parse(text)
     assert (case.files, case.returns) == ({"out/a.csv": {"lines": ["x"], "contains": "y"}}, False)
-    assert Case.of(json.loads(json.dumps(case.facts()))) == case
-    assert Case.of({"arguments": [1], "result": 2, "source": "request"}) == Case([1], 2, Level.REQUEST)
+    assert Case.from_facts(json.loads(json.dumps(case.facts()))) == case
+    assert Case.from_facts({"arguments": [1], "result": 2, "source": "request"}) == Case([1], 2, Level.REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,7 @@ def test_files_that_say_nothing_are_refused(files: Any) -> None:
 def left(folder: Path, **texts: str | bytes) -> Any:
     for name, text in texts.items():
         (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_left(folder)
+    return read_left_files(folder)
 
 
 def test_files_are_compared_by_text_whatever_ends_their_lines(tmp_path: Path) -> None:
@@ -83,13 +89,13 @@ NAMED = {
 
 @pytest.mark.parametrize("text", NAMED)
 def test_files_that_a_text_says_are_left_are_known(text: str) -> None:
-    assert named_files(text) == NAMED[text]
+    assert find_named_files(text) == NAMED[text]
 
 
 def test_a_named_file_is_seen_where_a_case_looks_at_it() -> None:
     case = {"out/q3.csv": {"contains": "x"}}
-    assert unseen_files({"*.csv", "q3.csv"}, [case]) == []
-    assert unseen_files({"report.csv"}, [case]) == unseen_files({"report.csv"}, []) == ["report.csv"]
+    assert find_unseen_files({"*.csv", "q3.csv"}, [case]) == []
+    assert find_unseen_files({"report.csv"}, [case]) == find_unseen_files({"report.csv"}, []) == ["report.csv"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_a_named_file_is_seen_where_a_case_looks_at_it() -> None:
     ids=str,
 )
 def test_other_arguments_have_the_same_types(arguments: Any) -> None:
-    found = variants(arguments, ROWS)
+    found = make_variants(arguments, ROWS)
     assert found
     assert arguments not in found
     for other in found:
@@ -111,11 +117,11 @@ def _values(arguments: Any) -> list[Any]:
 
 
 def test_nothing_varies_where_there_are_no_arguments() -> None:
-    assert variants({}, {}) == variants([], {}) == []
+    assert make_variants({}, {}) == make_variants([], {}) == []
 
 
 def test_each_argument_each_write_and_each_literal_is_broken_in_turn() -> None:
-    made = small_mutants(SCRIPT, "generate_csv_report")
+    made = make_small_mutants(SCRIPT, "generate_csv_report")
     kinds = [each.kind for each in made]
     assert [kinds.count(kind) for kind in ("argument", "write", "literal", "operator")] == [1, 2, 6, 1]
     assert {each.source.count("writer.write") for each in made if each.kind == "write"} == {1}

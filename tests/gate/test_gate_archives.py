@@ -14,13 +14,13 @@ import pytest
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import bundle
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_members
+from hermes_exec_policies.gate.archive_members import ArchiveBounds, MemberKind, read_members
 from tests.conftest import require_part
 from tests.rigs.archives import FILES, HOSTILE, damaged, read_bounded, real
 from tests.rigs.breadth import IN_FULL
 from tests.rigs.skill_makers import home_in
 
-BOUNDS = Bounds(members=100, file=1 << 20, unpacked=8 << 20)
+BOUNDS = ArchiveBounds(members=100, file=1 << 20, unpacked=8 << 20)
 _MUTANTS = 8000 if IN_FULL else 1200
 
 

@@ -17,7 +17,7 @@ from hermes_exec_policies.gate import launch
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.verdict import Level, Report
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import leave_out
 from tests.rigs.corpus import BASES, TEST, write_skill
 from tests.rigs.skill_makers import PERSON, home_in, registered
@@ -48,9 +48,9 @@ def judged(skill: Path, policy: str = "skill-validate") -> Report:
 @pytest.fixture
 def forgetful() -> Generator[None]:
     """What is known of this machine is found out anew, before and after."""
-    host.this_host.cache_clear()
+    host.this_machine.cache_clear()
     yield
-    host.this_host.cache_clear()
+    host.this_machine.cache_clear()
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -66,8 +66,8 @@ def test_without_a_policy(skill: Path) -> None:
 
 
 def test_without_a_security_module(skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = dataclasses.replace(host.this_host(), landlock_abi=0, profiles=())
-    monkeypatch.setattr(launch, "this_host", lambda: bare)
+    bare = dataclasses.replace(host.this_machine(), landlock_abi=0, profiles=())
+    monkeypatch.setattr(launch, "this_machine", lambda: bare)
     with pytest.raises(Unsupported, match="lsm"):
         judged(skill)
 
@@ -82,14 +82,14 @@ def test_with_a_scanner_that_crashes(skill: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_without_a_filter_nothing_can_be_seen_so_nothing_is_judged(skill: Path) -> None:
-    unfiltered = load("skill-validate", {"syscalls": {"filtered": False}})
+    unfiltered = load_policy("skill-validate", {"syscalls": {"filtered": False}})
     with pytest.raises(Exception, match=r"filter|syscalls"):
         asyncio.run(check(skill, cases=[CASE], policy=unfiltered))
 
 
 def test_what_is_refused_is_refused_in_the_same_way_while_somebody_watches(skill: Path) -> None:
     assert skill.is_dir()
-    assert asyncio.run(prove(load("skill-validate"), again=True, watched=True)).holds
+    assert asyncio.run(prove(load_policy("skill-validate"), again=True, watched=True)).holds
 
 
 def test_with_a_registry_that_cannot_be_read(skill: Path, tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from hermes_exec.errors import UsageError
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.skill_names import module_name, skill_name, what_is_wrong
-from hermes_exec_policies.gate.tree import copy_tree, digest_of
-from hermes_exec_policies.gate.unicode_checks import hidden, lookalike
-from hermes_exec_policies.gate.verdict import Kind, Refused
+from hermes_exec_policies.gate.skill_names import find_name_problem, module_name, skill_name
+from hermes_exec_policies.gate.tree import copy_tree, tree_digest
+from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
+from hermes_exec_policies.gate.verdict import Kind, SkillRefused
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read(folder: Path, *taken: str) -> Manifest:
 
 
 def refused(folder: Path, *taken: str) -> set[str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         read(folder, *taken)
     return {each.code for each in caught.value.findings}
 
@@ -85,9 +85,9 @@ def test_the_arguments_are_read_from_the_signature(tmp_path: Path) -> None:
 
 def test_what_is_needed_is_granted_or_lacking(tmp_path: Path) -> None:
     needs = read(skill(tmp_path)).needs
-    lacking = Grants(data=("/app/data/other",)).lacking(needs)
+    lacking = Grants(data=("/app/data/other",)).find_lacking(needs)
     assert [each.code for each in lacking] == ["manifest.not-granted"] * 2
-    assert not Grants(hosts=("example.org:443",)).lacking(needs)
+    assert not Grants(hosts=("example.org:443",)).find_lacking(needs)
 
 
 def test_a_name_has_one_other_spelling() -> None:
@@ -109,14 +109,14 @@ def test_a_name_has_one_other_spelling() -> None:
         "\uff41",
         "",
     ):
-        assert what_is_wrong(wrong), wrong
+        assert find_name_problem(wrong), wrong
     with pytest.raises(UsageError):
         skill_name("generate-csv_report")
 
 
 @given(st.from_regex(r"[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,9}){0,3}", fullmatch=True))
 def test_the_two_spellings_lead_to_each_other(name: str) -> None:
-    if not what_is_wrong(name):
+    if not find_name_problem(name):
         assert skill_name(module_name(name)) == name
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_no_skill_has_is_refused(tmp_path: Path, path: str, code: st
     ids=["fixtures", "settings", "compiled", "cache", "gitignore"],
 )
 def test_a_model_is_told_what_to_leave_out(tmp_path: Path, path: str, text: str, what: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         read(skill(tmp_path, **{path: text}))
     (finding,) = caught.value.findings
     assert finding.kind is Kind.FUNCTIONAL
@@ -261,11 +261,11 @@ def test_the_digest_changes_with_a_byte_a_mode_and_a_name(tmp_path: Path) -> Non
     (folder / "tests/test_main.py").rename(folder / "tests/test_more.py")
     seen.add((last := copy_tree(folder, tmp_path / "c3")).digest)
     assert len(seen) == 4
-    assert digest_of(last.root) == last.digest
+    assert tree_digest(last.root) == last.digest
 
 
 def test_a_security_finding_tells_a_model_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         read(skill(tmp_path, **{"tests/conftest.py": "def pytest_unconfigure():\n    pass\n"}))
     (finding,) = caught.value.findings
     assert finding.kind is Kind.SECURITY
@@ -280,8 +280,8 @@ def test_names_of_others_are_taken(tmp_path: Path) -> None:
 
 def test_languages_and_pictures_are_no_tricks() -> None:
     for text in ("Привет, мир", "café naïve", "مرحبا", "👩‍💻 🏳️‍🌈 ✅", "Δt in μs", "日本語", "tab\tline\n"):
-        assert not hidden(text), text
-        assert not lookalike(text), text
+        assert not find_hidden(text), text
+        assert not find_lookalike(text), text
 
 
 def archive(path: Path, kind: str, **members: bytes | tarfile.TarInfo) -> Path:
@@ -300,7 +300,7 @@ def archive(path: Path, kind: str, **members: bytes | tarfile.TarInfo) -> Path:
 
 
 def archive_refused(path: Path) -> list[str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         unpack(path, path.with_name("unpacked"))
     return [each.code for each in caught.value.findings]
 
@@ -316,7 +316,7 @@ def test_an_archive_gives_the_same_files_as_its_folder(tmp_path: Path, kind: str
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "a\\..\\evil", "a//b"])
 def test_a_way_out_of_an_archive_is_refused(tmp_path: Path, kind: str, name: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(SkillRefused):
         unpack(archive(tmp_path / "out", kind, **{name: b"x"}), tmp_path / "unpacked")
     assert not (tmp_path / "evil").exists()
 
@@ -327,14 +327,14 @@ def test_a_bomb_of_an_archive_is_refused_early(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "c", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("x", b"\0" * (40 << 20))
     for number, bomb in enumerate([*bombs, tmp_path / "c"]):
-        with pytest.raises(Refused):
+        with pytest.raises(SkillRefused):
             unpack(bomb, tmp_path / f"unpacked{number}")
 
 
 def test_a_list_of_very_many_members_is_refused_before_it_is_read(tmp_path: Path) -> None:
     end = b"PK\5\6" + bytes(4) + (5000).to_bytes(2, "little") * 2 + bytes(10)
     (tmp_path / "a").write_bytes(b"PK\3\4 no members at all" + end)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         unpack(tmp_path / "a", tmp_path / "unpacked")
     assert [each.code for each in caught.value.findings] == ["manifest.files"]
 
@@ -344,7 +344,7 @@ def test_attributes_of_a_member_that_fill_an_archive_are_refused(tmp_path: Path)
         member = tarfile.TarInfo("SKILL.md")
         member.pax_headers = {f"k{number}": "v" * 100 for number in range(5000)}
         tar.addfile(member)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         unpack(tmp_path / "a", tmp_path / "unpacked")
     assert [each.code for each in caught.value.findings] == ["manifest.size"]
 
@@ -353,7 +353,7 @@ def test_a_member_that_is_no_file_is_refused(tmp_path: Path) -> None:
     for number, kind in enumerate((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)):
         member = tarfile.TarInfo("x")
         member.type, member.linkname = kind, "/etc/passwd"
-        with pytest.raises(Refused):
+        with pytest.raises(SkillRefused):
             unpack(archive(tmp_path / f"{number}.tar", "tar", x=member), tmp_path / str(number))
 
 
@@ -397,7 +397,7 @@ def test_a_member_that_says_more_of_itself_is_not_believed(tmp_path: Path, heade
 
 @pytest.mark.parametrize("name", ["data/CON", "data/nul.txt", "data/x.", "data/x ", "data/a:b", "data/n\u00e4me.csv"])
 def test_a_name_that_some_systems_cannot_have_is_to_be_changed(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SkillRefused) as caught:
         unpack(archive(tmp_path / "a", "zip", **{name: b"x"}), tmp_path / "unpacked")
     (finding,) = caught.value.findings
     assert (finding.kind, finding.code) == (Kind.FUNCTIONAL, "manifest.file-name")
@@ -413,7 +413,7 @@ def test_bytes_that_are_no_archive_are_refused(
 ) -> None:
     folder = tmp_path_factory.mktemp("bytes")
     (folder / "a").write_bytes(kind + data)
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(SkillRefused):
         unpack(folder / "a", folder / "b")
 
 
@@ -421,5 +421,5 @@ def test_bytes_that_are_no_archive_are_refused(
 @given(st.text(max_size=400))
 def test_any_text_is_a_manifest_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = skill(tmp_path_factory.mktemp("text"), "---\n" + text.encode("utf-8", "replace").decode() + "\n---\nx\n")
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(SkillRefused):
         read(folder)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.mutants import mutants
-from hermes_exec_policies.gate.packages.tools import tools
+from hermes_exec_policies.gate.mutants import make_mutants
+from hermes_exec_policies.gate.packages.tools import copy_tools
 from hermes_exec_policies.gate.suites import Candidate
 from hermes_exec_policies.gate.tree import copy_tree
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough
 from tests.rigs.corpus import write_skill
 
@@ -58,7 +58,7 @@ def test_its_type():
 
 def in_vain(source: str) -> str:
     """The mutant that does everything and to no end."""
-    (found,) = [each for each in mutants(source, "run") if each.name.startswith("gives other values")]
+    (found,) = [each for each in make_mutants(source, "run") if each.name.startswith("gives other values")]
     assert found.must_die
     return found.source
 
@@ -72,7 +72,7 @@ def result(source: str, *given: Any) -> Any:
 
 def test_mutants_break_one_function_and_leave_the_rest() -> None:
     source = "import os\nLIMIT = 3\ndef run(a):\n    return a + 1 if a > 2 else 0\n"
-    made = mutants(source, "run")
+    made = make_mutants(source, "run")
     kinds = [(each.must_die, each.must_live) for each in made[:4]]
     assert kinds == [(True, False), (True, False), (True, False), (False, True)]
     assert all("LIMIT = 3" in each.source for each in made)
@@ -116,7 +116,7 @@ def test_tests_that_look_at_what_it_does_notice_that_it_is_undone(require: Requi
         skill = write_skill(folder / "say-it", {"scripts/main.py": source, "tests/test_main.py": TESTS})
         tree = copy_tree(skill, folder / "copy")
         manifest, _ = await read_manifest(tree, "say-it")
-        candidate = Candidate(tree, manifest, load("skill-validate"), tools(folder / "tools"))
+        candidate = Candidate(tree, manifest, load_policy("skill-validate"), copy_tools(folder / "tools"))
         return [each["outcome"] for each in (await candidate.test()).tests()]
 
     outcomes: list[list[Any]] = []

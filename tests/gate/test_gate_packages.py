@@ -14,10 +14,15 @@ import pytest
 
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.environments import Environments, Index, audit, digest_of
-from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
+from hermes_exec_policies.gate.packages.environments import (
+    Environments,
+    Index,
+    environment_digest,
+    refuse_startup_files,
+)
+from hermes_exec_policies.gate.packages.requirements import collect_requirements, find_known_bad
 from hermes_exec_policies.gate.tree import copy_tree
-from hermes_exec_policies.gate.verdict import Refused, Report
+from hermes_exec_policies.gate.verdict import Report, SkillRefused
 from tests.rigs.breadth import leave_out
 from tests.rigs.corpus import write_skill
 
@@ -62,7 +67,7 @@ def asked(tmp_path: Path, **files: str) -> tuple[list[str], set[str]]:
     texts = {"scripts/main.py": "def run() -> None: pass\n", "tests/test_main.py": TEST} | files
     tree = copy_tree(write_skill(tmp_path / "say-hello", texts), tmp_path / "copy")
     manifest, _ = asyncio.run(read_manifest(tree, "say-hello"))
-    found, wrong = wanted(tree, manifest)
+    found, wrong = collect_requirements(tree, manifest)
     return [str(each) for each in found], {each.code for each in wrong}
 
 
@@ -84,7 +89,7 @@ def test_packages_that_nothing_imports_are_refused(tmp_path: Path) -> None:
 def test_what_was_chosen_is_compared_with_what_is_known() -> None:
     pins = ("pyyaml==5.3", "numpy==2.3.1", "hermes-exec==1.0")
     lock = "".join(f"{each} \\\n    --hash=sha256:00\n" for each in pins)
-    assert [each.code for each in known_bad(lock)] == ["dependencies.known-bad", "dependencies.ours"]
+    assert [each.code for each in find_known_bad(lock)] == ["dependencies.known-bad", "dependencies.ours"]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +125,8 @@ def test_inline_dependencies_go_through_the_same_rules(tmp_path: Path) -> None:
 def test_packages_that_start_by_themselves_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("import os\n")
-    with pytest.raises(Refused):
-        audit(tmp_path)
+    with pytest.raises(SkillRefused):
+        refuse_startup_files(tmp_path)
 
 
 def test_what_cannot_be_had_is_one_clean_refusal(tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ def test_what_cannot_be_had_is_one_clean_refusal(tmp_path: Path) -> None:
 
     (tmp_path / "index").mkdir()
     store = Environments(tmp_path / "store", Index(tmp_path / "index"))
-    with pytest.raises(Refused, match="cannot be had"):
+    with pytest.raises(SkillRefused, match="cannot be had"):
         asyncio.run(store.lock([Requirement("absent-package==9999.0")], "3.11"))
 
 
@@ -155,7 +160,7 @@ def test_a_skill_gets_its_packages_and_the_next_one_shares_them_offline(
         assert reports[-1].accepted, reports[-1].findings
         for each in index.glob("*.whl"):  # all that is needed is kept, what to choose included
             each.unlink()
-    assert reports[0].environment == reports[1].environment == digest_of(Path(reports[0].environment_folder))
+    assert reports[0].environment == reports[1].environment == environment_digest(Path(reports[0].environment_folder))
     assert not marker.exists()
     names = {each.name for each in Path(reports[0].environment_folder).iterdir()}
     assert {"hello_table.py", "hello_core.py"} <= names

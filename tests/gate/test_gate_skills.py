@@ -16,9 +16,9 @@ from hermes_exec_policies.gate.audit.look import look
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.requirements import wanted
+from hermes_exec_policies.gate.packages.requirements import collect_requirements
 from hermes_exec_policies.gate.tree import copy_tree
-from hermes_exec_policies.gate.verdict import Kind, Level, Refused
+from hermes_exec_policies.gate.verdict import Kind, Level, SkillRefused
 from tests.rigs import corpus
 from tests.rigs.breadth import thorough
 
@@ -40,11 +40,11 @@ def told(item: dict[str, Any], parent: Path) -> set[str]:
     source = corpus.skill(item, parent)
     try:
         tree = copy_tree(source, parent / "copies" / source.name)
-        found = layout.findings(tree)
+        found = layout.check_layout(tree)
         if item.get("found") == "dependencies":
             manifest, _ = asyncio.run(read_manifest(tree, source.name))
-            found += wanted(tree, manifest)[1]
-    except Refused as error:
+            found += collect_requirements(tree, manifest)[1]
+    except SkillRefused as error:
         found = list(error.findings)
     else:
         found += look(texts_of(tree), frozenset(), DECLARED)

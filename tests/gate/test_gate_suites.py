@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
+from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, is_same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.tools import tools
-from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
+from hermes_exec_policies.gate.packages.tools import copy_tools
+from hermes_exec_policies.gate.suites import Candidate, SuiteResults, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import choose, leave_out
 from tests.rigs.corpus import write_skill
 
@@ -47,22 +47,22 @@ AGAIN = Case({"a": -1, "b": 1}, None, Level.SELF_TESTED, anything=True)
 class Judge(Protocol):
     """``judge(main, test, *cases)`` runs the suites over a skill of these two files."""
 
-    def __call__(self, main: str, test: str = SUM, *cases: Case, about: str = "") -> Seen: ...
+    def __call__(self, main: str, test: str = SUM, *cases: Case, about: str = "") -> SuiteResults: ...
 
 
 @pytest.fixture
 def judge(require: Require) -> Generator[Judge]:
     require("bwrap", "makes the sandbox")
 
-    async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...], about: str) -> Seen:
+    async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...], about: str) -> SuiteResults:
         folder = Path(tempfile.mkdtemp(dir=folder))
         folder.chmod(0o711)
         files = {"scripts/main.py": main, "tests/test_main.py": test} | ({"SKILL.md": about} if about else {})
         source = write_skill(folder / "sum-two", files)
         tree = copy_tree(source, folder / "copy")
         manifest, _ = await read_manifest(tree, source.name)
-        policy = load("skill-validate", {"limits": {"cpu_time": 20.0}})
-        candidate = Candidate(tree, manifest, policy, tools(folder / "tools"))
+        policy = load_policy("skill-validate", {"limits": {"cpu_time": 20.0}})
+        candidate = Candidate(tree, manifest, policy, copy_tools(folder / "tools"))
         (folder / "work").mkdir(mode=0o711)
         return await run_suites(candidate, cases, folder / "work")
 
@@ -71,7 +71,7 @@ def judge(require: Require) -> Generator[Judge]:
         yield lambda main, test=SUM, *cases, about="": asyncio.run(judged(Path(made), main, test, cases, about))
 
 
-def codes(seen: Seen) -> set[str]:
+def codes(seen: SuiteResults) -> set[str]:
     return {each.code for each in seen.findings if each.kind != "advice"}
 
 
@@ -248,16 +248,16 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
 
 
 def test_results_are_compared_as_json() -> None:
-    assert same({"a": [1, 2.0000000001]}, {"a": [1.0, 2.0]})
+    assert is_same({"a": [1, 2.0000000001]}, {"a": [1.0, 2.0]})
     for one, other in ((1, True), (None, False), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ("1", 1)):
-        assert not same(one, other)
+        assert not is_same(one, other)
 
 
 def test_numbers_are_near_by_their_own_size() -> None:
-    assert same(0.1 + 0.2, 0.3)
-    assert same(1e-17, 0)
+    assert is_same(0.1 + 0.2, 0.3)
+    assert is_same(1e-17, 0)
     for one, other in ((10**20 + 1, 10**20), (0, 6.6e-34), (5e-10, 6e-10), (10**400, 2.5), (2**53 + 1, 2.0**53)):
-        assert not same(one, other)
+        assert not is_same(one, other)
 
 
 def test_a_case_is_read_from_json() -> None:
@@ -272,7 +272,7 @@ def test_own_cases_are_what_stands_before_anything_else() -> None:
         SUM
         + "def test_b(tmp_path): assert main.run(1, 1) == 2\ndef test_c():\n    x = 1\n    assert main.run(1, 2) == 3\n"
     )
-    assert own_cases([text], "run") == [Case([2, 2], 4, Level.SELF_TESTED)]
+    assert extract_cases([text], "run") == [Case([2, 2], 4, Level.SELF_TESTED)]
 
 
 def test_a_call_of_its_own_is_one_with_plain_values() -> None:
@@ -280,18 +280,18 @@ def test_a_call_of_its_own_is_one_with_plain_values() -> None:
         TEST
         + "def test_a(tmp_path):\n    main.run(tmp_path, 1)\n    main.run((1,), 2)\n    x = [main.run(a=1, b=[2])]\n"
     )
-    assert own_call([SUM], "run") == [2, 2]
-    assert own_call([text], "run") == {"a": 1, "b": [2]}
-    assert own_call([text], "go") is None
+    assert extract_call([SUM], "run") == [2, 2]
+    assert extract_call([text], "run") == {"a": 1, "b": [2]}
+    assert extract_call([text], "go") is None
 
 
 def test_own_cases_rest_on_nothing_that_was_done_before() -> None:
     twice = SUM + "    assert main.run(2, 3) == 5\n"
-    assert own_cases([twice], "run") == own_cases([SUM], "run")
+    assert extract_cases([twice], "run") == extract_cases([SUM], "run")
     both = TEST + "def test_a():\n    assert main.run(2, 2) == 4 and main.run(2, 3) == 5\n"
-    assert own_cases([both], "run") == own_cases([SUM], "run")
-    assert not own_cases([SUM + "@pytest.fixture(autouse=True)\ndef room(): pass\n"], "run")
-    assert not own_cases([SUM + "def setup_function(): pass\n"], "run")
+    assert extract_cases([both], "run") == extract_cases([SUM], "run")
+    assert not extract_cases([SUM + "@pytest.fixture(autouse=True)\ndef room(): pass\n"], "run")
+    assert not extract_cases([SUM + "def setup_function(): pass\n"], "run")
 
 
 COUNT = "def run(rows: list[object]) -> int:\n    '''Write rows to list.txt.'''\n    {}\n"

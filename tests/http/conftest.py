@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.config.secrets import Secret
-from hermes_exec_agent.frontends.chat.approver import Nobody
-from hermes_exec_agent.frontends.http.app import Offer, Server
-from hermes_exec_agent.frontends.http.guard import Guard, names_of
-from hermes_exec_agent.frontends.http.listener import listen
+from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
+from hermes_exec_agent.frontends.http.app import Server, ServerConfig
+from hermes_exec_agent.frontends.http.guard import RequestGuard, list_host_names
+from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
 from hermes_exec_agent.models import Models, ScriptedModel, say
 from hermes_exec_agent.models.protocol import Text
 from hermes_exec_agent.runtime.events import EventLog
@@ -109,7 +109,9 @@ class Served:
     def _run(self, server: Server, where: tuple[str, int] | Path, grace_s: float) -> None:
         async def until_stopped() -> None:
             self._loop = asyncio.get_running_loop()
-            self._task = asyncio.ensure_future(listen(server, where, grace_s=grace_s, listening=self._listening))
+            self._task = asyncio.ensure_future(
+                serve_until_cancelled(server, where, grace_s=grace_s, listening=self._listening)
+            )
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
@@ -142,11 +144,13 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Serve]:
                 "log": log,
                 "cwd": str(tmp_path),
                 "approvals": Approvals("allow"),
-                "person": Nobody(),
+                "person": UnattendedApprover(),
                 **offer,
             }
-            guard = Guard(Secret("TOKEN", token) if token else None, names_of("127.0.0.1", ["agent.test"]))
-            served = Served(log, Server(Offer(**settings), guard), at or ("127.0.0.1", 0), grace_s)
+            guard = RequestGuard(
+                Secret("TOKEN", token) if token else None, list_host_names("127.0.0.1", ["agent.test"])
+            )
+            served = Served(log, Server(ServerConfig(**settings), guard), at or ("127.0.0.1", 0), grace_s)
             stack.callback(served.stop)
             return served
 

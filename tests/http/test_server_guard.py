@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_agent.errors import NoModel
 from hermes_exec_agent.frontends.http import app, protocol
-from hermes_exec_agent.frontends.http.guard import host_of, is_loopback, same
+from hermes_exec_agent.frontends.http.guard import is_equal_constant_time, is_loopback, parse_host
 from hermes_exec_agent.models import ask, say
 from tests.http.conftest import TOKEN, Serve, Served
 
@@ -150,14 +150,14 @@ def test_figures_tell_turns_tokens_and_tools(serve: Serve) -> None:
 
 
 def test_tokens_are_compared_whole() -> None:
-    assert same("one", "one")
-    assert not same("one", "on")
-    assert not same("", "one")
-    assert not same("\ud800", "one")
+    assert is_equal_constant_time("one", "one")
+    assert not is_equal_constant_time("one", "on")
+    assert not is_equal_constant_time("", "one")
+    assert not is_equal_constant_time("\ud800", "one")
 
 
 def test_names_and_addresses_are_read_as_they_are_meant() -> None:
-    assert [host_of(each) for each in ("A.b:1", "[::1]:2", "", "[::1", "a@b")] == ["a.b", "::1", "", "", "b"]
+    assert [parse_host(each) for each in ("A.b:1", "[::1]:2", "", "[::1", "a@b")] == ["a.b", "::1", "", "", "b"]
     assert is_loopback("127.0.0.9")
     assert is_loopback("::1")
     assert is_loopback("localhost")

@@ -20,7 +20,7 @@ from openai import OpenAI
 
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.http.connections import peer_uid
-from hermes_exec_agent.frontends.http.listener import listen
+from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
 from hermes_exec_agent.frontends.http.token_file import load_token, token_file
 from hermes_exec_agent.models import ask, say
 from tests.http.test_server_command import HELLO
@@ -176,7 +176,7 @@ def test_a_socket_that_others_could_reach_is_refused(cli: Cli, words: list[str],
 
 def test_an_address_without_a_token_is_not_listened_at(serve: Serve, tmp_path: Path) -> None:
     served = serve(say("Never."), token=None, at=tmp_path / "own" / "serve.sock")
-    coming = listen(served.server, ("127.0.0.1", 0), grace_s=0.0, listening=pytest.fail)
+    coming = serve_until_cancelled(served.server, ("127.0.0.1", 0), grace_s=0.0, listening=pytest.fail)
     with pytest.raises(ConfigError, match="an address needs a token"):
         asyncio.run(coming)
 

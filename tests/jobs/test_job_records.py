@@ -128,7 +128,7 @@ def test_a_fifo_behind_the_name_blocks_nobody(state: Path) -> None:
 @pytest.mark.parametrize("changed", [{"id": "../../evil"}, {"id": "x"}, {"folder": "x"}, {"uid": "0"}])
 def test_a_guest_that_lies_about_itself_is_not_recorded(state: Path, changed: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        GuestRecord.of("local", {**RECORD.identity, **changed})
+        GuestRecord.from_identity("local", {**RECORD.identity, **changed})
 
 
 def test_a_half_written_record_is_no_record(state: Path) -> None:

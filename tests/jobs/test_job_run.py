@@ -111,7 +111,7 @@ def test_input_arrives_once_after_many_cuts(live: Live) -> None:
         for start in range(0, len(whole), 500_000):
             writing = asyncio.ensure_future(job.write(whole[start : start + 500_000]))
             await asyncio.sleep(0)
-            link.cut()
+            link.break_connection()
             await writing
         await job.close_stdin()
         assert (await job.wait()).stdout == hashlib.sha256(whole).hexdigest().encode() + b"  -\n"
@@ -207,7 +207,7 @@ def test_an_id_that_is_taken_starts_nothing(live: Live, tmp_path: Path) -> None:
 @pytest.mark.parametrize("id", ["", "../x", "a/b", "A", "a" * 65, "a.b", 3])
 def test_an_id_that_could_be_a_path_is_refused(live: Live, id: object) -> None:
     async def scenario(link: Link) -> None:
-        link.need("jobs")
+        link.load_part("jobs")
         assert (await link.request("start", {"job": id, "command": b"true"}))["error"] == "malformed"
 
     live(scenario)
@@ -218,7 +218,7 @@ def test_a_start_is_never_repeated_by_a_broken_connection(live: Live, tmp_path: 
         for number in range(20):
             starting = asyncio.ensure_future(start_job(link, "local", f"echo {number} >>{tmp_path}/ran"))
             await asyncio.sleep(number * 0.001)
-            link.cut()
+            link.break_connection()
             await (await starting).wait()
         ran = (tmp_path / "ran").read_text().split()
         assert sorted(map(int, ran)) == list(range(20))

@@ -203,14 +203,14 @@ def keep_for(patch: pytest.MonkeyPatch, seconds: str) -> None:
             code = marshal.dumps(compile(source, name, "exec"))
         return name, code, source
 
-    bootstrap.part.cache_clear()
+    bootstrap.part_payload.cache_clear()
     patch.setattr(bootstrap, "_module", module)
 
 
 @pytest.fixture(autouse=True)
 def _parts_as_they_are() -> Any:
     yield
-    bootstrap.part.cache_clear()
+    bootstrap.part_payload.cache_clear()
 
 
 def test_an_ended_job_is_remembered_until_pruned(backend: LocalBackend, bounded: Bounded) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_exec.errors import Unsupported
 from hermes_exec.result import Result
-from hermes_exec.terminal.limits import Enforcer, Limits, enforcement
+from hermes_exec.terminal.limits import Enforcer, Limits, query_enforcement
 from hermes_exec.terminal.terminal import Terminal
 from hermes_exec.transport.link import Link
 from tests.rigs.breadth import thorough
@@ -47,7 +47,7 @@ except OSError:
 
 async def grouped(link: Link, limit: str) -> None:
     """Go on where a control group holds the limit; else skip."""
-    enforcer = getattr(await enforcement(link), limit)
+    enforcer = getattr(await query_enforcement(link), limit)
     if enforcer not in GROUPS:
         pytest.skip(f"no control group for {limit} can be used here ({enforcer})")
 
@@ -171,7 +171,7 @@ def test_without_a_group_the_users_processes_are_bounded(
     in_place: InPlace, way: str, run: Run, link: LinkOf, processes: int
 ) -> None:
     async def scenario(terminal: Terminal) -> None:
-        assert (await enforcement(link(terminal))).processes is Enforcer.RLIMIT
+        assert (await query_enforcement(link(terminal))).processes is Enforcer.RLIMIT
         result = await run(way, terminal, COUNT_FORKS, Limits(processes=processes))
         # The guest's own come and go meanwhile: what sweeps, and what a shell starts with. There are few of them.
         assert processes - 1 <= int(result.stdout) <= processes + 4
@@ -181,7 +181,7 @@ def test_without_a_group_the_users_processes_are_bounded(
 
 def test_a_limit_that_nothing_enforces_is_refused(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
-        assert (await enforcement(link(terminal))).processes is Enforcer.NONE
+        assert (await query_enforcement(link(terminal))).processes is Enforcer.NONE
         with pytest.raises(Unsupported, match="nothing here can limit processes"):
             await run(way, terminal, "echo ran", Limits(processes=5))
         assert (await terminal.run("echo next")).stdout == b"next\n"

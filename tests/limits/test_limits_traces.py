@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec.errors import HermesError, Unsupported
 from hermes_exec.result import Result, ShellState
-from hermes_exec.terminal.limits import Enforcer, Limits, enforcement
+from hermes_exec.terminal.limits import Enforcer, Limits, query_enforcement
 from hermes_exec.terminal.terminal import Terminal
 from hermes_exec.transport.link import Link
 from tests.rigs.breadth import leave_out
@@ -44,13 +44,13 @@ async def guest_of(terminal: Terminal) -> int:
 
 
 async def need_groups(link: Link) -> None:
-    if (await enforcement(link)).memory not in (Enforcer.CGROUP_V1, Enforcer.CGROUP_V2):
+    if (await query_enforcement(link)).memory not in (Enforcer.CGROUP_V1, Enforcer.CGROUP_V2):
         pytest.skip("no control group can be used here")
 
 
 def test_what_enforces_is_told(in_place: InPlace, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
-        told = await enforcement(link(terminal))
+        told = await query_enforcement(link(terminal))
         assert (told.file_size, told.open_files) == (Enforcer.RLIMIT, Enforcer.RLIMIT)
         assert Enforcer.NONE not in (told.cpu, told.memory)
 
@@ -60,7 +60,7 @@ def test_what_enforces_is_told(in_place: InPlace, link: LinkOf) -> None:
 @pytest.mark.parametrize(("place", "processes"), [("no control groups", "none"), ("nobody", "rlimit")])
 def test_without_groups_nothing_claims_to_have_one(in_place: InPlace, link: LinkOf, place: str, processes: str) -> None:
     async def scenario(terminal: Terminal) -> None:
-        told = await enforcement(link(terminal))
+        told = await query_enforcement(link(terminal))
         assert (told.cpu, told.memory, told.processes) == ("rlimit", "rlimit", processes)
 
     in_place(place, scenario)

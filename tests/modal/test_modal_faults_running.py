@@ -196,7 +196,7 @@ def test_a_reconnection_that_is_refused_is_tried_again(run: Any, server: Apart, 
         async with opened() as terminal:
             running = await started(terminal, "again")
             server.call("fail", "TaskExecStart", status="UNAVAILABLE", times=15)
-            link(terminal).cut()
+            link(terminal).break_connection()
             assert (await terminal.run(["echo", "in"])).stdout == b"in\n"
             running.cancel()
 

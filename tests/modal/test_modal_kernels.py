@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.testing.place import living, marker, until
+from hermes_exec.testing.place import count_living, marker, wait_until
 from tests.conftest import require_part
 from tests.rigs import denial
 
@@ -95,9 +95,9 @@ def test_a_timeout_ends_the_tree(run: Any, lacking: str, opened: Opened) -> None
             assert result.timed_out
 
             async def gone() -> bool:
-                return await living(terminal, mark) == 0
+                return await count_living(terminal, mark) == 0
 
-            await until(gone)
+            await wait_until(gone)
 
     run(work())
 
@@ -113,9 +113,9 @@ def test_a_timeout_ends_what_left_the_tree_or_that_is_not_promised(run: Any, lac
             assert (await terminal.run(command, timeout=1.0, grace_s=0.2)).timed_out
 
             async def gone() -> bool:
-                return await living(terminal, mark) == 0
+                return await count_living(terminal, mark) == 0
 
-            await until(gone)
+            await wait_until(gone)
 
     run(work())
 
@@ -131,15 +131,15 @@ def test_an_earlier_child_outlives_a_time_limit_and_ends_with_its_session_where_
             session = await terminal.session()
             await session.run(f"sleep {mark} &")
             assert (await session.run("sleep 1000", timeout=0.5, grace_s=0.1)).timed_out
-            assert await living(terminal, mark) == 1
+            assert await count_living(terminal, mark) == 1
             await session.close()
             if not terminal.capabilities.kill_tree:
                 return
 
             async def gone() -> bool:
-                return await living(terminal, mark) == 0
+                return await count_living(terminal, mark) == 0
 
-            await until(gone)
+            await wait_until(gone)
 
     run(work())
 

@@ -93,7 +93,7 @@ def test_what_is_sent_is_in_the_form_of_the_protocol() -> None:
         asyncio.run(asked(rig, tools=[LS], max_tokens=9, schema=schema))
     (sent,) = rig.requests
     assert sent["messages"] == [{"role": "user", "content": "hello"}]
-    assert sent["tools"] == [LS.wire()]
+    assert sent["tools"] == [LS.to_wire()]
     assert sent["max_tokens"] == 9
     assert sent["response_format"]["json_schema"]["schema"] == schema
     assert rig.headers[0]["authorization"] == f"Bearer {KEY}"

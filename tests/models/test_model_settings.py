@@ -64,7 +64,7 @@ def test_another_address_can_be_said() -> None:
 
 def test_the_providers_own_key_comes_before_the_general_one() -> None:
     models = load_models({**LAB, "LLM_PROVIDER": "nous", "NOUS_API_KEY": "nous-key-123456"})
-    assert models.redactor.text("nous-key-123456") == "[secret NOUS_API_KEY]"
+    assert models.redactor.redact("nous-key-123456") == "[secret NOUS_API_KEY]"
 
 
 def test_the_auxiliary_model_is_the_main_one_unless_it_is_named() -> None:
@@ -114,7 +114,7 @@ def test_a_file_can_name_models_of_different_providers() -> None:
     assert models.names == ("main", "auxiliary", "box")
     assert (models.main.name, models.main.window, models.get("box").name) == ("big", 200_000, "small")
     assert endpoint(models.auxiliary).base_url == "http://gpu:8000/v1"
-    assert models.redactor.text(KEY) == "[secret main_key]"
+    assert models.redactor.redact(KEY) == "[secret main_key]"
 
 
 @pytest.mark.parametrize(

@@ -225,12 +225,12 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "schema": {"ty
     ("options", "more"),
     [
         ({}, {}),
-        ({"tools": [LS]}, {"tools": [LS.wire()]}),
+        ({"tools": [LS]}, {"tools": [LS.to_wire()]}),
         ({"max_tokens": 9}, {"max_tokens": 9}),
         ({"schema": {"type": "object"}}, {"response_format": FORMAT}),
         (
             {"schema": {"type": "object"}, "tools": [LS], "max_tokens": 9},
-            {"tools": [LS.wire()], "response_format": FORMAT, "max_tokens": 9},
+            {"tools": [LS.to_wire()], "response_format": FORMAT, "max_tokens": 9},
         ),
     ],
 )

@@ -12,7 +12,7 @@ from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceGone, PlaceUnav
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models import ScriptedModel, ask, complete, say
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.tools.base import failed, failure_of
+from hermes_exec_agent.tools.base import failure_envelope, to_failure
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 HELLO = (Message("user", "hello"),)
@@ -77,10 +77,10 @@ NOTICE = "\n\n[notice of the agent's program] The budget is spent."
         (Envelope(True, "local", exit_code=0).text(), "fine"),
         (Envelope(True, "local", exit_code=0).text() + NOTICE, "fine"),
         (Envelope(False, "local", exit_code=3).text() + NOTICE, "failed"),
-        (failed("local", Failure("denied", "no")).text(), "denied"),
-        (failed("far", failure_of(PlaceUnavailable("it is away"))).text(), "unavailable"),
-        (failed("far", failure_of(PlaceGone("it was removed"))).text(), "unavailable"),
-        (failed("far", failure_of(OutcomeUnknown("it broke"))).text(), "failed"),
+        (failure_envelope("local", Failure("denied", "no")).text(), "denied"),
+        (failure_envelope("far", to_failure(PlaceUnavailable("it is away"))).text(), "unavailable"),
+        (failure_envelope("far", to_failure(PlaceGone("it was removed"))).text(), "unavailable"),
+        (failure_envelope("far", to_failure(OutcomeUnknown("it broke"))).text(), "failed"),
         ("interrupted: it was stopped before its end.", "failed"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_reply_depends_on_how_the_calls_before_it_ended(tmp_path: Path, result
     file.write_text("\n".join([*branches, '{"content": "fine"}', '{"content": "next"}']))
     model = ScriptedModel.from_file(file)
     good = Message("tool", Envelope(True, "local").text(), tool_call_id="1")
-    earlier = Message("tool", failed("local", Failure("denied", "no")).text(), tool_call_id="0")
+    earlier = Message("tool", failure_envelope("local", Failure("denied", "no")).text(), tool_call_id="0")
     asking = Message("assistant", "", (ToolCall("1", "terminal", "{}"), ToolCall("2", "terminal", "{}")))
     messages = [*HELLO, earlier, asking, good, Message("tool", result, tool_call_id="2")]
     assert asyncio.run(complete(model, messages)).message.content == reply

@@ -15,7 +15,7 @@ import hermes_exec
 from hermes_exec.config.paths import audit_file
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import UsageError
-from hermes_exec.observe.history import Record, read_audit
+from hermes_exec.observe.history import AuditRecord, read_audit
 from hermes_exec.observe.logs import LineFormatter
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.testing.place import link
@@ -48,7 +48,7 @@ def blocking(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-def recorded() -> list[Record]:
+def recorded() -> list[AuditRecord]:
     return list(read_audit(audit_file(os.environ)))
 
 
@@ -161,7 +161,7 @@ async def test_the_log_has_a_broken_connection_and_its_end(carrier: Carrier, cap
         pytest.skip("a plain carrier has no connection of its own")
     with caplog.at_level(logging.INFO, "hermes_exec.transport"):
         async with hermes_exec.open("local", carrier=carrier, audit=False, lease_s=77) as terminal:
-            link(terminal).cut()
+            link(terminal).break_connection()
             await terminal.run("true")
     told = [record.getMessage() for record in caplog.records if record.name == "hermes_exec.transport"]
     assert told == ["the connection broke; its lease runs, 77 s", "connected again; 2 requests go on", "the guest ends"]

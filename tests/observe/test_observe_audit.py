@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hermes_exec.config.secrets import Secret
 from hermes_exec.observe import appender
 from hermes_exec.observe.audit import LARGEST, Audit
-from hermes_exec.observe.history import Record, read_audit
+from hermes_exec.observe.history import AuditRecord, read_audit
 from hermes_exec.observe.redact import Redactor
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ texts = st.text()
 
 
 def start(audit: Audit, id: str = "1", command: str = "true", *, target: str = "local", kind: str = "run") -> None:
-    audit.started(id, target, "main", kind, command, "/srv")
+    audit.record_start(id, target, "main", kind, command, "/srv")
 
 
 def end(audit: Audit, id: str = "1", exit_code: int | None = 0, *, timed_out: bool = False) -> None:
-    audit.ended(id, exit_code, None, timed_out, 0.25, 10, 20)
+    audit.record_end(id, exit_code, None, timed_out, 0.25, 10, 20)
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -49,11 +49,11 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def test_a_command_is_recorded_with_its_end(path: Path) -> None:
     audit = Audit(path)
     before = time.time()
-    audit.started("7", "docker:x", "main", "run", "echo 'ü\n'", "/srv")
-    audit.ended("7", 3, None, False, 0.25, 10, 20)
+    audit.record_start("7", "docker:x", "main", "run", "echo 'ü\n'", "/srv")
+    audit.record_end("7", 3, None, False, 0.25, 10, 20)
     (record,) = read_audit(path)
     assert before - 1 < record.at < time.time() + 1
-    assert record == Record(
+    assert record == AuditRecord(
         at=record.at, id="7", target="docker:x", session="main", kind="run", cwd="/srv", command="echo 'ü\n'",
         finished=True, exit_code=3, duration_s=0.25, stdout_bytes=10, stderr_bytes=20,
     )  # fmt: skip
@@ -107,7 +107,9 @@ def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
 
 def test_secrets_are_taken_out_of_all_that_is_recorded(path: Path) -> None:
     audit = Audit(path, Redactor([Secret("TOKEN", "hunter2!")]))
-    audit.started("1", "ssh://hunter2!@h", "main", "run", "curl -u me:hunter2! " + "x" * 5000 + "hunter2!", "/hunter2!")
+    audit.record_start(
+        "1", "ssh://hunter2!@h", "main", "run", "curl -u me:hunter2! " + "x" * 5000 + "hunter2!", "/hunter2!"
+    )
     assert "hunter2" not in path.read_text()
     (record,) = read_audit(path)
     assert record.command.startswith("curl -u me:[secret TOKEN] x")
@@ -138,8 +140,8 @@ def test_any_record_is_one_short_line_of_json(
     path = tmp_path_factory.getbasetemp() / "any-audit.jsonl"
     try:
         audit = Audit(path)
-        audit.started(id, target, session, "run", command * times, cwd * times)
-        audit.started(id * times, target * times, session * times, "run" * times, "", "")
+        audit.record_start(id, target, session, "run", command * times, cwd * times)
+        audit.record_start(id * times, target * times, session * times, "run" * times, "", "")
         assert audit.dropped == 0
         first, second = path.read_bytes().splitlines(keepends=True)
         assert max(len(first), len(second)) <= LARGEST
@@ -231,7 +233,7 @@ def test_reading_survives_whatever_is_in_the_file(
     rows = [json.dumps({"event": event, **fields}).encode() for event in ("start", "end", "other")]
     try:
         path.write_bytes(b"\n".join([rows[0], junk, *rows]))
-        assert all(isinstance(record, Record) for record in read_audit(path))
+        assert all(isinstance(record, AuditRecord) for record in read_audit(path))
     finally:
         path.unlink()
 
@@ -298,7 +300,7 @@ def test_a_file_that_another_one_set_aside_is_not_set_aside_again(path: Path) ->
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appender, "LOOK_S", 0.0)
+    monkeypatch.setattr(appender, "POLL_S", 0.0)
     audit = Audit(path)
     start(audit, "1")
     path.rename(path.with_name("moved"))

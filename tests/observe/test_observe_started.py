@@ -11,7 +11,7 @@ import pytest
 import hermes_exec
 from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import UsageError
-from hermes_exec.observe.history import Record, read_audit
+from hermes_exec.observe.history import AuditRecord, read_audit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def recorded() -> list[Record]:
+def recorded() -> list[AuditRecord]:
     return list(read_audit(audit_file(os.environ)))
 
 

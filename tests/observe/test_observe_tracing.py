@@ -11,7 +11,7 @@ import pytest
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec.observe.redact import Redactor
-from hermes_exec.observe.tracing import span, stop_tracing, use_tracer
+from hermes_exec.observe.tracing import start_span, stop_tracing, use_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,19 +30,19 @@ def spans() -> Iterator[Any]:
 
 
 def test_while_nobody_traces_a_span_is_nothing() -> None:
-    with span("run", {"target": "local"}) as here:
+    with start_span("run", {"target": "local"}) as here:
         here.set("exit_code", 0)
-    assert span("a") is span("b")
+    assert start_span("a") is start_span("b")
 
 
 def test_while_nobody_traces_an_error_goes_on_its_way() -> None:
-    with pytest.raises(KeyError), span("run"):
+    with pytest.raises(KeyError), start_span("run"):
         raise KeyError
 
 
 def test_while_nobody_traces_a_span_costs_next_to_nothing() -> None:
     def one() -> None:
-        with span("run"):
+        with start_span("run"):
             pass
 
     assert min(timeit.repeat(one, number=1000, repeat=20)) / 1000 < 5e-6
@@ -68,7 +68,7 @@ def test_tracing_without_opentelemetry_names_the_extra() -> None:
 
 
 def test_a_span_has_its_facts_and_its_parent(spans: Any) -> None:
-    with span("open", {"target": "local"}), span("run") as here:
+    with start_span("open", {"target": "local"}), start_span("run") as here:
         here.set("exit_code", 3)
     inner, outer = spans.get_finished_spans()
     assert (inner.name, dict(inner.attributes)) == ("hermes_exec.run", {"hermes_exec.exit_code": 3})
@@ -79,7 +79,7 @@ def test_a_span_has_its_facts_and_its_parent(spans: Any) -> None:
 def test_an_error_marks_its_span_and_goes_on_its_way(spans: Any) -> None:
     with (
         pytest.raises(ValueError, match="hunter2!"),
-        span("run", redactor=Redactor([Secret("T", "hunter2!")])),
+        start_span("run", redactor=Redactor([Secret("T", "hunter2!")])),
     ):
         raise ValueError("bad hunter2!")
     (done,) = spans.get_finished_spans()
@@ -90,6 +90,6 @@ def test_an_error_marks_its_span_and_goes_on_its_way(spans: Any) -> None:
 
 def test_no_span_shows_a_secret(spans: Any) -> None:
     redactor = Redactor([Secret("T", "hunter2!")])
-    with span("run", {"command": "x hunter2!"}, redactor) as here:
+    with start_span("run", {"command": "x hunter2!"}, redactor) as here:
         here.set("cwd", "/hunter2!")
     assert "hunter2" not in spans.get_finished_spans()[0].to_json()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.transport import bootstrap
-from hermes_exec.transport.minify import lean
+from hermes_exec.transport.minify import minify
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
 CORE: tuple[str, ...] = bootstrap.CORE
@@ -67,7 +67,7 @@ def test_no_module_is_sent_twice() -> None:
 @pytest.mark.parametrize("name", [*CORE, *(module for part in PARTS.values() for module in part)])
 def test_what_is_left_out_on_the_way_to_a_far_place_is_not_code(name: str) -> None:
     source = path_of(name).read_bytes()
-    assert code_of(lean(source)) == code_of(source)
+    assert code_of(minify(source)) == code_of(source)
 
 
 def code_of(source: bytes) -> str:
@@ -103,5 +103,5 @@ class Code(ast.NodeTransformer):
 
 
 def test_the_core_goes_to_a_far_place_in_one_round_trip() -> None:
-    argv, core = bootstrap.guest("<hx 000000000000000000000000>", "source")
+    argv, core = bootstrap.guest_command("<hx 000000000000000000000000>", "source")
     assert len(core) + len(" ".join(argv)) < 13_200  # of 10 segments of 1448 bytes

@@ -19,11 +19,11 @@ import hermes_exec
 import hermes_exec_backends
 import hermes_exec_policies
 from hermes_exec_backends.sandbox import Confinement, Limits
-from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
+from hermes_exec_policies.canaries.expected import CONTROL_ATTEMPTS, canaries_of
 from hermes_exec_policies.canaries.judge import Verdict, judge
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.explain import explain
-from hermes_exec_policies.load import load
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.explain import explain_policy
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render import apparmor
 from tests.rigs import vm
 from tests.rigs.machine import there
@@ -40,7 +40,7 @@ DRIVER = """\
 import json, os, subprocess, sys
 sys.path.insert(0, "/share/lib")
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.decoys import planted
+from hermes_exec_policies.canaries.decoys import plant_decoys
 for folder in ("/app/skills", "/app/data"):
     os.makedirs(folder, exist_ok=True)
 with open("/proc/sys/kernel/printk_ratelimit", "w") as file:
@@ -48,7 +48,7 @@ with open("/proc/sys/kernel/printk_ratelimit", "w") as file:
 subprocess.run(["apparmor_parser", "-r", "-K", "/share/profile"], check=True)
 with open("/share/job.json") as file:
     job = json.load(file)
-with planted() as outside:
+with plant_decoys() as outside:
     words = list(program.argv("/usr/bin/python3", dict(job, outside=outside)))
     for name, before in (("confined", ["aa-exec", "-p", job["profile"], "--"]), ("bare", [])):
         env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -75,7 +75,7 @@ import asyncio, dataclasses, json, pickle, sys
 sys.path.insert(0, "/share/lib")
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.decoys import planted
+from hermes_exec_policies.canaries.decoys import plant_decoys
 with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as file:
     file.write("+memory +pids +cpu")
 with open("/share/sandboxes", "rb") as file:
@@ -86,7 +86,7 @@ async def once(specification, argv, limits):
         ended = await run.wait()
         told = {"limit": ended.limit, "stdout": ended.stdout.decode(), "stderr": ended.stderr.decode()[-2000:]}
         return {**told, "enforcers": dict(run.enforcers), "facts": dataclasses.asdict(run.facts)}
-with planted() as outside:
+with plant_decoys() as outside:
     seen = {}
     for name, (specification, words, limits) in sandboxes.items():
         argv = program.argv("/usr/bin/python3", dict(words, outside=outside)) if isinstance(words, dict) else words
@@ -94,7 +94,7 @@ with planted() as outside:
 with open("/share/seen.json", "w") as file:
     json.dump(seen, file)
 """
-(LABEL,) = (each for each in canaries_of(load(SKILL)) if each.name == "posture-label")
+(LABEL,) = (each for each in canaries_of(load_policy(SKILL)) if each.name == "posture-label")
 """The one attempt that tells that the profile is gone where every other mechanism is in force."""
 BOUNDED = {
     "memory": "kept = [bytearray(1 << 20) for _ in range(400)]",
@@ -130,11 +130,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[vm.Done, Path]:
     for part in (hermes_exec, hermes_exec_backends):
         source = Path(str(part.__file__)).parent
         shutil.copytree(source, share / "lib" / source.name, ignore=shutil.ignore_patterns("__pycache__", "examples"))
-    policy = load(SKILL)
+    policy = load_policy(SKILL)
     job: dict[str, object] = {
         "nonce": "n",
         "label": apparmor.profile_name(policy),
-        "attempts": [*CONTROLS, *sorted(BY_FILES | BY_NETWORK | BY_CAPABILITIES)],
+        "attempts": [*CONTROL_ATTEMPTS, *sorted(BY_FILES | BY_NETWORK | BY_CAPABILITIES)],
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
         "hold": 30,
@@ -155,7 +155,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[vm.Done, Path]:
 
 def held_there(policy: Policy) -> list[Canary]:
     """What is tried with all mechanisms at once; limits on the whole are tried by programs of their own."""
-    enforced = {verdict.rule for verdict in explain(policy, "bubblewrap", there()) if verdict.held_by}
+    enforced = {verdict.rule for verdict in explain_policy(policy, "bubblewrap", there()) if verdict.held_by}
     return [
         each
         for each in canaries_of(policy)
@@ -165,11 +165,11 @@ def held_there(policy: Policy) -> list[Canary]:
 
 def sandboxes(policy: Policy) -> dict[str, tuple[Confinement, Any, Limits]]:
     """The specification with every mechanism, or without the profile, and what is run in it under which limits."""
-    specification, limits = confined(policy, there())
+    specification, limits = build_confinement(policy, there())
     job = {
         "nonce": "n",
         "label": apparmor.profile_name(policy),
-        "attempts": [*CONTROLS, *(each.name for each in held_there(policy))],
+        "attempts": [*CONTROL_ATTEMPTS, *(each.name for each in held_there(policy))],
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
         "hold": 30,
@@ -186,7 +186,7 @@ def sandboxes(policy: Policy) -> dict[str, tuple[Confinement, Any, Limits]]:
         name: (specification, ["/usr/bin/python3", "-ISc", code], bounds[name]) for name, code in BOUNDED.items()
     }
     limits = replace(limits, wall_s=300)
-    without = (replace(specification, apparmor=""), {**job, "attempts": [*CONTROLS, LABEL.name]}, limits)
+    without = (replace(specification, apparmor=""), {**job, "attempts": [*CONTROL_ATTEMPTS, LABEL.name]}, limits)
     return {"all": (specification, job, limits), "without": without, **programs}
 
 
@@ -199,7 +199,7 @@ def outcomes(shown: tuple[vm.Done, Path], name: str) -> Mapping[str, Any]:
 def test_the_profile_is_enforced_and_what_must_work_works(shown: tuple[vm.Done, Path]) -> None:
     assert shown[0].out.strip() == "hermes-exec-skill-validate (enforce)"
     found = outcomes(shown, "confined")
-    assert {name: found[name]["outcome"] for name in CONTROLS} == dict.fromkeys(CONTROLS, "worked")
+    assert {name: found[name]["outcome"] for name in CONTROL_ATTEMPTS} == dict.fromkeys(CONTROL_ATTEMPTS, "worked")
 
 
 @pytest.mark.parametrize("name", sorted(BY_FILES | BY_NETWORK))
@@ -238,7 +238,7 @@ def seen(shown: tuple[vm.Done, Path], name: str) -> dict[str, Any]:
 
 def test_with_all_mechanisms_at_once_every_attempt_is_held(shown: tuple[vm.Done, Path]) -> None:
     told = seen(shown, "all")
-    proof = judge(told["stdout"].encode(), held_there(load(SKILL)), "n")
+    proof = judge(told["stdout"].encode(), held_there(load_policy(SKILL)), "n")
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
     assert proof.verdict is Verdict.HELD, (proof.invalid, told["stderr"])
 

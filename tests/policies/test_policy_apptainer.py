@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.decoys import planted
-from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
+from hermes_exec_policies.canaries.decoys import plant_decoys
+from hermes_exec_policies.canaries.expected import CONTROL_ATTEMPTS, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
-from hermes_exec_policies.explain import explain
-from hermes_exec_policies.load import load
+from hermes_exec_policies.explain import explain_policy
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render import apptainer, oci
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.filter import build_filter
 from tests.rigs import apptainer as rig
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def tree() -> Generator[Path]:
 
 def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
     """The attempts of what Apptainer enforces by itself, without the options ``less``."""
-    policy = load(SKILL)
-    wanted = filter_of(policy)
+    policy = load_policy(SKILL)
+    wanted = build_filter(policy)
     assert wanted is not None
     file = tree.parent / "seccomp.json"
-    file.write_text(oci.render_for_apptainer(wanted, this_host().machine))
-    host = replace(this_host(), uid=1000, apparmor=False, landlock_abi=0)
-    held = {verdict.rule for verdict in explain(policy, "singularity", host) if verdict.held_by}
+    file.write_text(oci.render_for_apptainer(wanted, this_machine().machine))
+    host = replace(this_machine(), uid=1000, apparmor=False, landlock_abi=0)
+    held = {verdict.rule for verdict in explain_policy(policy, "singularity", host) if verdict.held_by}
     enforced = held - {"files.masked", "files.run"}  # which Apptainer has no options for; the launcher does it
     canaries = [
         each
@@ -56,11 +56,11 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
         if each.rule in enforced and not each.name.startswith("limits-") and each.name not in OF_ITS_OWN
     ]
     words = [word for word in apptainer.render(policy, seccomp=str(file), apparmor=False) if word not in less]
-    with planted() as outside:
+    with plant_decoys() as outside:
         configuration: dict[str, object] = {
             "nonce": "n",
             "label": "",
-            "attempts": [*CONTROLS, *(each.name for each in canaries)],
+            "attempts": [*CONTROL_ATTEMPTS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
             "scratch": [],
             "hold": 30,
@@ -70,7 +70,7 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
             "outside": outside,
         }
         argv = [rig.program(), "-s", "exec", "--userns", *words, str(tree)]
-        return judge(_ran([*argv, *program.argv("/usr/bin/python3", configuration)]), canaries, "n")
+        return judge(_ran([*argv, *program.suite_argv("/usr/bin/python3", configuration)]), canaries, "n")
 
 
 def _ran(argv: list[str]) -> bytes:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec._async import together
+from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.canaries.prove import prove
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.bounded import until
 from tests.rigs.processes import children
 
@@ -35,7 +35,7 @@ def test_where_one_of_several_fails_the_others_have_ended() -> None:
 
     async def main() -> None:
         with pytest.raises(OSError, match="failed"):
-            await together([slow(), failing(), slow()])
+            await gather_or_cancel([slow(), failing(), slow()])
         assert ended == ["slow", "slow"]
 
     asyncio.run(main())
@@ -47,7 +47,7 @@ def test_a_proof_that_is_cancelled_leaves_no_sandbox(require: Require, pause_s: 
 
     async def main() -> None:
         before = set(children(os.getpid()))
-        proof = asyncio.create_task(prove(load("skill-run"), again=True))
+        proof = asyncio.create_task(prove(load_policy("skill-run"), again=True))
         await until(lambda: set(children(os.getpid())) > before)
         await asyncio.sleep(pause_s)
         proof.cancel()

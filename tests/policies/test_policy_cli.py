@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec_policies.load import load, shipped
-from hermes_exec_policies.render.forms import all_of
+from hermes_exec_policies.load import load_policy, shipped_policies
+from hermes_exec_policies.render.forms import render_all
 from tests.conftest import require_part
 
 HERMES = [sys.executable, "-I", "-m", "hermes_exec", "policy"]
@@ -49,7 +49,7 @@ def test_a_wrong_file_is_told_with_its_key_and_exit_code_2(tmp_path: Path) -> No
 
 
 def test_check_finds_nothing_wrong_with_what_ships() -> None:
-    assert policy("check", *shipped()).returncode == 0
+    assert policy("check", *shipped_policies()).returncode == 0
 
 
 def test_check_tells_what_cannot_be_enforced_with_exit_code_1() -> None:
@@ -60,12 +60,12 @@ def test_check_tells_what_cannot_be_enforced_with_exit_code_1() -> None:
 
 def test_list_names_every_policy() -> None:
     listed = json.loads(policy("list", "--json").stdout)
-    assert {each["name"] for each in listed} >= {*shipped()}
+    assert {each["name"] for each in listed} >= {*shipped_policies()}
 
 
 def test_show_gives_every_value() -> None:
     shown = json.loads(policy("show", "skill-run", "--json").stdout)
-    assert shown["digest"] == load("skill-run").digest
+    assert shown["digest"] == load_policy("skill-run").digest
     assert shown["limits"]["processes"] == 64
 
 
@@ -81,7 +81,7 @@ def test_explain_tells_each_rule_and_what_holds_it() -> None:
     rules = {each["rule"]: each for each in told["rules"]}
     assert rules["network.isolated"]["strength"] == "required"
     assert rules["limits.time"]["status"] == "enforced"
-    assert told["digest"] == load("skill-validate").digest
+    assert told["digest"] == load_policy("skill-validate").digest
 
 
 def test_explain_names_what_nothing_holds() -> None:
@@ -97,12 +97,16 @@ def test_diff_shows_the_values_that_differ_and_no_other() -> None:
 
 
 def test_render_prints_a_form_and_nothing_else() -> None:
-    assert policy("render", "skill-run", "--form", "apparmor").stdout == all_of(load("skill-run"))["apparmor"]
+    assert (
+        policy("render", "skill-run", "--form", "apparmor").stdout == render_all(load_policy("skill-run"))["apparmor"]
+    )
 
 
 def test_render_writes_every_form_to_a_folder(tmp_path: Path) -> None:
     assert policy("render", "skill-run", "--output", str(tmp_path / "new")).returncode == 0
-    assert {file.name: file.read_text() for file in (tmp_path / "new").iterdir()} == all_of(load("skill-run"))
+    assert {file.name: file.read_text() for file in (tmp_path / "new").iterdir()} == render_all(
+        load_policy("skill-run")
+    )
 
 
 def test_on_a_terminal_tables_are_drawn_and_fit() -> None:

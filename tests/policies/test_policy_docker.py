@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.decoys import planted
-from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
+from hermes_exec_policies.canaries.decoys import plant_decoys
+from hermes_exec_policies.canaries.expected import CONTROL_ATTEMPTS, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
-from hermes_exec_policies.explain import explain
-from hermes_exec_policies.load import load
+from hermes_exec_policies.explain import explain_policy
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render import docker, oci
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.filter import build_filter
 from tests.rigs.docker_engine import DEBIAN, Engine, engine
 
 SKILL = "skill-validate"
@@ -31,27 +31,30 @@ def dock() -> Engine:
 @functools.cache
 def options(name: str) -> dict[str, Any]:
     """What a policy is rendered to, without the profile that tests cannot load."""
-    wanted = filter_of(load(name))
-    text = oci.render(wanted, this_host().machine) if wanted else ""
-    return docker.render(load(name), seccomp=text, apparmor=False)
+    wanted = build_filter(load_policy(name))
+    text = oci.render(wanted, this_machine().machine) if wanted else ""
+    return docker.render(load_policy(name), seccomp=text, apparmor=False)
 
 
 def proven(dock: Engine, name: str, weaker: dict[str, Any]) -> Proof:
     """The attempts of what Docker enforces by itself, in a container with these options changed."""
-    policy = load(name)
+    policy = load_policy(name)
     host = replace(
-        this_host(), versions={**this_host().versions, "docker engine": "the tests'"}, apparmor=False, landlock_abi=0
+        this_machine(),
+        versions={**this_machine().versions, "docker engine": "the tests'"},
+        apparmor=False,
+        landlock_abi=0,
     )
-    enforced = {verdict.rule for verdict in explain(policy, "docker", host) if verdict.held_by}
+    enforced = {verdict.rule for verdict in explain_policy(policy, "docker", host) if verdict.held_by}
     watched_outside = {"limits-time", "limits-output", "limits-memory"}
     canaries = [
         each for each in canaries_of(policy, "docker") if each.rule in enforced and each.name not in watched_outside
     ]
-    with planted() as outside:
+    with plant_decoys() as outside:
         configuration: dict[str, object] = {
             "nonce": "n",
             "label": "",
-            "attempts": [*CONTROLS, *(each.name for each in canaries)],
+            "attempts": [*CONTROL_ATTEMPTS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
             "scratch": list(policy.files.scratch),
             "hold": 30,
@@ -69,7 +72,7 @@ def _ran(dock: Engine, name: str, configuration: dict[str, object], weaker: dict
         {
             **made["Config"],
             "Image": dock.image(DEBIAN),
-            "Cmd": list(program.argv("/usr/bin/python3", configuration)),
+            "Cmd": list(program.suite_argv("/usr/bin/python3", configuration)),
             "AttachStdout": True,
             "AttachStderr": True,
             "HostConfig": {**made["HostConfig"], **weaker},

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from tests.conftest import require_part
 from tests.rigs import hostile, matrix
 from tests.rigs.breadth import thorough
@@ -21,7 +21,7 @@ from tests.rigs.layers import LAYERS
 @pytest.mark.timeout(600)
 def test_no_hostile_act_works_in_the_local_sandbox() -> None:
     require_part("bwrap", "it makes the sandboxes")
-    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
+    require_part("Landlock", "the policies of skills require it", usable=this_machine().landlock_abi > 0)
     require_part("root", "it puts all of this into a network of its own", usable=os.geteuid() == 0)
     again = 'ip link set lo up && exec "$0" -m tests.rigs.matrix bubblewrap'
     done = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.expected import (
     CANARIES,
-    CONTROLS,
+    CONTROL_ATTEMPTS,
     DIFFERENT,
     EACCES,
     EINVAL,
@@ -19,26 +19,26 @@ from hermes_exec_policies.canaries.expected import (
     EPERM,
     EROFS,
     IN_PROC,
-    NEED_PROC,
+    NEEDS_PROC,
     canaries_of,
 )  # fmt: skip
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
-from hermes_exec_policies.explain import applies
-from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.explain import has_rule
+from hermes_exec_policies.load import load_policy, shipped_policies
 from hermes_exec_policies.rule_names import RULES
 
 if TYPE_CHECKING:
     from hermes_exec_policies.canaries.expected import Canary
 
 PLACES = ("bubblewrap", "docker", "singularity")
-BY_NAME = {canary.name: canary for canary in canaries_of(load("skill-validate"))}
+BY_NAME = {canary.name: canary for canary in canaries_of(load_policy("skill-validate"))}
 WRITE, SEEN, X32 = BY_NAME["files-etc"], BY_NAME["processes-see"], BY_NAME["kernel-x32"]
 NONCE = "n0nce"
 
 
 def report(*outcomes: dict[str, object], started: str = NONCE, ended: str | None = NONCE) -> bytes:
     """What a suite writes in which all controls worked."""
-    controls: list[dict[str, object]] = [{"name": name, "outcome": "worked", "detail": ""} for name in CONTROLS]
+    controls: list[dict[str, object]] = [{"name": name, "outcome": "worked", "detail": ""} for name in CONTROL_ATTEMPTS]
     lines: list[dict[str, object]] = [{"started": started}, *controls, *outcomes]
     return b"".join(json.dumps(line).encode() + b"\n" for line in (*lines, *([{"ended": ended}] if ended else [])))
 
@@ -53,7 +53,7 @@ def verdict(proof: Proof) -> str:
 
 def ended(name: str, number: int, place: str = "bubblewrap", policy: str = "skill-validate") -> str:
     """What an attempt shows that ended with an error number in a kind of place."""
-    (canary,) = (each for each in canaries_of(load(policy), place) if each.name == name)
+    (canary,) = (each for each in canaries_of(load_policy(policy), place) if each.name == name)
     return verdict(judge(report(outcome(canary, outcome="errno", errno=number)), [canary], NONCE))
 
 
@@ -91,9 +91,9 @@ def test_a_call_that_the_filter_lets_through_is_held_by_what_comes_after_it() ->
 
 
 def test_without_a_proc_what_looks_there_finds_nothing() -> None:
-    found = {each.name: each.errnos for each in canaries_of(load("skill-validate"), proc=False)}
+    found = {each.name: each.errnos for each in canaries_of(load_policy("skill-validate"), proc=False)}
     assert {name: found[name] for name in IN_PROC} == dict.fromkeys(IN_PROC, frozenset({ENOENT}))
-    assert not IN_PROC & NEED_PROC
+    assert not IN_PROC & NEEDS_PROC
 
 
 def test_a_number_that_was_not_to_come_is_told_beside_the_one_that_was() -> None:
@@ -107,9 +107,9 @@ def test_places_differ_in_attempts_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_policies())
 def test_every_attempt_has_a_way_to_hold(name: str, place: str) -> None:
-    ways = canaries_of(load(name), place)
+    ways = canaries_of(load_policy(name), place)
     assert [each.name for each in ways if not (each.errnos or each.absent or each.signals or each.alone)] == []
 
 
@@ -153,7 +153,7 @@ def test_an_attempt_that_is_not_reported_proves_nothing() -> None:
     assert verdict(judge(report(), [WRITE], NONCE)) == "invalid"
 
 
-@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("control", CONTROL_ATTEMPTS)
 def test_a_control_that_did_not_work_makes_the_proof_invalid(control: str) -> None:
     told = report(outcome(WRITE, outcome="errno", errno=EROFS)).replace(
         json.dumps({"name": control, "outcome": "worked", "detail": ""}).encode(),
@@ -200,11 +200,11 @@ def test_only_what_a_layer_alone_stops_shows_that_layer() -> None:
 
 def test_there_is_an_attempt_in_the_suite_for_each_that_is_expected() -> None:
     assert len(CANARIES) >= 60
-    for name in shipped():
-        asked = [canary.name for canary in canaries_of(load(name))]
+    for name in shipped_policies():
+        asked = [canary.name for canary in canaries_of(load_policy(name))]
         assert len(asked) == len(set(asked))
-    text = program.text()
-    assert not [name for name in (*BY_NAME, *CONTROLS) if f'"{name}"' not in text]
+    text = program.suite_text()
+    assert not [name for name in (*BY_NAME, *CONTROL_ATTEMPTS) if f'"{name}"' not in text]
 
 
 @pytest.mark.parametrize("name", ["skill-validate", "skill-run"])
@@ -213,35 +213,35 @@ def test_every_rule_of_a_skill_but_three_has_an_attempt(name: str) -> None:
     seen_otherwise = {
         "user.unique", "processes.end_together", "limits.cpus", "limits.pending_signals", "limits.message_queues",
     }  # fmt: skip
-    policy = load(name)
+    policy = load_policy(name)
     attempted = {canary.rule for canary in canaries_of(policy)}
-    assert {rule for rule in RULES if applies(policy, rule)} - attempted == seen_otherwise
+    assert {rule for rule in RULES if has_rule(policy, rule)} - attempted == seen_otherwise
 
 
 def test_open_forbids_nothing() -> None:
-    assert canaries_of(load("open")) == ()
+    assert canaries_of(load_policy("open")) == ()
 
 
 def test_a_call_that_a_policy_allows_is_no_attempt_to_break_it() -> None:
-    named = {canary.name for canary in canaries_of(load("workspace"))}
+    named = {canary.name for canary in canaries_of(load_policy("workspace"))}
     assert "kernel-memfd" not in named
     assert "network-tcp" not in named
     assert "kernel-keyctl" in named
 
 
 def test_every_layer_has_an_attempt_that_only_it_stops() -> None:
-    assert {canary.layer for canary in canaries_of(load("skill-validate"))} - {""} == {
+    assert {canary.layer for canary in canaries_of(load_policy("skill-validate"))} - {""} == {
         "mounts", "noexec mounts", "security module", "seccomp", "network namespace", "process namespace",
         "IPC namespace", "user", "capabilities", "no_new_privs", "environment", "limits of a process",
         "folders in memory",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_policies())
 def test_no_attempt_is_of_a_rule_that_there_is_not(name: str) -> None:
-    assert {canary.rule for canary in canaries_of(load(name))} <= RULES.keys()
+    assert {canary.rule for canary in canaries_of(load_policy(name))} <= RULES.keys()
 
 
 def test_the_suite_is_one_text_that_any_argument_list_takes() -> None:
-    assert len(program.text().encode()) < 100_000  # the kernel takes 128 KiB in one word
-    compile(program.text(), "suite", "exec")
+    assert len(program.suite_text().encode()) < 100_000  # the kernel takes 128 KiB in one word
+    compile(program.suite_text(), "suite", "exec")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_exec_backends.sandbox.host import Groups, this_host
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_backends.sandbox.host import ControlGroups, this_machine
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.load import load_policy, override_policy
 from hermes_exec_policies.render import docker, rlimits
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ EACH = {
 ALL = {"memory": SIZE, "processes": COUNT, "cpus": AMOUNT, "disk": SIZE, "inodes": COUNT, "shared_memory": SIZE}
 LIMITS = st.fixed_dictionaries({**{name: kind for name, (_, kind) in EACH.items()}, **ALL, "cpu_time": AMOUNT})
 
-ANY = Groups(memory="cgroup v2", processes="cgroup v2", cpus="cgroup v2")
+ANY = ControlGroups(memory="cgroup v2", processes="cgroup v2", cpus="cgroup v2")
 
 
 @cache
 def _skill() -> Policy:
-    return load("skill-validate")
+    return load_policy("skill-validate")
 
 
 def mine(limits: dict[str, Any]) -> Policy:
-    return overridden(_skill(), {"limits": limits})
+    return override_policy(_skill(), {"limits": limits})
 
 
 @FEW
@@ -84,9 +84,9 @@ def test_no_limit_of_a_container_is_left_out_or_means_none(limits: dict[str, Any
 @given(disk=SIZE, inodes=COUNT)
 def test_a_folder_in_memory_is_as_large_as_the_policy_says(disk: int | str, inodes: int | str) -> None:
     host = replace(
-        this_host(), landlock_abi=7, seccomp=True, user_namespaces="", groups=ANY, versions={"bwrap": "0.8.0"}
+        this_machine(), landlock_abi=7, seccomp=True, user_namespaces="", groups=ANY, versions={"bwrap": "0.8.0"}
     )
-    made, _ = confined(mine({"disk": disk, "inodes": inodes}), host, started=False)
+    made, _ = build_confinement(mine({"disk": disk, "inodes": inodes}), host, started=False)
     (data,) = [folder for folder in made.tmpfs if folder.target == "/app/data"]
     assert disk in {"unlimited", data.size}
     assert inodes in {"unlimited", data.inodes}

@@ -8,22 +8,30 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import ConfigError
-from hermes_exec_policies.load import differences, known_policies, load, overridden, parse, shipped, user_folder
+from hermes_exec_policies.load import (
+    diff_policies,
+    list_policies,
+    load_policy,
+    override_policy,
+    parse_policy,
+    shipped_policies,
+    user_folder,
+)
 from hermes_exec_policies.rule_names import RULES
-from hermes_exec_policies.syscalls import groups, known, usual
+from hermes_exec_policies.syscalls import all_syscalls, default_syscalls, groups
 
 CHILD = 'extends = "skill-run"\n'
 
 
 def test_seven_policies_ship() -> None:
-    assert set(shipped()) == {
+    assert set(shipped_policies()) == {
         "skill-validate", "skill-run", "skill-hosts", "workspace", "shared-workspace", "hpc", "open",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_policies())
 def test_a_shipped_policy_is_complete(name: str) -> None:
-    assert load(name).name == name
+    assert load_policy(name).name == name
 
 
 @pytest.mark.parametrize(
@@ -59,29 +67,29 @@ def test_a_shipped_policy_is_complete(name: str) -> None:
 )
 def test_what_is_wrong_is_told_in_one_line_with_what_was_meant(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)) as error:
-        parse(CHILD + text if not text.startswith("name") else f"{text}\n{CHILD}", "policy.toml")
+        parse_policy(CHILD + text if not text.startswith("name") else f"{text}\n{CHILD}", "policy.toml")
     assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_policy_that_forgets_something_is_refused() -> None:
     with pytest.raises(ConfigError, match="'limits' is missing"):
-        parse('summary = "x"', "mine")
+        parse_policy('summary = "x"', "mine")
 
 
 def test_a_policy_that_extends_has_what_it_does_not_say_itself() -> None:
-    mine = parse(CHILD + '[limits]\nmemory = "2 GiB"', "mine")
-    assert {key: new for key, _, new in differences(load("skill-run"), mine)} == {"limits.memory": 2 << 30}
+    mine = parse_policy(CHILD + '[limits]\nmemory = "2 GiB"', "mine")
+    assert {key: new for key, _, new in diff_policies(load_policy("skill-run"), mine)} == {"limits.memory": 2 << 30}
 
 
 def test_a_list_takes_the_place_of_the_one_below() -> None:
-    assert parse(CHILD + '[environment]\nkeep = ["LANG"]', "mine").environment.keep == ("LANG",)
+    assert parse_policy(CHILD + '[environment]\nkeep = ["LANG"]', "mine").environment.keep == ("LANG",)
 
 
 def test_policies_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('extends = "b"\n')
     (tmp_path / "b.toml").write_text('extends = "a"\n')
     with pytest.raises(ConfigError, match="extend each other"):
-        load(str(tmp_path / "a.toml"))
+        load_policy(str(tmp_path / "a.toml"))
 
 
 def test_ones_own_policy_has_the_name_of_its_file() -> None:
@@ -89,8 +97,8 @@ def test_ones_own_policy_has_the_name_of_its_file() -> None:
     file = user_folder() / "mine.toml"
     file.write_text(CHILD)
     try:
-        assert load("mine").name == "mine"
-        assert "mine" in known_policies()
+        assert load_policy("mine").name == "mine"
+        assert "mine" in list_policies()
     finally:
         file.unlink()
 
@@ -100,7 +108,7 @@ def test_a_file_of_ones_own_never_takes_the_place_of_a_shipped_policy() -> None:
     file = user_folder() / "skill-validate.toml"
     file.write_text('extends = "open"\n')
     try:
-        assert load("skill-validate").files.root == "read-only"
+        assert load_policy("skill-validate").files.root == "read-only"
     finally:
         file.unlink()
 
@@ -108,35 +116,45 @@ def test_a_file_of_ones_own_never_takes_the_place_of_a_shipped_policy() -> None:
 @pytest.mark.parametrize("name", ["..", ".", "", "skill", "../open"])
 def test_a_policy_that_is_not_there_is_named_with_the_nearest(name: str) -> None:
     with pytest.raises(ConfigError):
-        load(name)
+        load_policy(name)
 
 
 def test_overrides_take_the_place_of_values() -> None:
-    assert load("workspace", {"limits": {"time": 60.0}}).limits.time == 60.0
-    assert overridden(load("workspace"), {"limits": {"time": 60.0}}) == load("workspace", {"limits": {"time": 60.0}})
+    assert load_policy("workspace", {"limits": {"time": 60.0}}).limits.time == 60.0
+    assert override_policy(load_policy("workspace"), {"limits": {"time": 60.0}}) == load_policy(
+        "workspace", {"limits": {"time": 60.0}}
+    )
 
 
 def test_overrides_are_checked_like_the_file() -> None:
     with pytest.raises(
         ConfigError, match="with overrides: 'limits': unknown key 'tme'; the nearest known one is 'time'"
     ):
-        load("workspace", {"limits": {"tme": 60.0}})
+        load_policy("workspace", {"limits": {"tme": 60.0}})
 
 
 def test_the_digest_changes_with_every_value() -> None:
-    policy = load("skill-run")
-    assert policy.digest == load("skill-run").digest
-    assert policy.digest != load("skill-run", {"limits": {"open_files": 257}}).digest
-    assert policy.digest != load("skill-run", {"best_effort": []}).digest
+    policy = load_policy("skill-run")
+    assert policy.digest == load_policy("skill-run").digest
+    assert policy.digest != load_policy("skill-run", {"limits": {"open_files": 257}}).digest
+    assert policy.digest != load_policy("skill-run", {"best_effort": []}).digest
 
 
 def test_no_system_call_is_in_two_groups() -> None:
-    assert sum(len(group.names) for group in groups().values()) == len(known())
+    assert sum(len(group.names) for group in groups().values()) == len(all_syscalls())
 
 
 def test_every_policy_starts_from_what_engines_allow() -> None:
-    assert {"read", "execve", "mmap"} <= usual()
-    assert not usual() & {"mount", "unshare", "bpf", "init_module", "io_uring_setup", "kexec_load", "userfaultfd"}
+    assert {"read", "execve", "mmap"} <= default_syscalls()
+    assert not default_syscalls() & {
+        "mount",
+        "unshare",
+        "bpf",
+        "init_module",
+        "io_uring_setup",
+        "kexec_load",
+        "userfaultfd",
+    }
 
 
 @pytest.mark.parametrize("name", ["skill-validate", "skill-run"])
@@ -150,26 +168,26 @@ def test_skills_cannot_make_the_calls_that_reach_deep_into_the_kernel(name: str)
             )
         )
     )  # fmt: skip
-    assert not load(name).calls & refused
+    assert not load_policy(name).calls & refused
 
 
 def test_a_launcher_can_start_a_program_under_every_filter() -> None:
     needed = {"read", "write", "close", "execve", "exit_group"}
-    assert all(needed <= load(name).calls for name in shipped())
+    assert all(needed <= load_policy(name).calls for name in shipped_policies())
 
 
 def test_every_rule_of_a_limit_is_a_field_of_limits() -> None:
     named = {rule.removeprefix("limits.") for rule in RULES if rule.startswith("limits.")}
-    assert named == set(type(load("open").limits).model_fields)
+    assert named == set(type(load_policy("open").limits).model_fields)
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\x00b", "\x1b[2J"], ids=["lines", "nul", "escape"])
 def test_a_variable_holds_one_line_of_text(value: str) -> None:
     with pytest.raises(ConfigError, match=r"'environment\.set\.A': contains .*; a value is one line of text"):
-        overridden(load("open"), {"environment": {"set": {"A": value}}})
+        override_policy(load_policy("open"), {"environment": {"set": {"A": value}}})
 
 
 @pytest.mark.parametrize("name", ["a b", "x { capability, }", "", "-x", "a\nb"])
 def test_a_policy_is_called_as_its_profile_can_be(name: str) -> None:
     with pytest.raises(ConfigError, match=r"'name' names .*; the name of a policy has letters, digits and \._-"):
-        parse('extends = "open"', name)
+        parse_policy('extends = "open"', name)

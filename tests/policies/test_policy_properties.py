@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_exec_backends.sandbox.host import this_host
-from hermes_exec_policies.enforcers import enforcers
-from hermes_exec_policies.explain import applies, explain
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_backends.sandbox.host import this_machine
+from hermes_exec_policies.enforcers import list_enforcers
+from hermes_exec_policies.explain import explain_policy, has_rule
+from hermes_exec_policies.load import load_policy, override_policy
 from hermes_exec_policies.render import apparmor, apptainer, clouds, docker, landlock, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
-from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.render.forms import FORMS, all_of, rendered
+from hermes_exec_policies.render.filter import build_filter
+from hermes_exec_policies.render.forms import FORMS, render_all, render_form
 from hermes_exec_policies.rule_names import RULES
-from hermes_exec_policies.syscalls import groups, known
+from hermes_exec_policies.syscalls import all_syscalls, groups
 from hermes_exec_policies.values import CAPABILITIES, FAMILIES
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ TEXT = st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", exclud
 
 @cache
 def base() -> Policy:
-    return load("skill-validate")
+    return load_policy("skill-validate")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def pairs(draw: st.DrawFn) -> Pair:
         low, high = sorted([draw(amount), draw(amount)])
         weak["limits"][name] = draw(st.sampled_from([high, "unlimited"]))
         strict["limits"][name] = low
-    return Pair(overridden(base(), weak), overridden(base(), strict))
+    return Pair(override_policy(base(), weak), override_policy(base(), strict))
 
 
 POLICIES = pairs().map(lambda pair: pair.weak)
@@ -124,10 +124,10 @@ def test_any_policy_is_rendered_to_the_same_however_it_was_written(policy: Polic
     said = json.loads(policy.model_dump_json(exclude={"name"}))
     said["environment"]["set"] = dict(reversed(said["environment"]["set"].items()))
     said["limits"] = {name: "unlimited" if value is None else value for name, value in said["limits"].items()}
-    again = overridden(base(), dict(reversed(said.items())))
+    again = override_policy(base(), dict(reversed(said.items())))
     for form in FORMS:
-        assert rendered(again, form) == rendered(policy, form)
-    assert all(json.loads(text) for form, text in all_of(policy).items() if form.endswith(".json"))
+        assert render_form(again, form) == render_form(policy, form)
+    assert all(json.loads(text) for form, text in render_all(policy).items() if form.endswith(".json"))
 
 
 # A stricter policy gives no more
@@ -157,9 +157,9 @@ def test_landlock_gives_a_stricter_policy_no_more(pair: Pair) -> None:
 
 
 @FEW
-@given(pair=pairs(), calls=st.lists(st.sampled_from(sorted(known())), max_size=20))
+@given(pair=pairs(), calls=st.lists(st.sampled_from(sorted(all_syscalls())), max_size=20))
 def test_the_filter_lets_a_stricter_policy_call_no_more(pair: Pair, calls: list[str]) -> None:
-    weak, strict = filter_of(pair.weak), filter_of(pair.strict)
+    weak, strict = build_filter(pair.weak), build_filter(pair.strict)
     for call, *words in (*TRIED, *((call,) for call in calls)):
         arguments = (*words, *(0,) * (6 - len(words)))
         allowed = weak is None or not weak.answer(call, arguments)
@@ -280,7 +280,7 @@ def numbers(options: Mapping[str, Any]) -> dict[str, float]:
 @FEW
 @given(policy=POLICIES, place=st.sampled_from(["modal", "daytona"]))
 def test_every_limit_that_a_cloud_declares_was_asked_for_and_no_higher(policy: Policy, place: str) -> None:
-    declared = {verdict.rule for verdict in explain(policy, place, this_host()) if verdict.held_by}
+    declared = {verdict.rule for verdict in explain_policy(policy, place, this_machine()) if verdict.held_by}
     asked = numbers(clouds.modal(policy) if place == "modal" else clouds.daytona(policy))
     unit = {"memory": 1 << 20, "disk": 1} if place == "modal" else {"memory": 1 << 30, "disk": 1 << 30}
     for rule, name in {"memory": "memory", "cpus": "cpu", "time": "timeout", "disk": "disk"}.items():
@@ -292,9 +292,9 @@ def test_every_limit_that_a_cloud_declares_was_asked_for_and_no_higher(policy: P
 @FEW
 @given(policy=POLICIES, place=st.sampled_from(["bubblewrap", "docker", "singularity", "modal", "daytona"]))
 def test_every_rule_of_a_policy_is_told_with_what_holds_it_or_with_nothing(policy: Policy, place: str) -> None:
-    told = explain(policy, place, this_host())
-    assert [verdict.rule for verdict in told] == [rule for rule in RULES if applies(policy, rule)]
-    means = enforcers(place, policy, this_host())
+    told = explain_policy(policy, place, this_machine())
+    assert [verdict.rule for verdict in told] == [rule for rule in RULES if has_rule(policy, rule)]
+    means = list_enforcers(place, policy, this_machine())
     for verdict in told:
         there = any(not each.lacking for each in means.get(verdict.rule, []))
         assert (verdict.status == "not enforceable") is not there
@@ -319,13 +319,13 @@ def variables(words: tuple[str, ...]) -> dict[str, str]:
     ["a=b,LD_PRELOAD=/x", '"', 'x"', '=,"', "--bind=/:/x", "$(id)", "`id`", "a,b", " ", ""]
 ), max_size=4))  # fmt: skip
 def test_whatever_a_variable_holds_is_that_variable_and_nothing_else(env: dict[str, str]) -> None:
-    policy = overridden(load("open"), {"environment": {"set": env}})
+    policy = override_policy(load_policy("open"), {"environment": {"set": env}})
     words = apptainer.render(policy, seccomp="", apparmor=False)
     assert variables(words) == env
     assert [word for word in words if word.startswith("-")] == (["--no-eval"] if env else []) + ["--env"] * len(env)
     container = docker.render(policy, seccomp="", apparmor=False)["Config"]
     assert dict(each.split("=", 1) for each in container["Env"]) == env
-    without = overridden(load("open"), {})
+    without = override_policy(load_policy("open"), {})
     for form in set(FORMS) - {"apptainer.txt", "docker.json", "bubblewrap.json"}:
-        assert rendered(policy, form) == rendered(without, form)
-    assert len(rendered(policy, "apptainer.txt").splitlines()) == len(words)
+        assert render_form(policy, form) == render_form(without, form)
+    assert len(render_form(policy, "apptainer.txt").splitlines()) == len(words)

@@ -14,12 +14,12 @@ import pytest
 
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.sandbox import bounds
-from hermes_exec_backends.sandbox.host import Groups, Host, this_host
+from hermes_exec_backends.sandbox.host import ControlGroups, Machine, this_machine
 from hermes_exec_policies.canaries import prove as proving
-from hermes_exec_policies.canaries.evidence import Evidence
-from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.canaries.evidence import ProofRecord
+from hermes_exec_policies.canaries.judge import AttemptVerdict, Proof, Verdict
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.load import load_policy, override_policy
 from tests.conftest import require_part
 from tests.rigs.layers import LAYERS, QUICK
 
@@ -36,27 +36,27 @@ SKILL = "skill-validate"
 @pytest.fixture(autouse=True)
 def machine() -> None:
     require_part("bwrap", "it makes the sandboxes")
-    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
+    require_part("Landlock", "the policies of skills require it", usable=this_machine().landlock_abi > 0)
 
 
 @functools.cache
 def quick() -> Policy:
-    return overridden(load(SKILL), QUICK)
+    return override_policy(load_policy(SKILL), QUICK)
 
 
 def shown(policy: Policy, specification: Confinement) -> Proof:
-    return asyncio.run(proving.attempts(policy, specification, this_host()))
+    return asyncio.run(proving.run_attempts(policy, specification, this_machine()))
 
 
 def specified(policy: Policy) -> Confinement:
-    return confined(policy, this_host())[0]
+    return build_confinement(policy, this_machine())[0]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["skill-validate", "skill-run", "workspace", "hpc"])
 def test_a_shipped_policy_is_proven_here(name: str) -> None:
-    proof = shown(load(name), specified(load(name)))
+    proof = shown(load_policy(name), specified(load_policy(name)))
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
     assert proof.verdict is Verdict.HELD, proof.invalid
 
@@ -84,39 +84,45 @@ def test_the_loss_of_a_layer_is_noticed(layer: str) -> None:
 
 
 def test_a_rule_that_does_not_hold_refuses_the_sandbox_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = Evidence(
-        "mine", "0", "bubblewrap", "0", {}, Proof((Judged("a", "lsm", "", Verdict.BROKEN, "worked"),)), 0.0
+    evidence = ProofRecord(
+        "mine", "0", "bubblewrap", "0", {}, Proof((AttemptVerdict("a", "lsm", "", Verdict.BROKEN, "worked"),)), 0.0
     )
     assert not evidence.holds
     assert "these rules do not hold: lsm" in str(evidence.refusal())
 
 
 @pytest.fixture
-def no_groups(monkeypatch: pytest.MonkeyPatch) -> Host:
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """This machine without control groups: a watchdog looks what processes use."""
 
-    def none(_: bytes) -> dict[str, cgroups.Home]:
+    def none(_: bytes) -> dict[str, cgroups.CgroupParent]:
         return {}
 
     monkeypatch.setattr(bounds, "_homes", none)
-    return replace(this_host(), groups=Groups())
+    return replace(this_machine(), groups=ControlGroups())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_memory_that_belongs_to_no_process_cannot_be_had_where_nothing_counts_it(no_groups: Host) -> None:
-    policy = overridden(load(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")})
-    proof = asyncio.run(proving.attempts(policy, confined(policy, no_groups)[0], no_groups))
+def test_memory_that_belongs_to_no_process_cannot_be_had_where_nothing_counts_it(no_groups: Machine) -> None:
+    policy = override_policy(
+        load_policy(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")}
+    )
+    proof = asyncio.run(proving.run_attempts(policy, build_confinement(policy, no_groups)[0], no_groups))
     assert proof.verdict is Verdict.HELD, (proof.invalid, proof.broken_rules)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_memory_that_nothing_counts_is_noticed(no_groups: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_nothing_counts_is_noticed(no_groups: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proving, "_HOLD_S", 0.1)  # nobody will look
-    policy = overridden(load(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")})
-    counted = replace(confined(policy, no_groups)[0], seccomp=confined(policy, this_host())[0].seccomp)
-    proof = asyncio.run(proving.attempts(policy, counted, no_groups))
+    policy = override_policy(
+        load_policy(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")}
+    )
+    counted = replace(
+        build_confinement(policy, no_groups)[0], seccomp=build_confinement(policy, this_machine())[0].seccomp
+    )
+    proof = asyncio.run(proving.run_attempts(policy, counted, no_groups))
     assert proof.broken_rules == ("limits.memory",)
 
 
@@ -131,7 +137,7 @@ def test_attempts_that_do_not_end_in_time_are_told_to_be_too_slow(monkeypatch: p
 
 def test_no_attempts_are_made_in_a_place_that_is_not_known_to_them() -> None:
     with pytest.raises(Unsupported, match="modal: no attempts can be made there"):
-        asyncio.run(proving.evidence_of("modal", quick()))
+        asyncio.run(proving.gather_evidence("modal", quick()))
 
 
 @pytest.mark.slow
@@ -144,7 +150,7 @@ def test_a_proof_that_held_is_remembered_and_one_of_another_specification_is_not
     again = asyncio.run(proving.prove(quick()))
     assert (first.remembered, again.remembered) == (False, True)
     assert again.proof == first.proof
-    other = overridden(quick(), {"limits": {"open_files": 128}})
+    other = override_policy(quick(), {"limits": {"open_files": 128}})
     assert asyncio.run(proving.prove(other)).remembered is False
 
 

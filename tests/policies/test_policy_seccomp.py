@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_policies.load import load, overridden, parse, shipped
+from hermes_exec_policies.load import load_policy, override_policy, parse_policy, shipped_policies
 from hermes_exec_policies.render import bpf, oci
-from hermes_exec_policies.render.filter import EPERM, Compare, Filter, filter_of
-from hermes_exec_policies.syscalls import groups, known
+from hermes_exec_policies.render.filter import EPERM, Compare, Filter, build_filter
+from hermes_exec_policies.syscalls import all_syscalls, groups
 from tests.policies import bpf_machine
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 FEW = settings(deadline=None, max_examples=50)
-FILTERED = [name for name in shipped() if name != "open"]
+FILTERED = [name for name in shipped_policies() if name != "open"]
 INTERESTING = (
     0, 1, 2, 3, 4, 5, 6, 7, 10, 16, 38, 40, 0o100, 0o755, 0o2755, 0o4755, 0o6000, 0x20000, 0x20008, 0x10000000,
     0x21, 0x22, 0x7E020000, 0x40000000, 0xFFFFFFFF, 1 << 32, (1 << 32) | 1, (1 << 32) | 2, (1 << 64) - 1, 0o20200000,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numb
 
 @cache
 def wanted(name: str) -> Filter:
-    found = filter_of(load(name))
+    found = build_filter(load_policy(name))
     assert found is not None
     return found
 
@@ -41,14 +41,14 @@ def wanted(name: str) -> Filter:
 @cache
 def uncounted() -> Filter:
     """Of a skill's policy, where no control group counts memory."""
-    found = filter_of(load("skill-validate"), counted=False)
+    found = build_filter(load_policy("skill-validate"), counted=False)
     assert found is not None
     return found
 
 
 @cache
 def skill() -> Policy:
-    return load("skill-run")
+    return load_policy("skill-run")
 
 
 @cache
@@ -63,12 +63,12 @@ def number(name: str) -> int:
     import pyseccomp
 
     found: int = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
-    return bpf.NEWER.get(name, found) if found == -1 else found
+    return bpf.NEW_SYSCALLS.get(name, found) if found == -1 else found
 
 
 @cache
 def program(name: str) -> bytes:
-    return bpf.compiled(wanted(name))
+    return bpf.compile_filter(wanted(name))
 
 
 def told(answer: int) -> int:
@@ -81,7 +81,7 @@ def told(answer: int) -> int:
 
 @pytest.mark.parametrize("name", FILTERED)
 @FEW
-@given(call=st.sampled_from(sorted(known())), arguments=ARGUMENTS)
+@given(call=st.sampled_from(sorted(all_syscalls())), arguments=ARGUMENTS)
 def test_the_kernels_program_answers_as_the_policy_says(name: str, call: str, arguments: tuple[int, ...]) -> None:
     if number(call) >= 0:
         assert told(bpf_machine.run(program(name), number(call), arguments)) == wanted(name).answer(call, arguments)
@@ -92,7 +92,7 @@ def test_the_kernels_program_answers_as_the_policy_says(name: str, call: str, ar
 def test_the_kernels_program_answers_as_the_filter_says_where_nothing_counts_memory(
     call: str, arguments: tuple[int, ...]
 ) -> None:
-    found = told(bpf_machine.run(bpf.compiled(uncounted()), number(call), arguments))
+    found = told(bpf_machine.run(bpf.compile_filter(uncounted()), number(call), arguments))
     assert found == uncounted().answer(call, arguments)
 
 
@@ -108,7 +108,7 @@ def test_memory_that_is_shared_and_of_no_file_looks_used_up_where_nothing_counts
 @pytest.mark.parametrize("name", FILTERED)
 def test_the_kernels_program_refuses_what_the_policy_does_not_name(name: str) -> None:
     named = {each for rule in wanted(name).rules for each in rule.names}
-    for call in sorted(known() - named):
+    for call in sorted(all_syscalls() - named):
         if number(call) >= 0:
             assert told(bpf_machine.run(program(name), number(call), (0,) * 6)) == EPERM, call
 
@@ -147,7 +147,7 @@ def _holds(condition: dict[str, Any], arguments: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("name", FILTERED)
 @FEW
-@given(call=st.sampled_from(sorted(known())), arguments=ARGUMENTS)
+@given(call=st.sampled_from(sorted(all_syscalls())), arguments=ARGUMENTS)
 def test_an_engine_answers_as_the_policy_says(name: str, call: str, arguments: tuple[int, ...]) -> None:
     assert answered(document(name), call, arguments) == wanted(name).answer(call, arguments)
 
@@ -212,9 +212,9 @@ def test_skills_make_no_file_that_runs_as_another(mode: int) -> None:
 )
 def test_what_is_removed_stays_removed_whatever_is_added(removed: set[str], added: set[str]) -> None:
     spelt = {key: [f"@{each}" for each in sorted(value)] for key, value in (("remove", removed), ("add", added))}
-    policy = overridden(skill(), {"syscalls": spelt})
+    policy = override_policy(skill(), {"syscalls": spelt})
     gone = {name for group in removed for name in groups()[group].names}
-    found = filter_of(policy)
+    found = build_filter(policy)
     assert found is not None
     assert not gone & {name for rule in found.rules for name in rule.names}
 
@@ -230,20 +230,20 @@ def on_arm(call: str) -> int:
 
 @pytest.mark.parametrize("name", FILTERED)
 @FEW
-@given(call=st.sampled_from(sorted(known())), arguments=ARGUMENTS)
+@given(call=st.sampled_from(sorted(all_syscalls())), arguments=ARGUMENTS)
 def test_the_program_for_another_machine_answers_as_the_policy_says(
     name: str, call: str, arguments: tuple[int, ...]
 ) -> None:
     # The library that made what ships did not know the newest calls there, so they are refused.
-    if on_arm(call) >= 0 and call not in bpf.NEWER:
-        shipped_ = bpf.ready(wanted(name), "aarch64") or b""
+    if on_arm(call) >= 0 and call not in bpf.NEW_SYSCALLS:
+        shipped_ = bpf.shipped_program(wanted(name), "aarch64") or b""
         answer = bpf_machine.run(shipped_, on_arm(call), arguments, arch=bpf_machine.AARCH64)
         assert told(answer) == wanted(name).answer(call, arguments)
 
 
 @pytest.mark.parametrize("name", FILTERED)
 def test_the_program_for_another_machine_ends_what_is_called_in_any_other_form(name: str) -> None:
-    shipped_ = bpf.ready(wanted(name), "aarch64") or b""
+    shipped_ = bpf.shipped_program(wanted(name), "aarch64") or b""
     for arch in (bpf_machine.X86_64, bpf_machine.I386, 0x40000028):  # the last is ARM with 32 bits
         assert bpf_machine.run(shipped_, 0, (0,) * 6, arch=arch) == bpf_machine.KILL_PROCESS
 
@@ -254,15 +254,15 @@ def test_a_condition_looks_at_all_64_bits() -> None:
 
 @pytest.mark.parametrize("name", FILTERED)
 def test_a_shipped_filter_is_there_compiled(name: str) -> None:
-    assert all(bpf.ready(wanted(name), machine) for machine in oci.ARCHITECTURES)
+    assert all(bpf.shipped_program(wanted(name), machine) for machine in oci.ARCHITECTURES)
 
 
 def test_a_policy_of_ones_own_is_compiled_when_it_is_used() -> None:
-    policy = parse('extends = "skill-run"\n[syscalls]\nadd = ["bpf"]', "mine")
-    found = filter_of(policy)
+    policy = parse_policy('extends = "skill-run"\n[syscalls]\nadd = ["bpf"]', "mine")
+    found = build_filter(policy)
     assert found is not None
-    assert bpf.ready(found, "x86_64") is None
-    assert told(bpf_machine.run(bpf.program(found), number("bpf"), (0,) * 6)) == 0
+    assert bpf.shipped_program(found, "x86_64") is None
+    assert told(bpf_machine.run(bpf.load_program(found), number("bpf"), (0,) * 6)) == 0
 
 
 @FEW

@@ -15,22 +15,22 @@ import pytest
 
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.sandbox import Bind
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_backends.sandbox.mounts import (
     APPTAINER_MOUNTS,
     BUBBLEWRAP_MOUNTS,
     DOCKER_MOUNTS,
     RuntimeMounts,
-    differences,
+    find_differences,
 )
 from hermes_exec_backends.sandbox.ready import NotAsSpecified
 from hermes_exec_policies import start_program
 from hermes_exec_policies.canaries.prove import prove
-from hermes_exec_policies.confinement import confined
+from hermes_exec_policies.confinement import build_confinement
 from hermes_exec_policies.gate.check import Case, check
 from hermes_exec_policies.gate.verdict import Level
-from hermes_exec_policies.load import load
-from hermes_exec_policies.start_program import LOCAL, Place, start
+from hermes_exec_policies.load import load_policy
+from hermes_exec_policies.start_program import LOCAL, SandboxTarget, start
 from tests.conftest import require_part
 from tests.rigs import apptainer, docker_engine
 from tests.rigs.skill_makers import FILES
@@ -55,9 +55,9 @@ def put_first(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-async def started(place: Place = LOCAL, policy: str = SKILL, *more: Bind, **fields: Any) -> tuple[Any, Any]:
+async def started(place: SandboxTarget = LOCAL, policy: str = SKILL, *more: Bind, **fields: Any) -> tuple[Any, Any]:
     """The facts of a sandbox, and its specification."""
-    made, limits = confined(load(policy), this_host(), place=place.kind)
+    made, limits = build_confinement(load_policy(policy), this_machine(), place=place.kind)
     made = dataclasses.replace(made, binds=(*made.binds, *more), **fields)
     async with await start(place, made, ["/bin/true"], limits=limits) as run:
         return run.facts, made
@@ -104,20 +104,20 @@ def test_the_sandbox_of_each_policy_is_as_specified(folder: Path, policy: str) -
 
 
 @pytest.fixture
-def docker() -> tuple[Place, RuntimeMounts]:
+def docker() -> tuple[SandboxTarget, RuntimeMounts]:
     require_part("root", "it looks at the processes of another user", usable=os.geteuid() == 0)
     engine = docker_engine.engine()
-    return Place("docker", engine.image(docker_engine.DEBIAN), engine.address), DOCKER_MOUNTS
+    return SandboxTarget("docker", engine.image(docker_engine.DEBIAN), engine.address), DOCKER_MOUNTS
 
 
 @pytest.fixture
-def singularity(folder: Path) -> tuple[Place, RuntimeMounts]:
+def singularity(folder: Path) -> tuple[SandboxTarget, RuntimeMounts]:
     require_part("root", "it becomes another user", usable=os.geteuid() == 0)
-    return Place("singularity", str(apptainer.tree(folder))), APPTAINER_MOUNTS
+    return SandboxTarget("singularity", str(apptainer.tree(folder))), APPTAINER_MOUNTS
 
 
 @pytest.fixture
-def bubblewrap(folder: Path) -> tuple[Place, RuntimeMounts]:
+def bubblewrap(folder: Path) -> tuple[SandboxTarget, RuntimeMounts]:
     assert folder.is_dir()
     return LOCAL, BUBBLEWRAP_MOUNTS
 
@@ -136,16 +136,16 @@ def test_one_more_bind_of_a_folder_is_a_difference_in_each_kind_of_place(
     place, runtime = request.getfixturevalue(kind)
 
     async def seen() -> list[list[str]]:
-        made, limits = confined(load("skill-run"), this_host(), place=place.kind)
+        made, limits = build_confinement(load_policy("skill-run"), this_machine(), place=place.kind)
         more = dataclasses.replace(made, binds=(*made.binds, Bind(source="/var/log", target="/mnt")))
         async with await start(place, more, ["/bin/true"], limits=limits) as run:
             given = run.facts.mounts, run.facts.pid, runtime
             other = dataclasses.replace(more.binds[-1], source="/var/lib")
             return [
-                differences(more, *given),
-                differences(made, *given),
-                differences(dataclasses.replace(more, binds=(*made.binds, other)), *given),
-                differences(dataclasses.replace(more, tmpfs=more.tmpfs[1:]), *given),
+                find_differences(more, *given),
+                find_differences(made, *given),
+                find_differences(dataclasses.replace(more, binds=(*made.binds, other)), *given),
+                find_differences(dataclasses.replace(more, tmpfs=more.tmpfs[1:]), *given),
             ]
 
     as_it_is, one_less, another, without = asyncio.run(seen())
@@ -159,7 +159,7 @@ def test_one_more_bind_of_a_folder_is_a_difference_in_each_kind_of_place(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_a_program_of_apptainer_mounts_besides_is_noticed(
-    folder: Path, singularity: tuple[Place, RuntimeMounts]
+    folder: Path, singularity: tuple[SandboxTarget, RuntimeMounts]
 ) -> None:
     (folder / "bin").mkdir()
     wrap(folder / "bin", "apptainer", ["--containall"], ["--containall", "--bind", "/var/log:/mnt:ro"]).touch()
@@ -187,7 +187,7 @@ def test_a_layer_that_is_lost_after_a_good_proof_is_noticed(
     switch = wrap(folder, "bwrap", ["--ro-bind"], ["--bind"])
     put_first(monkeypatch, folder)
     assert judged()
-    assert asyncio.run(prove(load(SKILL), watched=True)).remembered
+    assert asyncio.run(prove(load_policy(SKILL), watched=True)).remembered
     switch.touch()
     with pytest.raises(Unsupported, match="files.write"):
         judged()
@@ -197,27 +197,27 @@ def test_a_layer_that_is_lost_after_a_good_proof_is_noticed(
     switch.unlink()
     with (folder / "bwrap").open("a") as program:
         program.write("# another one\n")
-    assert not asyncio.run(prove(load(SKILL), watched=True)).remembered
+    assert not asyncio.run(prove(load_policy(SKILL), watched=True)).remembered
 
 
 def test_another_program_image_configuration_or_profile_is_another_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_first(monkeypatch, tmp_path)
-    seen = {asyncio.run(start_program.enforcers(LOCAL))}
+    seen = {asyncio.run(start_program.fingerprint_enforcers(LOCAL))}
     program = tmp_path / "bwrap"
     for text in ("one", "two"):
         program.write_text(text)
         program.chmod(0o755)
-        seen.add(asyncio.run(start_program.enforcers(LOCAL)))
+        seen.add(asyncio.run(start_program.fingerprint_enforcers(LOCAL)))
     times = program.stat()
     program.write_text("owt")
     os.utime(program, ns=(times.st_atime_ns, times.st_mtime_ns))  # of the same size, and seemingly as old
-    seen.add(asyncio.run(start_program.enforcers(LOCAL)))
+    seen.add(asyncio.run(start_program.fingerprint_enforcers(LOCAL)))
     assert len(seen) == 4
     for number, (name, digest) in enumerate((("mine", "ab"), ("other", "cd"))):
         (tmp_path / f"p/{name}.{number}").mkdir(parents=True)
         (tmp_path / f"p/{name}.{number}/name").write_text(f"{name}\n")
         (tmp_path / f"p/{name}.{number}/sha256").write_text(f"{digest}\n")
-    assert start_program.loaded_profile("mine", str(tmp_path / "p")) == ["sha256 ab"]
-    assert start_program.loaded_profile("", str(tmp_path / "p")) == []
+    assert start_program.read_profile_hashes("mine", str(tmp_path / "p")) == ["sha256 ab"]
+    assert start_program.read_profile_hashes("", str(tmp_path / "p")) == []

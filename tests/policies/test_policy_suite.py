@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.expected import CANARIES, CONTROLS, canaries_of
+from hermes_exec_policies.canaries.expected import CANARIES, CONTROL_ATTEMPTS, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, judge
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.conftest import require_part
 
 NOT_HERE = {"limits-time", "limits-output", "limits-memory"}
@@ -35,7 +35,7 @@ def reported() -> bytes:
     configuration: dict[str, object] = {
         "nonce": "n",
         "label": "",
-        "attempts": [*CONTROLS, *names],
+        "attempts": [*CONTROL_ATTEMPTS, *names],
         "write": ["/app/data"],
         "scratch": ["/dev/shm"],
         "folders": [],
@@ -47,7 +47,7 @@ def reported() -> bytes:
             "abstract": "canary", "homes": [], "socket": "/no/such/socket", "shm": "none",
         },
     }  # fmt: skip
-    argv = [bwrap, *BARE, *program.argv("/usr/bin/python3", configuration)]
+    argv = [bwrap, *BARE, *program.suite_argv("/usr/bin/python3", configuration)]
     done = subprocess.run(
         argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin"}, timeout=50
     )
@@ -61,11 +61,15 @@ def outcomes(reported: bytes) -> dict[str, dict[str, Any]]:
 
 
 def judged(reported: bytes) -> Proof:
-    return judge(reported, [each for each in canaries_of(load("skill-validate")) if each.name not in NOT_HERE], "n")
+    return judge(
+        reported, [each for each in canaries_of(load_policy("skill-validate")) if each.name not in NOT_HERE], "n"
+    )
 
 
 def test_every_control_works(reported: bytes) -> None:
-    assert {name: outcomes(reported)[name]["outcome"] for name in CONTROLS} == dict.fromkeys(CONTROLS, "worked")
+    assert {name: outcomes(reported)[name]["outcome"] for name in CONTROL_ATTEMPTS} == dict.fromkeys(
+        CONTROL_ATTEMPTS, "worked"
+    )
 
 
 def test_no_attempt_fails_by_a_fault_of_its_own(reported: bytes) -> None:
@@ -73,7 +77,7 @@ def test_no_attempt_fails_by_a_fault_of_its_own(reported: bytes) -> None:
 
 
 def test_without_a_filter_every_attempt_that_tells_one_tells_that_it_is_missing(reported: bytes) -> None:
-    skill = canaries_of(load("skill-validate"))
+    skill = canaries_of(load_policy("skill-validate"))
     alone = [canary for canary in skill if canary.layer == "seccomp" and canary.name.startswith("kernel-")]
     missing_here = {38}  # a kernel that lacks the call itself looks like a filter
     seen = outcomes(reported)

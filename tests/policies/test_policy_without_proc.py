@@ -8,42 +8,42 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_backends.sandbox.host import Host, this_host
+from hermes_exec_backends.sandbox.host import Machine, this_machine
 from hermes_exec_policies.canaries import prove as proving
-from hermes_exec_policies.canaries.expected import CANARIES, NEED_PROC
+from hermes_exec_policies.canaries.expected import CANARIES, NEEDS_PROC
 from hermes_exec_policies.canaries.judge import Proof, Verdict
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.explain import explain
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.explain import explain_policy
+from hermes_exec_policies.load import load_policy, override_policy
 from tests.conftest import require_part
 
 if TYPE_CHECKING:
     from hermes_exec_backends.sandbox import Confinement
 
-POLICY = overridden(
-    load("skill-validate"), {"limits": dict.fromkeys(("time", "output", "memory", "processes"), "unlimited")}
+POLICY = override_policy(
+    load_policy("skill-validate"), {"limits": dict.fromkeys(("time", "output", "memory", "processes"), "unlimited")}
 )
 
 
 @pytest.fixture
-def host() -> Host:
+def host() -> Machine:
     require_part("bwrap", "it makes the sandboxes")
-    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
-    return replace(this_host(), proc="parts of it are covered")
+    require_part("Landlock", "the policies of skills require it", usable=this_machine().landlock_abi > 0)
+    return replace(this_machine(), proc="parts of it are covered")
 
 
-def shown(made: Confinement, host: Host) -> Proof:
-    return asyncio.run(proving.attempts(POLICY, made, host))
+def shown(made: Confinement, host: Machine) -> Proof:
+    return asyncio.run(proving.run_attempts(POLICY, made, host))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_sandbox_without_a_proc_is_proven(host: Host) -> None:
-    made, _ = confined(POLICY, host)
+def test_a_sandbox_without_a_proc_is_proven(host: Machine) -> None:
+    made, _ = build_confinement(POLICY, host)
     proof = shown(made, host)
     assert not made.proc
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
-    assert not NEED_PROC & {each.name for each in proof.judged}
+    assert not NEEDS_PROC & {each.name for each in proof.judged}
     assert {"mounts", "seccomp", "security module", "noexec mounts"} <= set(proof.layers)
 
 
@@ -59,17 +59,17 @@ def test_a_sandbox_without_a_proc_is_proven(host: Host) -> None:
         ({"namespaces": frozenset({"user", "net", "pid", "uts", "cgroup"})}, "processes.ipc"),
     ],
 )
-def test_the_loss_of_a_layer_is_noticed_there_as_well(host: Host, lost: dict[str, Any], rule: str) -> None:
-    made, _ = confined(POLICY, host)
+def test_the_loss_of_a_layer_is_noticed_there_as_well(host: Machine, lost: dict[str, Any], rule: str) -> None:
+    made, _ = build_confinement(POLICY, host)
     proof = shown(replace(made, **lost), host)
     assert proof.verdict is Verdict.BROKEN
     assert rule in proof.broken_rules
 
 
-def test_what_proc_tells_is_held_by_its_absence(host: Host) -> None:
-    (masked,) = (each for each in explain(POLICY, "bubblewrap", host) if each.rule == "files.masked")
+def test_what_proc_tells_is_held_by_its_absence(host: Machine) -> None:
+    (masked,) = (each for each in explain_policy(POLICY, "bubblewrap", host) if each.rule == "files.masked")
     assert masked.held_by[0] == "no /proc at all"
 
 
 def test_every_attempt_that_is_left_out_there_exists() -> None:
-    assert {each.name for each in CANARIES} >= NEED_PROC
+    assert {each.name for each in CANARIES} >= NEEDS_PROC

@@ -15,7 +15,7 @@ from hermes_exec.pool.recovery import Fate
 from hermes_exec.terminal.guest_records import read_records
 from hermes_exec.terminal.job import list_jobs, prune_jobs
 from hermes_exec.terminal.job_status import JobState
-from hermes_exec.testing.place import link, living, marker
+from hermes_exec.testing.place import count_living, link, marker
 from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import guest_pid
@@ -71,9 +71,9 @@ def test_what_the_dead_one_ran_beside_jobs_is_ended(tmp_path: Path, killed: Kill
 
     async def scenario() -> None:
         async with hermes_exec.open("local", audit=False) as terminal:
-            assert await living(terminal, mark) == 2
+            assert await count_living(terminal, mark) == 2
             async with Orchestrator() as orchestrator:
-                assert await living(terminal, mark) == 0
+                assert await count_living(terminal, mark) == 0
                 (bob,) = [each for each in orchestrator.recovered if each.key == "bob"]
                 assert bob.lease is not None
                 (job,) = await bob.lease.terminal.jobs()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_exec import Closed, HermesError, Orchestrator, PlaceUnavailable, Pool, Terminal, UsageError
-from hermes_exec.testing.place import link, living, marker, until
+from hermes_exec.testing.place import count_living, link, marker, wait_until
 from tests.rigs.breadth import thorough
 
 Bounded = Callable[..., None]
@@ -23,7 +23,7 @@ def guest(terminal: Terminal) -> str:
 
 
 async def lives(terminal: Terminal, mark: str) -> bool:
-    return await living(terminal, mark) == 1
+    return await count_living(terminal, mark) == 1
 
 
 def test_a_terminal_that_is_ready_is_had_while_no_other_can_be_opened(
@@ -70,12 +70,12 @@ def test_a_released_terminal_is_closed_with_all_that_it_left_running(gated: Any,
             async with orchestrator.terminal("p") as terminal:
                 await terminal.run(f"setsid sleep {mark} &")
                 folder = Path(link(terminal).guest["folder"])
-                await until(lambda: lives(terminal, mark))
+                await wait_until(lambda: lives(terminal, mark))
             with pytest.raises(Closed, match="open a new one"):  # at once, not when the closing is done
                 await terminal.run("true")
             await soon(lambda: not folder.exists())
             async with orchestrator.terminal("p") as other:
-                assert await living(other, mark) == 0
+                assert await count_living(other, mark) == 0
 
     bounded(scenario())
 
@@ -97,7 +97,7 @@ def test_a_place_that_may_be_reset_is_handed_out_again_clean(gated: Any, bounded
                 assert second is not first
                 assert not left.exists()
                 assert (await second.run("echo $secret")).stdout == b"\n"
-                assert await living(second, mark) == 0
+                assert await count_living(second, mark) == 0
                 with pytest.raises(Closed):
                     await first.run("true")
                 with pytest.raises(HermesError):
@@ -223,7 +223,7 @@ def test_when_the_time_of_a_lease_is_over_what_runs_is_stopped(gated: Any, bound
                 lease.extend(5)
             await soon(lambda: orchestrator.status()["p"].held == 0)
             async with orchestrator.terminal("p") as other:
-                assert await living(other, mark) == 0
+                assert await count_living(other, mark) == 0
 
     bounded(scenario())
 

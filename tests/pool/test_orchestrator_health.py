@@ -178,12 +178,12 @@ def test_one_that_was_away_for_longer_than_its_lease_is_not_ill(gated: Any, boun
             await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
             await until(lambda: runs(mark))
             gated.gate.clear()
-            looking = asyncio.ensure_future(lease.member.look(60))
+            looking = asyncio.ensure_future(lease.member.check_health(60))
             await asyncio.sleep(0)  # its question is on its way
-            link(terminal).cut()
+            link(terminal).break_connection()
             await until(lambda: not runs(mark))
             gated.gate.set()
-            assert await looking is Health.WELL
+            assert await looking is Health.HEALTHY
             assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
             await job.kill(0.1)
             await job.prune()

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from hermes_exec import ConfigError, Orchestrator, Pool
-from hermes_exec.pool.journal import Entry, Journal
-from hermes_exec.pool.owner import Life, Owner
+from hermes_exec.pool.journal import Journal, JournalEntry
+from hermes_exec.pool.owner import Liveness, Owner
 
 Bounded = Callable[..., None]
-ENTRY = Entry("0123456789abcdef", "p", "alice", "local")
+ENTRY = JournalEntry("0123456789abcdef", "p", "alice", "local")
 
 
 def written_by(owner: Owner) -> Journal:
@@ -33,35 +33,35 @@ def dead() -> Owner:
     """A process that has ended."""
     with subprocess.Popen(["true"]) as process:
         pass
-    return replace(Owner.this(), pid=process.pid)
+    return replace(Owner.current(), pid=process.pid)
 
 
 def test_this_process_lives() -> None:
-    assert Owner.this().life is Life.LIVING
+    assert Owner.current().liveness is Liveness.LIVING
 
 
 def test_a_process_that_has_ended_is_dead() -> None:
-    assert dead().life is Life.DEAD
+    assert dead().liveness is Liveness.DEAD
 
 
 def test_another_process_of_the_same_number_is_not_taken_for_it() -> None:
-    assert replace(Owner.this(), started=1).life is Life.DEAD
+    assert replace(Owner.current(), started=1).liveness is Liveness.DEAD
 
 
 def test_a_process_of_before_the_last_boot_is_dead() -> None:
-    assert replace(Owner.this(), boot="another").life is Life.DEAD
+    assert replace(Owner.current(), boot="another").liveness is Liveness.DEAD
 
 
 @pytest.mark.parametrize(
     "owner",
-    [replace(Owner.this(), host="another"), replace(Owner.this(), namespace="pid:[1]")],
+    [replace(Owner.current(), host="another"), replace(Owner.current(), namespace="pid:[1]")],
     ids=["host", "container"],
 )
 def test_of_a_process_elsewhere_nothing_is_known(owner: Owner) -> None:
-    assert owner.life is Life.ELSEWHERE
+    assert owner.liveness is Liveness.ELSEWHERE
 
 
-@pytest.mark.parametrize("owner", [Owner.this(), replace(dead(), host="another")], ids=["living", "elsewhere"])
+@pytest.mark.parametrize("owner", [Owner.current(), replace(dead(), host="another")], ids=["living", "elsewhere"])
 def test_nothing_is_taken_from_one_that_may_live(owner: Owner) -> None:
     theirs, mine = written_by(owner), Journal()
     mine.begin()
@@ -80,7 +80,7 @@ def test_what_a_dead_one_left_belongs_to_the_first_that_claims_it() -> None:
 
 
 def test_an_orchestrator_that_still_has_something_to_look_after_leaves_its_record() -> None:
-    journal = written_by(Owner.this())
+    journal = written_by(Owner.current())
     journal.end()
     assert journal.entries() == [ENTRY]
     journal.remove(ENTRY)

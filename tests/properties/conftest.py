@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing import Place
+from hermes_exec.testing import SuiteTarget
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ class Bare:
 
 
 @pytest.fixture(scope="module")
-def place() -> Generator[Place]:
-    place = Place(LocalBackend())
+def place() -> Generator[SuiteTarget]:
+    place = SuiteTarget(LocalBackend())
     yield place
     place.close()
 
 
 @pytest.fixture(scope="module")
-def terminal(place: Place) -> Terminal:
-    return place.run(place.shared())
+def terminal(place: SuiteTarget) -> Terminal:
+    return place.run(place.shared_terminal())
 
 
 @pytest.fixture(scope="module")
-def environment(place: Place, terminal: Terminal) -> Mapping[str, str]:
+def environment(place: SuiteTarget, terminal: Terminal) -> Mapping[str, str]:
     """The variables that a session's shell starts with."""
     listed = place.run(terminal.run(["env", "-0"])).stdout.decode()
     return dict(line.split("=", 1) for line in listed.split("\0") if line)

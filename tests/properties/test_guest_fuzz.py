@@ -19,7 +19,7 @@ from tests.rigs.frames import seal_all
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 CALM = settings(
     deadline=None,
@@ -93,13 +93,13 @@ def say(folder: str, data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def others(place: Place) -> tuple[Terminal, str]:
+def others(place: SuiteTarget) -> tuple[Terminal, str]:
     """A terminal whose guest is maltreated by others, and the folder of that guest."""
-    terminal = place.run(place.shared())
+    terminal = place.run(place.shared_terminal())
     return terminal, str(link(terminal).guest["folder"])
 
 
-def is_well(place: Place, terminal: Terminal) -> None:
+def is_well(place: SuiteTarget, terminal: Terminal) -> None:
     """The terminal works as if nobody else were there."""
     assert place.run(terminal.run(["echo", "well"], timeout=10)).stdout == b"well\n"
     assert place.run(terminal.run("echo also $((40 + 2))", timeout=10)).stdout == b"also 42\n"
@@ -127,7 +127,7 @@ def attached(hello: dict[str, Any], frames: list[bytes]) -> bytes:
 @example(frames=[wire.frame(wire.REQUEST, 0, 1, wire.pack(["session", {"shell": b"/no/shell"}]))], hello={})
 @example(frames=[wire.frame(wire.LOAD, 0, 0, b"x"), wire.frame(wire.LOAD, 0, 0, b"n\0zzz")], hello={})
 def test_what_one_client_sends_harms_no_other(
-    frames: list[bytes], hello: dict[str, Any], place: Place, others: tuple[Terminal, str]
+    frames: list[bytes], hello: dict[str, Any], place: SuiteTarget, others: tuple[Terminal, str]
 ) -> None:
     terminal, folder = others
     say(folder, attached(hello, frames))
@@ -139,7 +139,7 @@ def test_what_one_client_sends_harms_no_other(
 @example(data=b"")
 @example(data=b"\xff" * 14)
 @example(data=wire.HEADER.pack(2**32 - 1, wire.ATTACH, 0, 0, 0))
-def test_bytes_that_are_no_protocol_harm_nobody(data: bytes, place: Place, others: tuple[Terminal, str]) -> None:
+def test_bytes_that_are_no_protocol_harm_nobody(data: bytes, place: SuiteTarget, others: tuple[Terminal, str]) -> None:
     terminal, folder = others
     say(folder, data)
     is_well(place, terminal)
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_protocol_harm_nobody(data: bytes, place: Place, other
 @given(frames=st.lists(FRAMES, min_size=1, max_size=5), where=st.floats(0, 1), what=st.integers(0, 255))
 @CALM
 def test_a_byte_that_is_changed_or_cut_harms_nobody(
-    frames: list[bytes], where: float, what: int, place: Place, others: tuple[Terminal, str]
+    frames: list[bytes], where: float, what: int, place: SuiteTarget, others: tuple[Terminal, str]
 ) -> None:
     terminal, folder = others
     data = bytearray(attached({}, frames))
@@ -160,7 +160,7 @@ def test_a_byte_that_is_changed_or_cut_harms_nobody(
     is_well(place, terminal)
 
 
-def test_knocking_without_a_word_harms_nobody(place: Place, others: tuple[Terminal, str]) -> None:
+def test_knocking_without_a_word_harms_nobody(place: SuiteTarget, others: tuple[Terminal, str]) -> None:
     terminal, folder = others
     for rights in ([], [0], [0, 1]):
         with socket.socket(socket.AF_UNIX) as door:

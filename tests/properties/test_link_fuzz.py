@@ -33,7 +33,7 @@ WELCOME: dict[str, Any] = {
 }
 KINDS = st.sampled_from([
     wire.DATA, wire.CREDIT, wire.WELCOME, wire.RESULT, wire.EVENT, wire.FATAL, wire.BYE, wire.REQUEST,
-    wire.LEND, wire.RECALL, 0, 99,
+    wire.HANDOFF, wire.RECLAIM, 0, 99,
 ])  # fmt: skip
 FRAMES = st.tuples(KINDS, st.integers(0, 4), NUMBERS, PAYLOADS).map(lambda parts: wire.frame(*parts))
 WELCOMES = st.one_of(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.testing import Place
+    from hermes_exec.testing import SuiteTarget
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 CALM = settings(
@@ -40,7 +40,7 @@ _PARSED = re.compile(rb"(?:eval|-c): (?:line \d+: )?")
 @example(script="echo 'a\n\nb'; no_such_command_here\n\n\nno_such_command_here\nexit 300", long=False)
 @example(script="cat <<E\nnever ended", long=True)
 def test_a_script_gives_what_bash_gives(
-    script: str, long: bool, place: Place, terminal: Terminal, environment: Mapping[str, str]
+    script: str, long: bool, place: SuiteTarget, terminal: Terminal, environment: Mapping[str, str]
 ) -> None:
     if long:  # such text takes another way to the shell
         script += "\n: " + "x" * 5000
@@ -94,7 +94,7 @@ def one_bash(texts: list[str], environment: Mapping[str, str]) -> list[Bare]:
         ]
 
 
-def compare(steps: list[Step], place: Place, terminal: Terminal, environment: Mapping[str, str]) -> None:
+def compare(steps: list[Step], place: SuiteTarget, terminal: Terminal, environment: Mapping[str, str]) -> None:
     """Run the steps in a session and in one bash, and see that each gives the same."""
 
     async def ours(folder: str) -> list[Result]:
@@ -126,7 +126,7 @@ def code_of(result: Result) -> int | None:
 @given(texts=st.lists(STEPS, min_size=2, max_size=10))
 @CALM
 def test_the_commands_of_a_session_give_what_one_bash_gives(
-    texts: list[str], place: Place, terminal: Terminal, environment: Mapping[str, str]
+    texts: list[str], place: SuiteTarget, terminal: Terminal, environment: Mapping[str, str]
 ) -> None:
     compare([Step(text, restart=False) for text in texts], place, terminal, environment)
 
@@ -136,6 +136,6 @@ def test_the_commands_of_a_session_give_what_one_bash_gives(
 )
 @CALM
 def test_a_shell_that_exits_in_between_makes_no_difference(
-    steps: list[Step], place: Place, terminal: Terminal, environment: Mapping[str, str]
+    steps: list[Step], place: SuiteTarget, terminal: Terminal, environment: Mapping[str, str]
 ) -> None:
     compare(steps, place, terminal, environment)

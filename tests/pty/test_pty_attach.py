@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Closed
-from hermes_exec.terminal.pty import Pty, attach_pty, link_pty
+from hermes_exec.terminal.pty import Pty, attach_pty, start_pty
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def another_client(link: Link, backend: LocalBackend) -> Link:
 
 def test_detached_program_goes_on_and_is_found_again(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        first = await link_pty(link, ["cat"], name="kept")
+        first = await start_pty(link, ["cat"], name="kept")
         await first.write("before\n")
         await until(first, b"before\r\nbefore\r\n")
         await first.detach()
@@ -45,7 +45,7 @@ def test_detached_program_goes_on_and_is_found_again(live: Live, until: Until) -
 
 def test_end_of_a_detached_program_is_not_told_to_who_left(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        async with await link_pty(link, ["cat"]) as pty:
+        async with await start_pty(link, ["cat"]) as pty:
             await pty.detach()
             with pytest.raises(Closed, match="was detached"):
                 await pty.wait()
@@ -57,7 +57,7 @@ def test_end_of_a_detached_program_is_not_told_to_who_left(live: Live) -> None:
 
 def test_program_that_ended_before_anybody_looked_is_still_shown(live: Live, eventually: Eventually) -> None:
     async def scenario(link: Link) -> None:
-        link.need("pty")
+        link.load_part("pty")
         arguments = {"name": "quick", "argv": [b"sh", b"-c", b"echo shown; exit 3"]}
         started = await link.request("pty", arguments)
         await eventually(lambda: not Path(f"/proc/{started['pid']}").exists())
@@ -70,7 +70,7 @@ def test_program_that_ended_before_anybody_looked_is_still_shown(live: Live, eve
 
 def test_newcomer_gets_the_last_quarter_mebibyte_from_the_start_of_a_line(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["sh", "-c", "stty -opost; seq 200000; echo end; exec cat"])
+        pty = await start_pty(link, ["sh", "-c", "stty -opost; seq 200000; echo end; exec cat"])
         whole = await until(pty, b"end\n")
         newcomer = await attach_pty(link, pty.name)
         replay = await until(newcomer, b"end\n")
@@ -83,7 +83,7 @@ def test_newcomer_gets_the_last_quarter_mebibyte_from_the_start_of_a_line(live: 
 def test_questions_to_the_terminal_are_not_replayed(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
         asked = rb"[\033[c\033[>c\033[6n\033[?6n\033]11;?\007\033]10;?\033\\\033P+q544e\033\\\033[?12$p\033[18t]"
-        pty = await link_pty(link, ["sh", "-c", b"printf '" + asked + b"'; printf '\\033[1mbold'; exec cat"])
+        pty = await start_pty(link, ["sh", "-c", b"printf '" + asked + b"'; printf '\\033[1mbold'; exec cat"])
         assert b"\x1b[6n" in await until(pty, b"bold")
         newcomer = await attach_pty(link, pty.name)
         assert await until(newcomer, b"bold") == b"[]\x1b[1mbold"
@@ -94,7 +94,7 @@ def test_questions_to_the_terminal_are_not_replayed(live: Live, until: Until) ->
 def test_program_is_asked_to_draw_anew_for_a_newcomer(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
         script = "trap 'echo drawn' WINCH; echo ready; while :; do read -t 0.05 -r _; done"
-        pty = await link_pty(link, ["bash", "-c", script], rows=24, cols=80)
+        pty = await start_pty(link, ["bash", "-c", script], rows=24, cols=80)
         await until(pty, b"ready")
         newcomer = await attach_pty(link, pty.name, rows=24, cols=80)
         await until(newcomer, b"drawn")
@@ -104,7 +104,7 @@ def test_program_is_asked_to_draw_anew_for_a_newcomer(live: Live, until: Until) 
 
 def test_newcomer_brings_the_size(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["sh", "-c", "read -r _; stty size"], rows=24, cols=80)
+        pty = await start_pty(link, ["sh", "-c", "read -r _; stty size"], rows=24, cols=80)
         newcomer = await attach_pty(link, pty.name, rows=30, cols=90)
         await newcomer.write("\n")
         await until(pty, b"30 90\r\n")
@@ -114,7 +114,7 @@ def test_newcomer_brings_the_size(live: Live, until: Until) -> None:
 
 def test_two_viewers_see_the_same_and_both_may_type(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        first = await link_pty(link, ["cat"])
+        first = await start_pty(link, ["cat"])
         second = await attach_pty(link, first.name)
         await first.write("one\n")
         assert await until(second, b"one\r\none\r\n") == await until(first, b"one\r\none\r\n")
@@ -127,7 +127,7 @@ def test_two_viewers_see_the_same_and_both_may_type(live: Live, until: Until) ->
 
 def test_viewer_that_leaves_no_longer_holds_the_program_up(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        reader = await link_pty(link, ["sh", "-c", "stty -opost; head -c 30000000 /dev/zero; echo end"])
+        reader = await start_pty(link, ["sh", "-c", "stty -opost; head -c 30000000 /dev/zero; echo end"])
         sleeper = await attach_pty(link, reader.name)
 
         async def read_all() -> int:
@@ -144,7 +144,7 @@ def test_viewer_that_leaves_no_longer_holds_the_program_up(live: Live, until: Un
 
 def test_unknown_name_is_refused_with_those_that_are_there(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        await link_pty(link, ["cat"], name="here")
+        await start_pty(link, ["cat"], name="here")
         with pytest.raises(Closed, match="no PTY of that name is here; there are: here"):
             await attach_pty(link, "there")
 
@@ -153,7 +153,7 @@ def test_unknown_name_is_refused_with_those_that_are_there(live: Live) -> None:
 
 def test_another_client_of_the_guest_can_attach(live: Live, until: Until, backend: LocalBackend) -> None:
     async def scenario(link: Link) -> None:
-        first = await link_pty(link, ["cat"], name="shared")
+        first = await start_pty(link, ["cat"], name="shared")
         other = await another_client(link, backend)
         second = await attach_pty(other, "shared")
         await second.write("hello\n")
@@ -168,7 +168,7 @@ def test_another_client_of_the_guest_can_attach(live: Live, until: Until, backen
 def test_pty_ends_with_the_client_that_started_it(live: Live, backend: LocalBackend) -> None:
     async def scenario(link: Link) -> None:
         starter = await another_client(link, backend)
-        await link_pty(starter, ["cat"], name="mine")
+        await start_pty(starter, ["cat"], name="mine")
         watching = await attach_pty(link, "mine")
         await starter.close()
         assert await watching.read() == b""
@@ -183,7 +183,7 @@ def test_kept_pty_outlives_its_client_and_tells_its_end_later(
     async def scenario(link: Link) -> None:
         starter = await another_client(link, backend)
         script = f"echo shown; until [ -e {tmp_path}/left ]; do sleep 0.02; done; touch {tmp_path}/over; exit 7"
-        await link_pty(starter, ["sh", "-c", script], name="kept", keep_s=60)
+        await start_pty(starter, ["sh", "-c", script], name="kept", keep_s=60)
         await starter.close()
         (tmp_path / "left").touch()
         await eventually((tmp_path / "over").exists)
@@ -199,7 +199,7 @@ def test_kept_pty_keeps_its_guest_and_ends_when_nobody_attaches(
     live: Live, backend: LocalBackend, eventually: Eventually
 ) -> None:
     async def scenario(link: Link) -> None:
-        await link_pty(link, ["cat"], name="kept", keep_s=0.5)
+        await start_pty(link, ["cat"], name="kept", keep_s=0.5)
         folder = Path(str(link.guest["folder"]))
         identity, python = link.guest, str(link.identity["interpreter"])
         await link.close()

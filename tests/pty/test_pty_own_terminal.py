@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.terminal.tty import Escape, Screen, size_of
+from hermes_exec.terminal.tty import EscapeParser, ScreenState, read_size
 from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ try:
 except OSError:
     pass  # a pipe
 from hermes_exec.transport.link import Link
-from hermes_exec.terminal.pty import link_pty
-from hermes_exec.terminal.tty import interact, size_of
+from hermes_exec.terminal.pty import start_pty
+from hermes_exec.terminal.tty import interact, read_size
 from hermes_exec_backends.local import LocalBackend
 
 async def main():
     link = Link(LocalBackend(), env={"PS1": "$ "}, cwd=None, lease_s=1)
     await link.open()
-    rows, cols = size_of(0)
+    rows, cols = read_size(0)
     try:
-        async with await link_pty(link, sys.argv[2:], rows=rows, cols=cols) as pty:
+        async with await start_pty(link, sys.argv[2:], rows=rows, cols=cols) as pty:
             if sys.argv[1] == "lose":
                 asyncio.get_running_loop().call_later(0.5, link.detach)
             result = await interact(pty)
@@ -201,7 +201,7 @@ def test_input_may_be_a_file(tmp_path: Path) -> None:
 
 
 def test_escape_is_found_across_reads_and_after_enter_only() -> None:
-    escape = Escape()
+    escape = EscapeParser()
     assert escape.feed(b"ls\r") == (b"ls\r", "")
     assert escape.feed(b"~") == (b"", "")
     assert escape.feed(b".more") == (b"", "close")
@@ -210,19 +210,19 @@ def test_escape_is_found_across_reads_and_after_enter_only() -> None:
 
 
 def test_unknown_key_after_the_tilde_goes_to_the_place_with_it() -> None:
-    assert Escape().feed(b"~/bin\r") == (b"~/bin\r", "")
+    assert EscapeParser().feed(b"~/bin\r") == (b"~/bin\r", "")
 
 
 def test_screen_left_in_the_middle_is_undone_once() -> None:
-    screen = Screen()
-    assert not screen.undo.startswith(b"\x1b[?1049l")
-    screen.shown(b"\x1b[?10")
-    screen.shown(b"49hvim")
-    assert screen.undo.startswith(b"\x1b[?1049l")
-    screen.shown(b"bye\x1b[?1049l")
-    assert not screen.undo.startswith(b"\x1b[?1049l")
+    screen = ScreenState()
+    assert not screen.restore_sequence.startswith(b"\x1b[?1049l")
+    screen.observe(b"\x1b[?10")
+    screen.observe(b"49hvim")
+    assert screen.restore_sequence.startswith(b"\x1b[?1049l")
+    screen.observe(b"bye\x1b[?1049l")
+    assert not screen.restore_sequence.startswith(b"\x1b[?1049l")
 
 
 def test_size_of_no_terminal_is_the_usual_one(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
-        assert size_of(file.fileno()) == (24, 80)
+        assert read_size(file.fileno()) == (24, 80)

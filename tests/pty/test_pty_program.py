@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from hermes_exec.errors import Closed, PlaceError, UsageError
-from hermes_exec.terminal.pty import Pty, link_pty
+from hermes_exec.terminal.pty import Pty, start_pty
 from hermes_exec.transport.link import Link
 from tests.rigs.processes import alive
 
@@ -54,7 +54,7 @@ async def terminal_of(pty: Pty, link: Link) -> str:
 
 def test_pty_gives_output_and_exit_code(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        async with await link_pty(link, ["sh", "-c", "echo shown; exit 3"]) as pty:
+        async with await start_pty(link, ["sh", "-c", "echo shown; exit 3"]) as pty:
             assert await all_of(pty) == b"shown\r\n"
             assert (await pty.wait()).exit_code == 3
 
@@ -63,7 +63,7 @@ def test_pty_gives_output_and_exit_code(live: Live) -> None:
 
 def test_pty_tells_the_signal_that_ended_its_program(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["sh", "-c", "kill -9 $$"])
+        pty = await start_pty(link, ["sh", "-c", "kill -9 $$"])
         await all_of(pty)
         result = await pty.wait()
         assert (result.exit_code, result.signal, result.cancelled) == (None, 9, False)
@@ -74,7 +74,7 @@ def test_pty_tells_the_signal_that_ended_its_program(live: Live) -> None:
 def test_program_that_ends_at_once_is_seen_whole(live: Live) -> None:
     async def scenario(link: Link) -> None:
         for number in range(20):
-            pty = await link_pty(link, ["echo", str(number)])
+            pty = await start_pty(link, ["echo", str(number)])
             assert await all_of(pty) == b"%d\r\n" % number
             assert (await pty.wait()).ok
 
@@ -83,7 +83,7 @@ def test_program_that_ends_at_once_is_seen_whole(live: Live) -> None:
 
 def test_missing_program_exits_127_with_its_reason(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["no-such-program"])
+        pty = await start_pty(link, ["no-such-program"])
         assert await all_of(pty) == b""
         result = await pty.wait()
         assert (result.exit_code, result.note) == (127, "no-such-program: No such file or directory")
@@ -94,7 +94,7 @@ def test_missing_program_exits_127_with_its_reason(live: Live) -> None:
 def test_missing_folder_is_refused(live: Live) -> None:
     async def scenario(link: Link) -> None:
         with pytest.raises(UsageError, match="no folder"):
-            await link_pty(link, ["true"], cwd="/no/such")
+            await start_pty(link, ["true"], cwd="/no/such")
 
     live(scenario)
 
@@ -102,16 +102,16 @@ def test_missing_folder_is_refused(live: Live) -> None:
 def test_impossible_size_is_refused(live: Live) -> None:
     async def scenario(link: Link) -> None:
         with pytest.raises(UsageError, match="0 rows"):
-            await link_pty(link, ["true"], rows=0)
+            await start_pty(link, ["true"], rows=0)
 
     live(scenario)
 
 
 def test_second_pty_of_a_name_is_refused_and_the_first_goes_on(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        first = await link_pty(link, ["cat"], rows=11, cols=22, name="one")
+        first = await start_pty(link, ["cat"], rows=11, cols=22, name="one")
         with pytest.raises(PlaceError, match="there is a PTY of that name"):
-            await link_pty(link, ["stty", "size"], name="one")
+            await start_pty(link, ["stty", "size"], name="one")
         await first.write("still here\n")
         await until(first, b"still here\r\nstill here\r\n")
 
@@ -122,7 +122,7 @@ def test_program_runs_in_its_folder_with_its_environment(live: Live, tmp_path: P
     async def scenario(link: Link) -> None:
         script = 'pwd; echo "$TERM $WORD"'
         env = {"TERM": "vt100", "WORD": "a b"}
-        pty = await link_pty(link, ["sh", "-c", script], env=env, cwd=str(tmp_path))
+        pty = await start_pty(link, ["sh", "-c", script], env=env, cwd=str(tmp_path))
         assert await all_of(pty) == os.fsencode(tmp_path) + b"\r\nvt100 a b\r\n"
 
     live(scenario)
@@ -130,7 +130,7 @@ def test_program_runs_in_its_folder_with_its_environment(live: Live, tmp_path: P
 
 def test_default_is_an_interactive_login_shell(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, env={"SHELL": "/bin/bash"})
+        pty = await start_pty(link, env={"SHELL": "/bin/bash"})
         await pty.write("echo kind=$(shopt -q login_shell && echo login)-${-//[^i]/}\n")
         await until(pty, b"kind=login-i")
 
@@ -139,7 +139,7 @@ def test_default_is_an_interactive_login_shell(live: Live, until: Until) -> None
 
 def test_pty_is_the_controlling_terminal(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["sh", "-c", "tty; stat -c %t:%T $(tty); cat /proc/$$/stat"])
+        pty = await start_pty(link, ["sh", "-c", "tty; stat -c %t:%T $(tty); cat /proc/$$/stat"])
         name, device, told = (await all_of(pty)).splitlines()
         pid, _, _, _, group, _, terminal, foreground, *_ = told.split()
         major, minor = (int(part, 16) for part in device.split(b":"))
@@ -156,7 +156,7 @@ def test_password_prompt_talks_to_dev_tty_without_an_echo(live: Live, until: Unt
             "exec </dev/null >/dev/null 2>&1; stty -echo </dev/tty; printf 'password: ' >/dev/tty;"
             "read -r word </dev/tty; stty echo </dev/tty; printf '\\n<%s>\\n' \"$word\" >/dev/tty"
         )
-        pty = await link_pty(link, ["sh", "-c", script])
+        pty = await start_pty(link, ["sh", "-c", script])
         await until(pty, b"password: ")
         await pty.write("hunter2\n")
         assert await all_of(pty) == b"\r\n<hunter2>\r\n"
@@ -166,7 +166,7 @@ def test_password_prompt_talks_to_dev_tty_without_an_echo(live: Live, until: Unt
 
 def test_ctrl_c_ends_the_foreground_and_not_the_shell(live: Live, until: Until, eventually: Eventually) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, BASH)
+        pty = await start_pty(link, BASH)
         terminal = await terminal_of(pty, link)
         await pty.write("echo be; sleep 1000\n")
         await until(pty, b"be\r\n")
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_the_foreground_and_not_the_shell(live: Live, until: Until, 
 
 def test_shell_on_a_pty_has_job_control(live: Live, until: Until, eventually: Eventually) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, BASH)
+        pty = await start_pty(link, BASH)
         terminal = await terminal_of(pty, link)
         await pty.write("sleep 1000\n")
         await eventually(lambda: in_foreground(terminal, "sleep"))
@@ -198,7 +198,7 @@ def test_shell_on_a_pty_has_job_control(live: Live, until: Until, eventually: Ev
 
 def test_size_is_there_from_the_start(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["stty", "size"], rows=17, cols=93)
+        pty = await start_pty(link, ["stty", "size"], rows=17, cols=93)
         assert await all_of(pty) == b"17 93\r\n"
 
     live(scenario)
@@ -207,7 +207,7 @@ def test_size_is_there_from_the_start(live: Live) -> None:
 def test_resize_reaches_the_program(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
         script = "trap 'stty size' WINCH; echo ready; while :; do read -t 0.05 -r _; done"
-        pty = await link_pty(link, ["bash", "-c", script], rows=24, cols=80)
+        pty = await start_pty(link, ["bash", "-c", script], rows=24, cols=80)
         await until(pty, b"ready")
         await pty.resize(50, 132)
         await until(pty, b"50 132\r\n")
@@ -217,7 +217,7 @@ def test_resize_reaches_the_program(live: Live, until: Until) -> None:
 
 def test_signal_goes_to_the_foreground(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, BASH)
+        pty = await start_pty(link, BASH)
         await pty.write("(trap 'echo caught' USR1; echo on; while :; do sleep 0.05; done)\n")
         await until(pty, b"on\r\n")
         await pty.signal("USR1")
@@ -231,7 +231,7 @@ def test_signal_goes_to_the_foreground(live: Live, until: Until) -> None:
 
 def test_unknown_signal_is_refused(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["cat"])
+        pty = await start_pty(link, ["cat"])
         for name in ("NOPE", "_IGN"):
             with pytest.raises(UsageError, match="no signal"):
                 await pty.signal(name)
@@ -241,7 +241,7 @@ def test_unknown_signal_is_refused(live: Live) -> None:
 
 def test_control_after_the_end_says_closed(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["true"])
+        pty = await start_pty(link, ["true"])
         await all_of(pty)
         await pty.wait()
         with pytest.raises(Closed, match="has ended"):
@@ -257,7 +257,7 @@ def test_close_ends_everything_that_was_started(live: Live, until: Until, eventu
             "setsid -f sh -c 'echo $$; exec sleep 1000'; sleep 0.2; echo $$; echo up;"
             "while :; do sleep 1; done"
         )
-        pty = await link_pty(link, ["bash", "-c", script])
+        pty = await start_pty(link, ["bash", "-c", script])
         pids = [int(word) for word in re.findall(rb"\d+", await until(pty, b"up\r\n"))]
         assert len(pids) == 3
         await pty.close()
@@ -270,7 +270,7 @@ def test_close_ends_everything_that_was_started(live: Live, until: Until, eventu
 def test_what_a_program_leaves_in_its_terminal_is_gone_when_its_end_is_told(live: Live) -> None:
     async def scenario(link: Link) -> None:
         script = "trap '' HUP TERM; sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; exit 5"
-        pty = await link_pty(link, ["bash", "-c", script])
+        pty = await start_pty(link, ["bash", "-c", script])
         pid = int(await all_of(pty))
         assert (await pty.wait()).exit_code == 5
         assert not alive(pid)
@@ -280,7 +280,7 @@ def test_what_a_program_leaves_in_its_terminal_is_gone_when_its_end_is_told(live
 
 def test_close_does_not_wait_for_a_reader(live: Live, eventually: Eventually) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["yes"])
+        pty = await start_pty(link, ["yes"])
         await eventually(lambda: sum(map(len, vars(pty)["_shown"])) >= 4 << 20)
         await pty.close()
         assert await pty.read() == b""
@@ -293,7 +293,7 @@ def test_closing_the_link_ends_ptys(live: Live, until: Until) -> None:
     pids: list[int] = []
 
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["sh", "-c", "trap '' HUP; echo $$; sleep 1000"])
+        pty = await start_pty(link, ["sh", "-c", "trap '' HUP; echo $$; sleep 1000"])
         pids.append(int(await until(pty, b"\r\n")))
         assert alive(pids[0])
 
@@ -304,7 +304,7 @@ def test_closing_the_link_ends_ptys(live: Live, until: Until) -> None:
 def test_twenty_megabytes_come_through_unchanged(live: Live) -> None:
     async def scenario(link: Link) -> None:
         script = "stty raw; head -c 20000000 /dev/urandom | tee /dev/tty | sha256sum >&2"
-        pty = await link_pty(link, ["bash", "-c", script])
+        pty = await start_pty(link, ["bash", "-c", script])
         shown = await all_of(pty)
         assert shown[20_000_000:].split() == [hashlib.sha256(shown[:20_000_000]).hexdigest().encode(), b"-"]
 
@@ -320,7 +320,7 @@ def test_slow_reader_makes_the_program_wait(live: Live, tmp_path: Path) -> None:
             "    sys.stdout.buffer.write(b'x' * 65536); sys.stdout.flush()\n"
             f"    open({str(count)!r}, 'w').write(str(number))\n"
         )
-        pty = await link_pty(link, ["python3", "-c", code])
+        pty = await start_pty(link, ["python3", "-c", code])
         written = -1
         while (now := int(count.read_text() or 0) if count.exists() else 0) != written or not now:
             written = now
@@ -333,7 +333,7 @@ def test_slow_reader_makes_the_program_wait(live: Live, tmp_path: Path) -> None:
 
 def test_cancelled_wait_ends_nothing(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["cat"])
+        pty = await start_pty(link, ["cat"])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await pty.wait()
@@ -345,7 +345,7 @@ def test_cancelled_wait_ends_nothing(live: Live, until: Until) -> None:
 
 def test_ptys_of_one_guest_are_independent(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        ptys = [await link_pty(link, ["cat"]) for _ in range(20)]
+        ptys = [await start_pty(link, ["cat"]) for _ in range(20)]
         for number, pty in enumerate(ptys):
             await pty.write(f"number {number}.\n")
         for number, pty in enumerate(ptys):
@@ -357,7 +357,7 @@ def test_ptys_of_one_guest_are_independent(live: Live, until: Until) -> None:
 
 def test_python_repl_answers(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["python3", "-q"], env={"TERM": "dumb"})
+        pty = await start_pty(link, ["python3", "-q"], env={"TERM": "dumb"})
         await until(pty, b">>> ")
         await pty.write("6 * 7\n")
         await until(pty, b"42\r\n>>> ")
@@ -372,7 +372,7 @@ def test_vim_edits_a_file(live: Live, until: Until, require: Require, tmp_path: 
     require("vim", "an editor that fills the screen")
 
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["vim", "-u", "NONE", "-N", "-i", "NONE", str(tmp_path / "page")])
+        pty = await start_pty(link, ["vim", "-u", "NONE", "-N", "-i", "NONE", str(tmp_path / "page")])
         await until(pty, b"[New")
         await pty.write("ifirst\x1b")
         await pty.write(":wq\r")
@@ -387,7 +387,7 @@ def test_top_draws_until_it_is_told_to_quit(live: Live, until: Until, require: R
     require("top", "a program that draws again and again")
 
     async def scenario(link: Link) -> None:
-        pty = await link_pty(link, ["top", "-d", "0.1"], rows=30, cols=100, env={"TERM": "xterm"})
+        pty = await start_pty(link, ["top", "-d", "0.1"], rows=30, cols=100, env={"TERM": "xterm"})
         for _ in range(3):
             await until(pty, b"load average")
         await pty.write("q")

@@ -330,9 +330,9 @@ def _read_one(registry: Any, data: bytes, folder: Path) -> list[str]:
     from hermes_exec.errors import Refused as BundleRefused
     from hermes_exec.errors import TransferError
     from hermes_exec_agent.skills.registry import bundle
-    from hermes_exec_agent.skills.run.clouds import take_files
+    from hermes_exec_agent.skills.run.clouds import extract_files
     from hermes_exec_policies.gate.archive_members import unpack
-    from hermes_exec_policies.gate.verdict import Refused
+    from hermes_exec_policies.gate.verdict import SkillRefused
 
     folder.mkdir()
     (file := folder / "given").write_bytes(data)
@@ -340,16 +340,16 @@ def _read_one(registry: Any, data: bytes, folder: Path) -> list[str]:
     try:
         unpack(file, folder / "skill")
         said.append("")
-    except Refused as error:
+    except SkillRefused as error:
         said.append(error.findings[0].code)
     (folder / "bundle").mkdir()
     try:
         bundle.read(registry, file, folder / "bundle")
         said.append("")
-    except (Refused, BundleRefused) as error:
+    except (SkillRefused, BundleRefused) as error:
         said.append(type(error).__name__)
     try:
-        take_files(data, folder / "cloud")
+        extract_files(data, folder / "cloud")
         said.append("")
     except TransferError as error:
         said.append(type(error).__name__)

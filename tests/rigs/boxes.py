@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.values import Text
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from hermes_exec.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class Box(Wrapper):
 
     async def enter(self) -> None:
         if self._folder:
-            reply = await ask(self.outer, ["mkdir", self._folder])
+            reply = await run_helper(self.outer, ["mkdir", self._folder])
             if reply.exit.code != 0:
-                raise PlaceUnavailable(f"box {self._name}: {reply.complaint}")
+                raise PlaceUnavailable(f"box {self._name}: {reply.failure}")
 
     async def leave(self, *, keep: bool) -> None:
         if self._folder and not keep:
-            await ask(self.outer, ["rmdir", self._folder])
+            await run_helper(self.outer, ["rmdir", self._folder])
 
 
 class Cell(Box):

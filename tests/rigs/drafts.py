@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.build.builder import Requester, SkillBuilder
 from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs import corpus
 from tests.rigs.skill_makers import home_in
@@ -28,8 +28,8 @@ async def level_of(item: dict[str, Any], kind: str, folder: Path, *, judge: str 
     """The level at which a draft of this kind is registered, or that it is refused; and why."""
     model = ScriptedModel([json.dumps(item[kind])])
     asked = ScriptedModel([json.dumps(item["judge"]) if judge is None else judge])
-    maker = Maker(model="scripted", shells=("bubblewrap",))
-    shop = Workshop(Registry(home_in(folder)), maker, model, judge=asked)
+    maker = Requester(model="scripted", shells=("bubblewrap",))
+    shop = SkillBuilder(Registry(home_in(folder)), maker, model, judge=asked)
     try:
         version = await shop.compile(item["name"], item.get("task", item["request"]), item["request"])
     except HermesError as error:

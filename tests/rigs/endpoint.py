@@ -267,7 +267,7 @@ def _events(answer: Streamed, model: str) -> Iterator[bytes]:
         if text:
             yield event({"content": text})
     for index, call in enumerate(message.tool_calls):
-        for delta in _call_deltas(index, {**call.wire(), **call.extras}, answer.shape):
+        for delta in _call_deltas(index, {**call.to_wire(), **call.extras}, answer.shape):
             yield event({"tool_calls": [delta]})
     yield event({}, answer.reply.finish if answer.finish == "as the reply" else answer.finish)
     if answer.usage is not None:

@@ -22,7 +22,7 @@ from hermes_exec.errors import HermesError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from hermes_exec_backends.sandbox.run import Ended, Run
+    from hermes_exec_backends.sandbox.run import ProgramResult, Run
 
     Starter = Callable[[str, list[str], float], Awaitable[tuple[Run, list[str]]]]
     """Holds a program for some seconds, where a folder is seen as ``SKILL``; and says what is amiss there."""
@@ -118,14 +118,14 @@ async def _run(start: Starter, item: dict[str, Any], wall_s: float) -> Act:
             return Act(item["id"], item["class"], "invalid", error.what)
 
 
-def _judged(item: dict[str, Any], run: Run, ended: Ended, folder: Path) -> Act:
+def _judged(item: dict[str, Any], run: Run, ended: ProgramResult, folder: Path) -> Act:
     said = ended.stdout.decode("utf-8", "replace").splitlines()
     name, kind = item["id"], item["class"]
     if said[:1] != ["STARTED"]:
         return Act(name, kind, "invalid", ended.stderr.decode("utf-8", "replace")[-200:] or "it did not start")
     bad = [line for line in said[1:] if line.startswith("ESCAPED")]
     if name == "pos-cgroup-limits" and bad:  # groups cannot be seen inside, so this is looked at from outside
-        weak = [limit for limit in ("memory", "processes") if not run.enforcers[limit].startswith("cgroup")]
+        weak = [limit for limit in ("memory", "processes") if not run.limit_enforcers[limit].startswith("cgroup")]
         outcome = Act(name, kind, "unheld", "no control group can be made there: limits of processes, and a watchdog")
         return outcome if weak else Act(name, kind, "blocked", "control groups, seen from outside")
     if bad and name in PRIVATE:
@@ -143,7 +143,7 @@ def _judged(item: dict[str, Any], run: Run, ended: Ended, folder: Path) -> Act:
     )
 
 
-def _last(ended: Ended) -> str:
+def _last(ended: ProgramResult) -> str:
     lines = ended.stderr.decode("utf-8", "replace").splitlines()
     return lines[-1][:200] if lines else f"exit code {ended.exit.code}"
 

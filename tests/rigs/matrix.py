@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 import hermes_exec
 import hermes_exec_backends
 from hermes_exec_backends.sandbox import Confinement
-from hermes_exec_backends.sandbox.control import given
-from hermes_exec_backends.sandbox.host import this_host
+from hermes_exec_backends.sandbox.control import launcher_payload
+from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.canaries import prove as proving
-from hermes_exec_policies.canaries.deviations import amiss
+from hermes_exec_policies.canaries.deviations import find_deviations
 from hermes_exec_policies.canaries.judge import Verdict
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.load import load_policy, override_policy
 from hermes_exec_policies.render import apparmor
-from hermes_exec_policies.start_program import LOCAL, Place, start
+from hermes_exec_policies.start_program import LOCAL, SandboxTarget, start
 from tests.rigs import hostile, images, vm
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
@@ -86,16 +86,16 @@ with open("/share/found", "a+") as file:
 """
 
 
-def starter(place: Place) -> hostile.Starter:
+def starter(place: SandboxTarget) -> hostile.Starter:
     """How a sandbox of the policy is made in a kind of place."""
 
     async def held(folder: str, words: list[str], wall_s: float) -> tuple[Run, list[str]]:
         readonly = {folder: hostile.SKILL}
-        specification, limits = confined(
-            load(POLICY), this_host(), readonly=readonly, cwd=hostile.SKILL, place=place.kind
+        specification, limits = build_confinement(
+            load_policy(POLICY), this_machine(), readonly=readonly, cwd=hostile.SKILL, place=place.kind
         )
         run = await start(place, specification, words, limits=replace(limits, wall_s=wall_s))
-        return run, amiss(load(POLICY), specification, run.facts)
+        return run, find_deviations(load_policy(POLICY), specification, run.facts)
 
     return held
 
@@ -109,12 +109,12 @@ def in_place(kind: str, image: str = "", engine: str = "", user: str = "") -> li
         importlib.import_module("hermes_exec_backends.singularity.start")  # what is on disk may be out of its reach
 
         asyncio.run(hostile.run_all(starter(LOCAL), items[:1]))  # the same
-        given(Confinement(), ["/"], mounts=True, nested=())
-        this_host.cache_clear()
+        launcher_payload(Confinement(), ["/"], mounts=True, nested=())
+        this_machine.cache_clear()
         os.setgroups([])
         os.setgid(int(user))
         os.setuid(int(user))
-    return asyncio.run(hostile.run_all(starter(Place(kind, image, engine)), items))
+    return asyncio.run(hostile.run_all(starter(SandboxTarget(kind, image, engine)), items))
 
 
 def apart(*words: str) -> list[hostile.Act]:
@@ -136,9 +136,9 @@ def in_machine() -> list[hostile.Act]:
         shutil.copytree(source, share / "lib" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(hostile.__file__, share / "lib")
     shutil.copy(CORPUS, share / "corpus")
-    made = confined(load(POLICY), there(), readonly={"/": hostile.SKILL}, cwd=hostile.SKILL)
+    made = build_confinement(load_policy(POLICY), there(), readonly={"/": hostile.SKILL}, cwd=hostile.SKILL)
     (share / "specification").write_bytes(pickle.dumps(made))
-    (share / "profile").write_text(apparmor.render(load(POLICY)), encoding="utf-8")
+    (share / "profile").write_text(apparmor.render(load_policy(POLICY)), encoding="utf-8")
     (share / "driver.py").write_text(_DRIVER, encoding="utf-8")
     done = vm.run(["/usr/bin/python3", "-I", "/share/driver.py"], share, seconds=3000)
     if done.code:
@@ -167,18 +167,18 @@ def _cell(acts: list[hostile.Act]) -> str:
     return ", ".join(f"{count[name]} {_WORDS.get(name, f'**{name}**')}" for name in sorted(count))
 
 
-def layers(places: dict[str, Place]) -> str:
+def layers(places: dict[str, SandboxTarget]) -> str:
     """Each layer switched off in turn, and how many attempts notice it in each kind of place."""
     lines = ["| without | " + " | ".join(places) + " |", "|---" * (len(places) + 1) + "|"]
-    policy = overridden(load(POLICY), QUICK)
+    policy = override_policy(load_policy(POLICY), QUICK)
     for layer, (lose, rule) in LAYERS.items():
         cells: list[str] = []
         for place in places.values():
             if layer in ALWAYS.get(place.kind, ()):
                 cells.append("cannot be left out")
                 continue
-            specification = lose(confined(policy, this_host(), place=place.kind)[0])
-            proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
+            specification = lose(build_confinement(policy, this_machine(), place=place.kind)[0])
+            proof = asyncio.run(proving.run_attempts(policy, specification, this_machine(), place))
             broken = [each for each in proof.judged if each.verdict is not Verdict.HELD]
             cells.append(f"noticed by {len(broken)}, `{rule}`" if rule in proof.broken_rules else "**unnoticed**")
         lines.append(f"| {layer} | " + " | ".join(cells) + " |")
@@ -218,14 +218,16 @@ def main(words: list[str]) -> None:
             "Apptainer, as a user": lambda: apart("singularity", tree, "", NOBODY),
             MACHINE: in_machine,
         }
-        places = {"bubblewrap": LOCAL, "Docker": Place("docker", image, engine.address)}
+        places = {"bubblewrap": LOCAL, "Docker": SandboxTarget("docker", image, engine.address)}
         columns: dict[str, list[hostile.Act]] = {}
         without = ""
         for name, run in runs.items():
             found: list[dict[str, Any]] = remembered(name, _plainly(run))
             columns[name] = [hostile.Act(**act) for act in found]
             if name == _LAST:
-                without = remembered("layers", lambda: layers({**places, "Apptainer": Place("singularity", tree)}))
+                without = remembered(
+                    "layers", lambda: layers({**places, "Apptainer": SandboxTarget("singularity", tree)})
+                )
             if without:
                 write(f"{table(columns)}\n\n{without}")
 

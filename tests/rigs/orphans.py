@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.testing.place import marker, until
+from hermes_exec.testing.place import marker, wait_until
 from tests.rigs.processes import argv, started_as, with_mark
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def check_next_guest_ends_orphans(new_backend: Callable[[], Backend]) -> N
         async def all_there() -> bool:
             return count() == expected
 
-        await until(all_there, 30)
+        await wait_until(all_there, 30)
         runner = (await terminal.run(["sh", "-c", "echo $PPID"])).stdout_text.strip()
         guest = await _parent(terminal, runner)
         keeper = await _parent(terminal, guest)
@@ -76,7 +76,7 @@ async def check_next_guest_ends_orphans(new_backend: Callable[[], Backend]) -> N
         async def ending_over() -> bool:
             return not started_as("sleep", f"2.{mark}")
 
-        await until(ending_over, 30)
+        await wait_until(ending_over, 30)
 
         async with hermes_exec.open(new_backend(), audit=False) as following:
             await following.run("true")
@@ -84,7 +84,7 @@ async def check_next_guest_ends_orphans(new_backend: Callable[[], Backend]) -> N
         async def none_left() -> bool:
             return count() == 0
 
-        await until(none_left, 30)
+        await wait_until(none_left, 30)
         assert stranger.returncode is None
         assert started_as("sleep", other) == [stranger.pid]
     finally:

@@ -19,11 +19,11 @@ from typing import Any
 from hermes_exec.errors import ConfigError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
-from hermes_exec_backends.sandbox.control import given
-from hermes_exec_backends.sandbox.observe import Watch
-from hermes_exec_policies.load import load
-from hermes_exec_policies.render.bpf import program
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_backends.sandbox.control import launcher_payload
+from hermes_exec_backends.sandbox.observe import WatchSpec
+from hermes_exec_policies.load import load_policy
+from hermes_exec_policies.render.bpf import load_program
+from hermes_exec_policies.render.filter import build_filter
 
 import_module("concurrent.futures.thread")  # what is imported late may be out of that user's reach
 PYTHON = "/usr/bin/python3"
@@ -77,9 +77,9 @@ def specification(**fields: Any) -> Confinement:
 
 def refusing() -> bytes:
     """The filter of skills that are checked."""
-    found = filter_of(load("skill-validate"))
+    found = build_filter(load_policy("skill-validate"))
     assert found is not None
-    return program(found)
+    return load_program(found)
 
 
 async def run_text(
@@ -89,7 +89,7 @@ async def run_text(
     stdin: bytes = b"",
     limits: Limits | None = None,
     into: Path | None = None,
-    watch: Watch | None = None,
+    watch: WatchSpec | None = None,
 ) -> dict[str, Any]:
     """Run a Python text in a sandbox; gives what was seen."""
     words = [PYTHON, "-I", "-c", text]
@@ -104,7 +104,7 @@ async def run_text(
             "stderr": ended.stderr.decode(),
             "facts": dataclasses.asdict(run.facts),
             "report": dataclasses.asdict(run.report),
-            "enforcers": dict(run.enforcers),
+            "enforcers": dict(run.limit_enforcers),
             "acts": [dataclasses.asdict(each) for each in ended.acts],
             "left": ended.left,
         }
@@ -129,11 +129,11 @@ def as_user(uid: int, text: str, **options: Any) -> dict[str, Any]:
 
 def _main() -> None:
     uid, options = int(sys.argv[1]), json.loads(sys.argv[2])
-    given(specification(), [PYTHON], mounts=True)  # what it reads from disk may be out of that user's reach
+    launcher_payload(specification(), [PYTHON], mounts=True)  # what it reads from disk may be out of that user's reach
     text = sys.stdin.read()
     into = Path(options.pop("into")) if "into" in options else None
     calls = options.pop("watched", None)
-    watch = None if calls is None else Watch(frozenset(calls), lambda _: True)
+    watch = None if calls is None else WatchSpec(frozenset(calls), lambda _: True)
     confinement = specification(seccomp=refusing()) if watch else specification()
     os.setgroups([])
     os.setgid(uid)

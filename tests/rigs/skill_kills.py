@@ -22,7 +22,7 @@ from tests.rigs.skill_makers import home_in, registered
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 TOUCHING = frozenset(
     {
@@ -45,7 +45,7 @@ class Death:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_registering(home: Home, folder: Path, step: int) -> bool:
+def die_registering(home: RegistryHome, folder: Path, step: int) -> bool:
     """Register the second version in a child that dies at a step; whether it died."""
     child = os.fork()
     if not child:
@@ -56,7 +56,7 @@ def die_registering(home: Home, folder: Path, step: int) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def look(home: Home, folder: Path) -> dict[str, Any]:
+def look(home: RegistryHome, folder: Path) -> dict[str, Any]:
     """What is registered, and what is amiss with it; another version can be registered afterwards."""
     amiss: list[str] = []
     numbers: list[int] = []
@@ -66,7 +66,7 @@ def look(home: Home, folder: Path) -> dict[str, Any]:
             numbers += skill.versions
             for number in skill.versions:
                 version = registry.version(skill.name, number)
-                amiss += content.differences(registry.tree(version), version.files)
+                amiss += content.find_differences(registry.tree(version), version.files)
         registered(home, folder, files={"README.md": "after"})
         last = max(registry.skill("add-numbers").versions)
         amiss += [] if last == len(numbers) + 1 else [f"the next version is {last}"]

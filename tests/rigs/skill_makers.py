@@ -6,13 +6,13 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_agent.skills.registry.home import Home
+from hermes_exec_agent.skills.registry.home import RegistryHome
 from hermes_exec_agent.skills.registry.record import Author, Version
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_policies.gate.launch import interpreter
+from hermes_exec_policies.gate.launch import identify_interpreter
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Level, Report
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ SCHEMA = {
 }
 
 
-def home_in(folder: Path) -> Home:
+def home_in(folder: Path) -> RegistryHome:
     """A registry's folders below a folder of a test's."""
-    return Home(folder / "registry", folder / "keys")
+    return RegistryHome(folder / "registry", folder / "keys")
 
 
 def tree_in(folder: Path, files: Mapping[str, str] | None = None) -> Tree:
@@ -58,10 +58,10 @@ def report_of(
         mutants=3,
         killed=3,
         specification="5" * 64,
-        interpreter=interpreter("/usr/bin/python3"),
+        interpreter=identify_interpreter("/usr/bin/python3"),
         held=tuple(case.facts() for case in held),
     )
-    policy = load("skill-run")
+    policy = load_policy("skill-run")
     known: dict[str, Any] = {
         "findings": (),
         "name": name,
@@ -79,7 +79,7 @@ def report_of(
 
 
 def registered(
-    home: Home,
+    home: RegistryHome,
     folder: Path,
     name: str = "add-numbers",
     author: Author = PERSON,
@@ -92,4 +92,4 @@ def registered(
     folder.mkdir(parents=True, exist_ok=True)
     tree = tree_in(folder, files)
     report = report_of(tree, name, level=level, held=held)
-    return Registry(home).register(tree, report, load("skill-run"), author=author, kernel=platform.release())
+    return Registry(home).register(tree, report, load_policy("skill-run"), author=author, kernel=platform.release())

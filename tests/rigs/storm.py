@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.job import prune_jobs
 from hermes_exec.terminal.job_status import JobState
-from hermes_exec.testing.place import link, living, marker, until
+from hermes_exec.testing.place import count_living, link, marker, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ class Storm:
         for _ in range(rounds):
             await self._round()
             assert (await self._session.run("echo $kept $PWD", timeout=30)).stdout == b"here /usr\n"
-            await until(self._nothing_runs, 30)
+            await wait_until(self._nothing_runs, 30)
             await self._each_ran_once()
             assert len(vars(link(self._terminal))["_calls"]) <= 3  # the sessions themselves
         await prune_jobs(link(self._terminal))
@@ -101,7 +101,7 @@ class Storm:
 
     async def _nothing_runs(self) -> bool:
         jobs = await self._terminal.jobs()
-        return not await living(self._terminal, self._mark) and all(job.state is JobState.ENDED for job in jobs)
+        return not await count_living(self._terminal, self._mark) and all(job.state is JobState.ENDED for job in jobs)
 
     async def _each_ran_once(self) -> None:
         """Of what tells that it ran: nothing twice, and everything that was said to have run."""

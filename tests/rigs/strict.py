@@ -53,7 +53,7 @@ class Strict:
         message = self.sign(reply.message, thought)
         if message is not reply.message:
             self.secrets.append(thought)
-        wired = {**message.wire(), **message.extras}
+        wired = {**message.to_wire(), **message.extras}
         for call, fields in zip(message.tool_calls, wired.get("tool_calls", ()), strict=False):
             fields.update(call.extras)
         self.given[_key(wired)] = wired

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.models.protocol import Model
-    from hermes_exec_agent.models.scripted import Written
+    from hermes_exec_agent.models.scripted import ScriptEntry
     from hermes_exec_agent.tools.tool import Tool
 
 Do: TypeAlias = "Callable[[dict[str, Any], Context], Any]"
@@ -81,7 +81,7 @@ def talk(log: EventLog, tmp_path: Path) -> Talk:
 
     @asynccontextmanager
     async def talking(
-        replies: Sequence[Written] | Model,
+        replies: Sequence[ScriptEntry] | Model,
         tools: Sequence[Tool] | None = None,
         *,
         resume: str = "",

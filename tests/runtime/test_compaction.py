@@ -18,19 +18,19 @@ from hermes_exec_agent.runtime.compaction import (
     CLEARED,
     REQUEST,
     SUMMARY,
+    Compaction,
     Compactor,
-    Shortened,
-    clear,
-    holds,
-    listed,
-    shrink,
-    size,
+    clear_results,
+    estimate_size,
+    has_request,
+    shrink_results,
+    summarize_without_model,
 )
 from tests.rigs.endpoint import ill_formed
 from tests.runtime.conftest import shows
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.models.scripted import Written
+    from hermes_exec_agent.models.scripted import ScriptEntry
     from hermes_exec_agent.runtime.events import EventLog
     from tests.runtime.conftest import Talk
 
@@ -62,7 +62,7 @@ def conversations(draw: st.DrawFn) -> tuple[list[Message], str]:
 
 def shortened(
     messages: list[Message], request: str, *replies: Any, compactor: Compactor | None = None, **options: Any
-) -> Shortened | None:
+) -> Compaction | None:
     auxiliary = ScriptedModel(replies or ["They worked."], window=WINDOW)
     given_: dict[str, Any] = {"window": WINDOW, "beside": 100, "auxiliary": auxiliary, **options}
     return asyncio.run((compactor or Compactor()).shorten(messages, request=request, **given_))
@@ -76,10 +76,10 @@ def test_what_is_left_is_well_formed_smaller_and_has_the_request(case: tuple[lis
     assert messages == before
     if found is None:
         return
-    assert not ill_formed([message.wire() for message in found.messages])
+    assert not ill_formed([message.to_wire() for message in found.messages])
     assert found.messages[0] == SYSTEM
-    assert any(holds(message, request) for message in found.messages)
-    assert size(found.messages) == found.after <= found.before * 0.9
+    assert any(has_request(message, request) for message in found.messages)
+    assert estimate_size(found.messages) == found.after <= found.before * 0.9
     assert found.how in (("cleared", "listed") if down else ("cleared", "summarised"))
 
 
@@ -102,13 +102,13 @@ def test_to_shorten_again_and_again_comes_to_an_end(case: tuple[list[Message], s
 @given(conversations(), st.integers(0, 3_000))
 def test_clearing_and_shrinking_touch_results_alone(case: tuple[list[Message], str], room: int) -> None:
     messages, _ = case
-    for changed in (clear(messages, room), shrink(messages, room)):
+    for changed in (clear_results(messages, room), shrink_results(messages, room)):
         assert [(message.role, message.tool_call_id) for message in changed] == [
             (message.role, message.tool_call_id) for message in messages
         ]
         assert [each for each in changed if each.role != "tool"] == [each for each in messages if each.role != "tool"]
-        assert size(changed) <= size(messages)
-    assert clear(clear(messages, room), room) == clear(messages, room)
+        assert estimate_size(changed) <= estimate_size(messages)
+    assert clear_results(clear_results(messages, room), room) == clear_results(messages, room)
 
 
 def worked(results: int, length: int, request: str = "count the files") -> list[Message]:
@@ -175,14 +175,14 @@ def test_a_summariser_that_says_too_much_is_cut() -> None:
 def test_a_list_of_what_happened_tells_how_calls_went() -> None:
     call = ToolCall("c", "terminal", '{"command": "false"}')
     result = Message("tool", '{"ok": true, "exit_code": 1}', tool_call_id="c")
-    assert listed([Message("assistant", "", (call,)), result]).endswith("ok, exit code 1")
+    assert summarize_without_model([Message("assistant", "", (call,)), result]).endswith("ok, exit code 1")
 
 
 def test_the_endpoints_own_count_is_believed() -> None:
     compactor = Compactor()
     messages = worked(3, 1_000)
     assert shortened(messages, "count the files", compactor=compactor) is None
-    compactor.measure(messages, Usage(prompt=3 * size(messages)), 0)
+    compactor.measure(messages, Usage(prompt=3 * estimate_size(messages)), 0)
     assert shortened(messages, "count the files", compactor=compactor) is not None
 
 
@@ -192,7 +192,7 @@ def test_a_long_conversation_goes_on_after_it_was_shortened(talk: Talk, log: Eve
 
     async def whole() -> None:
         told: list[object] = []
-        replies: list[Written] = [*(ask(("look", {})) for _ in range(12)), "done"]
+        replies: list[ScriptEntry] = [*(ask(("look", {})) for _ in range(12)), "done"]
         async with talk(ScriptedModel(replies, window=3_000), [tool]) as conversation:
             answer = await conversation.ask("look around", told.append)
             assert answer.text == "done"
@@ -201,9 +201,9 @@ def test_a_long_conversation_goes_on_after_it_was_shortened(talk: Talk, log: Eve
             model = conversation.model
             assert isinstance(model, ScriptedModel)
             for request in model.requests:
-                assert not ill_formed([message.wire() for message in request.messages])
-                assert any(holds(message, "look around") for message in request.messages)
-                assert size(request.messages) < 3_000
+                assert not ill_formed([message.to_wire() for message in request.messages])
+                assert any(has_request(message, "look around") for message in request.messages)
+                assert estimate_size(request.messages) < 3_000
             messages = conversation.messages
         async with talk(["on"], [tool], resume=conversation.id) as later:
             assert later.messages == messages
@@ -214,7 +214,7 @@ def test_a_long_conversation_goes_on_after_it_was_shortened(talk: Talk, log: Eve
 def test_what_the_endpoint_finds_too_long_is_shortened_and_asked_again(talk: Talk) -> None:
     async def whole() -> None:
         tool = shows("look", "x" * 4_000)
-        replies: list[Written] = [
+        replies: list[ScriptEntry] = [
             *(ask(("look", {})) for _ in range(4)),
             ContextTooLong("too long", window=2_000),
             "summary",
@@ -261,7 +261,7 @@ def test_a_conversation_is_made_shorter_when_it_is_asked_to_be(talk: Talk, log: 
 
     conversation = asyncio.run(speak())
     asked = model.requests[-1].messages
-    assert ill_formed([message.wire() for message in asked]) == ""
+    assert ill_formed([message.to_wire() for message in asked]) == ""
     assert "They talked." in asked[1].content
     assert sum(len(message.content) for message in asked[1:]) < 3_000
     assert "word " * 400 in {event.data.get("content") for event in log.events(conversation)}
@@ -272,4 +272,4 @@ def test_between_two_requests_it_can_be_made_shorter_too(conversation: tuple[lis
     messages, request = conversation
     found = shortened([*messages, Message("assistant", "Done.")], request, force=True)
     if found is not None:
-        assert ill_formed([message.wire() for message in [*found.messages, Message("user", "and now?")]]) == ""
+        assert ill_formed([message.to_wire() for message in [*found.messages, Message("user", "and now?")]]) == ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models import ask
 from hermes_exec_agent.runtime import Budget, Guardrails, Warned
-from hermes_exec_agent.runtime.guardrails import Guard, Observed, Threshold
+from hermes_exec_agent.runtime.guardrails import GuardrailMonitor, ObservedCall, Threshold
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from tests.rigs.endpoint import ill_formed
 from tests.runtime.conftest import Doing, shows
@@ -97,7 +97,7 @@ def test_a_model_that_never_learns_is_warned_and_stopped(talk: Talk) -> None:
     assert (answer.outcome, answer.text, answer.calls) == ("stopped", "I give up.", 5)
     assert told[0].reason in ("identical_failures", "tool_failures")
     assert "[notice of the agent's program]" in conversation.messages[5].content
-    assert not ill_formed([message.wire() for message in conversation.messages[:-1]])
+    assert not ill_formed([message.to_wire() for message in conversation.messages[:-1]])
 
 
 def test_with_somebody_watching_it_is_only_warned(talk: Talk) -> None:
@@ -122,14 +122,16 @@ def test_to_wait_patiently_is_no_circle(talk: Talk) -> None:
 
 def seen(
     name: str, arguments: Any, *, ok: bool = True, output: str = "", changes: bool = True, took: float = 0.0
-) -> Observed:
+) -> ObservedCall:
     error = None if ok else Failure("X", "x")
-    return Observed(name, json.dumps(arguments), Envelope(ok, "local", output, duration_s=took, error=error), changes)
+    return ObservedCall(
+        name, json.dumps(arguments), Envelope(ok, "local", output, duration_s=took, error=error), changes
+    )
 
 
-def stops_at(*calls: Observed, rounds: int = 30) -> int | None:
+def stops_at(*calls: ObservedCall, rounds: int = 30) -> int | None:
     """After how many rounds of these calls a turn is stopped."""
-    guard = Guard(Guardrails(), stops=True, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(), stops=True, patient=frozenset())
     for number in range(1, rounds + 1):
         verdicts = [guard.observe(call) for call in calls]
         if any(verdict.stop for verdict in verdicts):
@@ -142,13 +144,13 @@ def test_looking_at_the_same_again_and_again_is_stopped() -> None:
 
 
 def test_how_long_it_took_makes_no_difference() -> None:
-    guard = Guard(Guardrails(), stops=True, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(), stops=True, patient=frozenset())
     calls = [seen("read_file", {"path": "a"}, output="x", changes=False, took=n / 7) for n in range(5)]
     assert [guard.observe(call).stop for call in calls] == [False] * 4 + [True]
 
 
 def test_the_order_of_arguments_makes_no_difference() -> None:
-    guard = Guard(Guardrails(), stops=True, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(), stops=True, patient=frozenset())
     both = [seen("f", {"a": 1, "b": 2}, changes=False), seen("f", {"b": 2, "a": 1}, changes=False)] * 3
     assert any(guard.observe(call).stop for call in both)
 
@@ -166,7 +168,7 @@ def test_writing_the_same_and_failing_the_same_test_is_stopped() -> None:
 
 
 def test_mending_and_testing_again_is_not_stopped() -> None:
-    guard = Guard(Guardrails(), stops=True, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(), stops=True, patient=frozenset())
     for number in range(30):
         assert not guard.observe(seen("write_file", {"content": number})).stop
         assert not guard.observe(seen("pytest", {}, ok=True, output="1 failed")).stop
@@ -174,7 +176,7 @@ def test_mending_and_testing_again_is_not_stopped() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.booleans(), st.booleans()), max_size=60))
 def test_a_guard_that_may_not_stop_never_does(calls: list[tuple[str, str, bool, bool]]) -> None:
-    guard = Guard(Guardrails(), stops=False, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(), stops=False, patient=frozenset())
     for name, argument, ok, changes in calls:
         assert not guard.observe(seen(name, argument, ok=ok, changes=changes)).stop
 
@@ -185,7 +187,7 @@ def test_each_sign_can_be_switched_off(sign: str) -> None:
     off: dict[str, Threshold] = {each: Threshold(0, 0) for each in signs}
     off[sign] = Threshold(1, 2)
     ok, changes = sign.startswith("same"), sign == "same_effects"
-    guard = Guard(Guardrails(**off), stops=True, patient=frozenset())
+    guard = GuardrailMonitor(Guardrails(**off), stops=True, patient=frozenset())
     verdicts = [guard.observe(seen("f", {}, ok=ok, changes=changes)) for _ in range(2)]
     assert [(verdict.reason, verdict.stop) for verdict in verdicts] == [(sign, False), (sign, True)]
 

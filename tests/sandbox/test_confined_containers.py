@@ -14,7 +14,7 @@ import pytest
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_backends.docker.start import start as start_docker
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, Tmpfs
-from hermes_exec_backends.sandbox.procfs import read
+from hermes_exec_backends.sandbox.procfs import read_facts
 from hermes_exec_backends.singularity.start import start as start_apptainer
 from tests.conftest import require_part
 from tests.rigs import apptainer as apptainer_rig
@@ -23,7 +23,7 @@ from tests.rigs import docker_engine
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from hermes_exec_backends.sandbox.run import Ended, Run
+    from hermes_exec_backends.sandbox.run import ProgramResult, Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PYTHON = "/usr/bin/python3"
@@ -54,10 +54,10 @@ class Place:
         started = start_docker if self.name == "docker" else start_apptainer
         return await started(wanted, [PYTHON, "-I", "-c", code], stdin=stdin, limits=limits, **self.options)
 
-    def run(self, code: str, **options: Any) -> Ended:
+    def run(self, code: str, **options: Any) -> ProgramResult:
         """Let it run to its end."""
 
-        async def once() -> Ended:
+        async def once() -> ProgramResult:
             async with await self.start(code, **options) as run:
                 run.go()
                 return await run.wait()
@@ -134,7 +134,7 @@ def test_a_limit_ends_it_with_all_that_it_started(place: Place, limit: str) -> N
             assert ended.limit == limit
             assert b"had" not in ended.stdout
             with pytest.raises(Exception, match="cannot be looked at"):
-                read(run.facts.pid)
+                read_facts(run.facts.pid)
 
     asyncio.run(once())
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import hermes_exec
-from hermes_exec.config.registry import backend_class
+from hermes_exec.config.registry import find_backend_class
 from hermes_exec.errors import PlaceUnavailable
 from tests.rigs.bounded import within
 
@@ -159,7 +159,7 @@ def test_opening_names_the_cause_and_what_can_have_been_created(vendor: str, fau
 @VENDORS
 def test_doctor_names_the_cause_and_does_not_advise_to_run_it(vendor: str, fault: Fault) -> None:
     async def work() -> None:
-        (check,) = [each for each in await backend_class(vendor).doctor() if each.status == "missing"]
+        (check,) = [each for each in await find_backend_class(vendor).doctor() if each.status == "missing"]
         assert fault.cause in check.detail
         assert fault.remedy in check.remedy
         assert "doctor" not in check.remedy

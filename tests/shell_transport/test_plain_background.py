@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
@@ -34,7 +34,7 @@ def test_they_write_on_and_what_they_write_reaches_nobody(plain: Plain, tmp_path
         first = await terminal.run(f"({child}) & echo first")
         assert first.stdout == b"first\n"
         (tmp_path / "go").touch()
-        await until(lambda: _is_there(tmp_path / "wrote"), 20)
+        await wait_until(lambda: _is_there(tmp_path / "wrote"), 20)
         assert (await terminal.run("echo second")).stdout == b"second\n"
 
     plain(scenario)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import PlaceError
-from hermes_exec.transport.shell import PlainCarrier
+from hermes_exec.transport.shell import ShellTransport
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.transport.protocol import Running
+    from hermes_exec.transport.protocol import RunningCommand
 
 Plain = Callable[..., None]
 LONG = 300_000  # no kernel takes a word this long
@@ -148,21 +148,21 @@ class Slow:
         self.full = asyncio.Event()
         self._reads = False
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         self.total += len(data)
         if self._reads:
-            call.consumed(channel, len(data))
+            call.acknowledge(channel, len(data))
         elif self.total > 4 * MIB:
             self.full.set()
 
-    def read_on(self, call: Running) -> None:
+    def read_on(self, call: RunningCommand) -> None:
         self._reads = True
-        call.consumed(1, self.total)
+        call.acknowledge(1, self.total)
 
 
 def test_a_slow_reader_makes_the_command_wait(tmp_path: Path) -> None:
     async def scenario() -> None:
-        carrier = await PlainCarrier.open(LocalBackend(), env={}, cwd=str(tmp_path))
+        carrier = await ShellTransport.open(LocalBackend(), env={}, cwd=str(tmp_path))
         slow = Slow()
         call = carrier.start("exec", {"argv": [b"sh", b"-c", b"head -c 50000000 /dev/zero; >done"]}, slow)
         await slow.full.wait()
@@ -183,7 +183,7 @@ def test_a_slow_reader_makes_the_command_wait(tmp_path: Path) -> None:
 
 def test_a_reader_that_stopped_does_not_hold_up_a_time_limit() -> None:
     async def scenario() -> None:
-        carrier = await PlainCarrier.open(LocalBackend(), env={}, cwd=None)
+        carrier = await ShellTransport.open(LocalBackend(), env={}, cwd=None)
         call = carrier.start("exec", {"argv": [b"cat", b"/dev/zero"], "timeout": 0.5}, Slow())
         answer = await call.result()
         assert (answer["timed_out"], answer["signal"]) == (True, 15)

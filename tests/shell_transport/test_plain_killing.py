@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.transport.shell.target import Place
+from hermes_exec.transport.shell.target import ShellTarget
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.processes import alive
 
@@ -203,9 +203,9 @@ def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> N
     plain(scenario)
 
 
-def ask_place(tools: dict[str, str], question: Callable[[Place], Awaitable[None]]) -> None:
+def ask_place(tools: dict[str, str], question: Callable[[ShellTarget], Awaitable[None]]) -> None:
     async def whole() -> None:
-        await question(await Place.find(LocalBackend(), tools, None))
+        await question(await ShellTarget.probe(LocalBackend(), tools, None))
 
     asyncio.run(whole())
 
@@ -213,7 +213,7 @@ def ask_place(tools: dict[str, str], question: Callable[[Place], Awaitable[None]
 def test_a_process_that_took_over_a_number_is_left_alone(tools: dict[str, str]) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
 
-        async def question(place: Place) -> None:
+        async def question(place: ShellTarget) -> None:
             assert await place.signal_tree("KILL", [f"{other.pid}:1"]) == []
 
         ask_place(tools, question)
@@ -228,7 +228,7 @@ def test_a_look_signals_nothing_and_tells_who_alive(tools: dict[str, str]) -> No
         child = other.stdout.readline().decode().strip()
         start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
 
-        async def question(place: Place) -> None:
+        async def question(place: ShellTarget) -> None:
             living = await place.signal_tree("0", [f"{other.pid}:{start}"])
             assert {process.partition(":")[0] for process in living} == {str(other.pid), child}
             assert other.poll() is None

@@ -11,8 +11,8 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import Closed, PlaceUnavailable, Unsupported
-from hermes_exec.terminal.output import Collector, Spools
-from hermes_exec.transport.shell import PlainCarrier
+from hermes_exec.terminal.output import OutputCollector, SpoolFolder
+from hermes_exec.transport.shell import ShellTransport
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -91,18 +91,18 @@ def test_closing_a_session_ends_its_commands(plain: Plain) -> None:
 
 def test_setup_runs_before_each_command_and_its_output_is_nobodys(tmp_path: Path) -> None:
     async def scenario() -> None:
-        carrier = await PlainCarrier.open(LocalBackend(), env={}, cwd=None)
+        carrier = await ShellTransport.open(LocalBackend(), env={}, cwd=None)
         setup = [b"echo loading; echo warning >&2", b'tool() { echo "tool $1"; }', b"export LOADED=yes"]
-        session = carrier.start("session", {"setup": setup}, Collector(100, Spools()))
+        session = carrier.start("session", {"setup": setup}, OutputCollector(100, SpoolFolder()))
         for _ in range(2):
-            output = Collector(100, Spools())
+            output = OutputCollector(100, SpoolFolder())
             command = b'tool "$LOADED"; cat'
             fields = {"session": session.number, "command": command, "stdin": True}
             call = carrier.start("run", fields, output)
             await call.write(b"input")
             call.write_eof()
             assert (await call.result())["code"] == 0
-            assert (output.stdout.value()[0], output.stderr.value()[0]) == (b"tool yes\ninput", b"")
+            assert (output.stdout.finish()[0], output.stderr.finish()[0]) == (b"tool yes\ninput", b"")
         await carrier.close()
 
     asyncio.run(scenario())

@@ -108,7 +108,7 @@ def test_a_cut_is_mended(tree: Path, warm: bool) -> None:
     async def run() -> bytes:
         async with hermes_exec.open(backend(tree, warm=warm), audit=False, carrier="guest") as terminal:
             await terminal.run("x=kept; echo $x >/tmp/file")
-            link(terminal).cut()
+            link(terminal).break_connection()
             return (await terminal.run("echo $x; cat /tmp/file")).stdout
 
     assert asyncio.run(run()) == b"kept\nkept\n"

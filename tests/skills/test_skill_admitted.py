@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec_agent.skills.registry import bundle
-from hermes_exec_agent.skills.registry.admission import Admitted, admit, judged, prove_anew
+from hermes_exec_agent.skills.registry.admission import AdmissionResult, admit, prove_again, validate_and_register
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
@@ -20,7 +20,7 @@ from tests.rigs.skill_makers import PERSON, home_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 leave_out("takes long")
@@ -65,11 +65,13 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def admitted(home: Home, source: Path, cases: list[Case]) -> Admitted:
+def admitted(home: RegistryHome, source: Path, cases: list[Case]) -> AdmissionResult:
     return asyncio.run(admit(Registry(home), source, author=PERSON, cases=cases))
 
 
-def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, source: Path, tmp_path: Path) -> None:
+def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(
+    home: RegistryHome, source: Path, tmp_path: Path
+) -> None:
     done = admitted(home, source, HELD_OUT)
     assert done.version is not None, done.report.facts()
     assert (done.version.number, done.version.level) == (1, "person")
@@ -77,7 +79,7 @@ def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, 
     assert asyncio.run(runner.run(registry, "add-numbers", {"a": 2, "b": 3})).result == 5
 
     registry.quarantine("add-numbers", 1, "to see it released")
-    again = asyncio.run(prove_anew(registry, registry.version("add-numbers"), cases=HELD_OUT))
+    again = asyncio.run(prove_again(registry, registry.version("add-numbers"), cases=HELD_OUT))
     assert again.version is not None, again.report.facts()
     assert registry.skill("add-numbers").state == "ready"
 
@@ -85,32 +87,32 @@ def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, 
     other = Registry(home_in(tmp_path / "other"))
     with private_folder() as folder:
         _, tree = bundle.read(other, tmp_path / "bundle", folder)
-        taken = asyncio.run(judged(other, tree, author=PERSON))
+        taken = asyncio.run(validate_and_register(other, tree, author=PERSON))
     assert taken.version is not None, taken.report.facts()
     assert (taken.version.digest, taken.version.level) == (done.version.digest, "self-tested")  # its own gate's word
 
 
-def test_the_same_bytes_again_lose_no_evidence(home: Home, source: Path, tmp_path: Path) -> None:
+def test_the_same_bytes_again_lose_no_evidence(home: RegistryHome, source: Path, tmp_path: Path) -> None:
     first = admitted(home, source, HELD_OUT).version
     assert first is not None
     registry = Registry(home)
     bundle.write(registry, first, tmp_path / "bundle")
     with private_folder() as folder:
         _, tree = bundle.read(registry, tmp_path / "bundle", folder)
-        again = asyncio.run(judged(registry, tree, author=PERSON)).version
+        again = asyncio.run(validate_and_register(registry, tree, author=PERSON)).version
     assert again is not None
     assert (again.number, again.digest, again.level) == (2, first.digest, "person")
     (source / "scripts" / "main.py").write_text(MAIN + "\n")
     assert [each.level for each in [admitted(home, source, []).version] if each] == ["self-tested"]
 
 
-def test_a_skill_that_is_wrong_by_a_case_is_not_registered(home: Home, source: Path) -> None:
+def test_a_skill_that_is_wrong_by_a_case_is_not_registered(home: RegistryHome, source: Path) -> None:
     done = admitted(home, source, [Case({"a": 1, "b": 1}, 3, Level.PERSON)])
     assert (done.version, done.report.outcome) == (None, "functional")
     assert Registry(home).skills() == {}
 
 
-def test_a_hostile_skill_is_not_registered(home: Home, source: Path) -> None:
+def test_a_hostile_skill_is_not_registered(home: RegistryHome, source: Path) -> None:
     evil = "    exec(bytes.fromhex('696d706f7274206f73'))\n    return a + b"
     (source / "scripts/main.py").write_text(MAIN.replace("    return a + b", evil))
     done = admitted(home, source, HELD_OUT)

@@ -13,9 +13,9 @@ from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.grants import Grants, Needs, bounded, bounds_of
+from hermes_exec_policies.gate.grants import Grants, Needs, apply_bounds, resolve_bounds
 from hermes_exec_policies.gate.verdict import Level
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough
 from tests.rigs.corpus import BASES, TEST, write_skill
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -33,13 +33,13 @@ MEMORY, SECONDS, DISK, PROCESSES = "limit-memory-mib", "limit-seconds", "limit-d
 
 
 def given(needed: Mapping[str, int], granted: Mapping[str, int], policy: str = "skill-validate") -> dict[str, int]:
-    found, wrong = bounds_of(load(policy), Needs(limits=needed), Grants(limits=granted))
+    found, wrong = resolve_bounds(load_policy(policy), Needs(limits=needed), Grants(limits=granted))
     assert not wrong
     return found
 
 
 def refused(needed: Mapping[str, int], granted: Mapping[str, int], policy: str = "skill-validate") -> str:
-    _, (wrong, *more) = bounds_of(load(policy), Needs(limits=needed), Grants(limits=granted))
+    _, (wrong, *more) = resolve_bounds(load_policy(policy), Needs(limits=needed), Grants(limits=granted))
     assert (wrong.kind, wrong.code, more) == ("functional", "manifest.not-granted", [])
     return wrong.operator
 
@@ -65,31 +65,31 @@ def test_more_than_the_policy_allows_cannot_be_granted() -> None:
     # Of a policy that was chosen for it, its own limits are the most.
     assert refused({}, {SECONDS: 901}, "skill-run").endswith("more than the policy skill-run allows: 900")
     with pytest.raises(ValueError, match="4096 is more than the policy"):
-        bounded(load("skill-validate"), {MEMORY: 4096})
+        apply_bounds(load_policy("skill-validate"), {MEMORY: 4096})
 
 
 def test_files_have_to_fit_into_the_memory() -> None:
     assert refused({DISK: 200}, {DISK: 200, MEMORY: 128}) == (
         "limit-disk-mib of 200 needs a limit-memory-mib of 400: files are kept in memory"
     )
-    assert bounded(load("skill-validate"), {MEMORY: 64}).limits.disk == 32 * MIB
+    assert apply_bounds(load_policy("skill-validate"), {MEMORY: 64}).limits.disk == 32 * MIB
 
 
 def test_bounds_change_those_limits_and_what_would_stand_in_their_way() -> None:
-    own = load("skill-validate")
-    limits = bounded(own, {MEMORY: 1024, SECONDS: 300, DISK: 128, PROCESSES: 32}).limits
+    own = load_policy("skill-validate")
+    limits = apply_bounds(own, {MEMORY: 1024, SECONDS: 300, DISK: 128, PROCESSES: 32}).limits
     assert (limits.memory, limits.time, limits.cpu_time) == (1024 * MIB, 300, 300)
     assert (limits.disk, limits.file_size, limits.processes) == (128 * MIB, 128 * MIB, 32)
-    less = bounded(own, {SECONDS: 5, DISK: 1}).limits
+    less = apply_bounds(own, {SECONDS: 5, DISK: 1}).limits
     assert (less.time, less.cpu_time, less.disk, less.file_size) == (5, 60, MIB, 64 * MIB)
-    assert bounded(own, {}) is own
+    assert apply_bounds(own, {}) is own
 
 
-def registered(home: Home, folder: Path, body: str, limits: Mapping[str, int]) -> None:
+def registered(home: RegistryHome, folder: Path, body: str, limits: Mapping[str, int]) -> None:
     text = f"import time\ndef run(a: int, b: int) -> int:\n    {body}\n    return a + b\n"
     tree = tree_in(folder, {"scripts/main.py": text})
     report = report_of(tree, grants={"limits": limits, "hosts": ()})
-    Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
+    Registry(home).register(tree, report, load_policy("skill-run"), author=PERSON, kernel=os.uname().release)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def registered(home: Home, folder: Path, body: str, limits: Mapping[str, int]) -
 )
 @thorough
 def test_a_run_has_the_bounds_that_were_signed(
-    require: Require, home: Home, tmp_path: Path, limit: dict[str, int], body: str, kind: str
+    require: Require, home: RegistryHome, tmp_path: Path, limit: dict[str, int], body: str, kind: str
 ) -> None:
     require("bwrap", "makes the sandbox")
     registered(home, tmp_path, body, limit)
@@ -109,7 +109,7 @@ def test_a_run_has_the_bounds_that_were_signed(
     assert (outcome.kind, outcome.result) == (kind, None), outcome
 
 
-def test_bounds_that_the_policy_allows_no_more_are_refused(home: Home, tmp_path: Path) -> None:
+def test_bounds_that_the_policy_allows_no_more_are_refused(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path, "pass", {MEMORY: 4096})
     with pytest.raises(Refused, match="cannot be given any more: limit-memory-mib of 4096"):
         asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))

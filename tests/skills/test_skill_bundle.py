@@ -15,20 +15,20 @@ import pytest
 
 from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.skills.registry import bundle
-from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.content import ContentChanged
 from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 Members = dict[str, tuple[bytes, int]]
 
 
 @pytest.fixture
-def file(home: Home, tmp_path: Path) -> Path:
+def file(home: RegistryHome, tmp_path: Path) -> Path:
     """A bundle of a version that another installation registered."""
     other = home_in(tmp_path / "other")
     version = registered(other, tmp_path / "made", files={"scripts/tool.sh": "echo\n"})
@@ -36,7 +36,7 @@ def file(home: Home, tmp_path: Path) -> Path:
     return tmp_path / "bundle.tar.gz"
 
 
-def test_what_is_written_is_read(home: Home, file: Path, tmp_path: Path) -> None:
+def test_what_is_written_is_read(home: RegistryHome, file: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     found, tree = bundle.read(Registry(home), file, tmp_path / "in")
     assert (found.facts["name"], found.ours, len(found.signer)) == ("add-numbers", False, 64)
@@ -45,7 +45,7 @@ def test_what_is_written_is_read(home: Home, file: Path, tmp_path: Path) -> None
     assert tree.digest == found.facts["digest"]
 
 
-def test_its_own_bundles_are_known(home: Home, tmp_path: Path) -> None:
+def test_its_own_bundles_are_known(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "made")
     bundle.write(Registry(home), version, tmp_path / "own.tar.gz")
     (tmp_path / "in").mkdir()
@@ -95,7 +95,7 @@ CHANGES: dict[str, Callable[[Members], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_noticed(home: Home, file: Path, tmp_path: Path, change: str) -> None:
+def test_every_change_is_noticed(home: RegistryHome, file: Path, tmp_path: Path, change: str) -> None:
     rewritten(file, CHANGES[change])
     (tmp_path / "in").mkdir()
     with pytest.raises(HermesError):
@@ -103,7 +103,7 @@ def test_every_change_is_noticed(home: Home, file: Path, tmp_path: Path, change:
     assert not (tmp_path / "x").exists()
 
 
-def test_links_are_not_followed(home: Home, file: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(home: RegistryHome, file: Path, tmp_path: Path) -> None:
     with tarfile.open(file, "w:gz") as archive:
         made = tarfile.TarInfo("files/scripts/main.py")
         made.type, made.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -117,13 +117,13 @@ NO_BUNDLES = [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" 
 
 # Named here: a compressed file carries the time, and every worker has to collect the same names.
 @pytest.mark.parametrize("data", NO_BUNDLES, ids=["empty", "nonsense", "compressed nonsense", "zeros"])
-def test_what_is_no_bundle_is_refused(home: Home, tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_bundle_is_refused(home: RegistryHome, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(Refused, match="no bundle"):
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 
-def test_a_bomb_is_refused(home: Home, tmp_path: Path) -> None:
+def test_a_bomb_is_refused(home: RegistryHome, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x", "w:gz") as archive:
         made = tarfile.TarInfo("record.json")
         made.size = 64 << 20
@@ -132,16 +132,16 @@ def test_a_bomb_is_refused(home: Home, tmp_path: Path) -> None:
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 
-def test_changed_files_are_not_exported(home: Home, tmp_path: Path) -> None:
+def test_changed_files_are_not_exported(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "made")
     (home.content / version.digest / "scripts/main.py").write_text("evil = 1\n")
     for write in (bundle.write, bundle.write_flat):
-        with pytest.raises(Changed):
+        with pytest.raises(ContentChanged):
             write(Registry(home), version, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "made")
     for number, write in enumerate((bundle.write, bundle.write_flat)):
         path = tmp_path / f"out{number}"
@@ -158,17 +158,17 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_
 FULL = """
 import pathlib, resource, sys
 from hermes_exec_agent.skills.registry import bundle
-from hermes_exec_agent.skills.registry.home import Home
+from hermes_exec_agent.skills.registry.home import RegistryHome
 from hermes_exec_agent.skills.registry.registry import Registry
 folder, keys, target = map(pathlib.Path, sys.argv[1:])
-registry = Registry(Home(folder, keys))
+registry = Registry(RegistryHome(folder, keys))
 version = registry.version("add-numbers")
 resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150))  # more than each of its files
 bundle.write_flat(registry, version, target)
 """
 
 
-def test_nothing_is_left_of_a_file_that_could_not_be_written(home: Home, tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_file_that_could_not_be_written(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path / "1")
     file = tmp_path / "flat.py"
     words = [sys.executable, "-c", FULL, str(home.folder), str(home.keys), str(file)]

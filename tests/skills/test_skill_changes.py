@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.home import Home
+from hermes_exec_agent.skills.registry.home import RegistryHome
 from hermes_exec_agent.skills.registry.log import head_file
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.tree import copy_tree
@@ -108,17 +108,17 @@ def changed(kind: str, root: Path, tree: Tree, data: st.DataObject) -> bool:
 def test_no_change_of_any_tree_goes_unnoticed(kind: str, files: dict[str, tuple[bytes, bool]], data: Any) -> None:
     with tempfile.TemporaryDirectory() as made:
         tree = tree_of(files, Path(made))
-        assert not content.differences(tree.root, tree.files)
+        assert not content.find_differences(tree.root, tree.files)
         if not changed(kind, tree.root, tree, data):
             return
-        assert content.differences(tree.root, tree.files)
-        with pytest.raises(content.Changed):
-            content.copy(tree.root, tree.files, Path(made) / "out")
+        assert content.find_differences(tree.root, tree.files)
+        with pytest.raises(content.ContentChanged):
+            content.copy_verified(tree.root, tree.files, Path(made) / "out")
         assert not (Path(made) / "out").exists()
 
 
 @pytest.fixture
-def told(home: Home, tmp_path: Path) -> list[tuple[int, str, bytes, str]]:
+def told(home: RegistryHome, tmp_path: Path) -> list[tuple[int, str, bytes, str]]:
     """The events of three versions, a pin and a quarantine."""
     for number in range(3):
         registered(home, tmp_path / str(number), files={"README.md": str(number)})
@@ -128,21 +128,21 @@ def told(home: Home, tmp_path: Path) -> list[tuple[int, str, bytes, str]]:
         return base.execute("SELECT seq, line, signature, body FROM events JOIN bodies USING (seq)").fetchall()
 
 
-def used(home: Home) -> None:
+def used(home: RegistryHome) -> None:
     """Use every version, as a run does before anything of it is started."""
     registry = Registry(home)
     for number in registry.skill("add-numbers").versions:
         registry.version("add-numbers", number)
 
 
-def changed_log(home: Home, statement: str, *values: object) -> None:
+def changed_log(home: RegistryHome, statement: str, *values: object) -> None:
     with closing(sqlite3.connect(home.log)) as base, base:
         for name in ("nothing_changes", "nothing_goes", "no_body_changes", "no_body_goes"):
             base.execute(f"DROP TRIGGER {name}")
         base.execute(statement, values)
 
 
-def test_no_signature_stands_for_another_event(home: Home, told: list[tuple[int, str, bytes, str]]) -> None:
+def test_no_signature_stands_for_another_event(home: RegistryHome, told: list[tuple[int, str, bytes, str]]) -> None:
     kept = home.log.read_bytes()
     missed: list[tuple[int, int]] = []
     registrations = [row for row in told if '"registered"' in row[1]]
@@ -163,14 +163,14 @@ def test_no_signature_stands_for_another_event(home: Home, told: list[tuple[int,
 
 @pytest.mark.parametrize("signature", [b"", b"\0" * 64, b"x" * 64, b"x" * 63])
 def test_a_signature_that_is_none_is_refused(
-    home: Home, told: list[tuple[int, str, bytes, str]], signature: bytes
+    home: RegistryHome, told: list[tuple[int, str, bytes, str]], signature: bytes
 ) -> None:
     changed_log(home, "UPDATE events SET signature = ? WHERE line LIKE '%registered%'", signature)
     with pytest.raises(Refused):
         used(home)
 
 
-def test_no_body_stands_for_another_event(home: Home, told: list[tuple[int, str, bytes, str]]) -> None:
+def test_no_body_stands_for_another_event(home: RegistryHome, told: list[tuple[int, str, bytes, str]]) -> None:
     kept = home.log.read_bytes()
     for seq, line, _, body in told:
         for _, _, _, other in told:
@@ -181,8 +181,8 @@ def test_no_body_stands_for_another_event(home: Home, told: list[tuple[int, str,
                 home.log.write_bytes(kept)
 
 
-def test_the_log_and_head_of_another_registry_are_refused(home: Home, tmp_path: Path) -> None:
-    other = Home(tmp_path / "another", home.keys)  # of the same installation, with the same key
+def test_the_log_and_head_of_another_registry_are_refused(home: RegistryHome, tmp_path: Path) -> None:
+    other = RegistryHome(tmp_path / "another", home.keys)  # of the same installation, with the same key
     registered(home, tmp_path / "1")
     registered(other, tmp_path / "2")
     mine, theirs = (head_file(each.keys, each.folder) for each in (home, other))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.skills.registry.home import Home, this_home
+from hermes_exec_agent.skills.registry.home import RegistryHome, default_home
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 
@@ -34,9 +34,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def known(environ: dict[str, str], tmp_path: Path) -> Home:
+def known(environ: dict[str, str], tmp_path: Path) -> RegistryHome:
     """A registry with two versions of a skill."""
-    found = this_home(environ)
+    found = default_home(environ)
     registered(found, tmp_path / "1")
     registered(found, tmp_path / "2", files={"scripts/main.py": "def run(a: int, b: int) -> int:\n    return b + a\n"})
     return found
@@ -78,12 +78,12 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
         ["import", "/no/such/file"],
     ],
 )
-def test_bad_input_is_told_in_one_line_with_exit_code_2(skill: Skill, known: Home, words: list[str]) -> None:
+def test_bad_input_is_told_in_one_line_with_exit_code_2(skill: Skill, known: RegistryHome, words: list[str]) -> None:
     done = skill(*words)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
 
 
-def test_what_there_is_is_listed_and_shown(skill: Skill, known: Home) -> None:
+def test_what_there_is_is_listed_and_shown(skill: Skill, known: RegistryHome) -> None:
     (line,) = told(skill("list", "--json"))
     assert (line["name"], line["version"], line["level"], line["state"]) == ("add-numbers", 2, "person", "ready")
     shown = told(skill("show", "add-numbers", "--version", "1", "--json"))
@@ -95,7 +95,7 @@ def test_what_there_is_is_listed_and_shown(skill: Skill, known: Home) -> None:
 
 
 @thorough
-def test_a_life(skill: Skill, known: Home) -> None:
+def test_a_life(skill: Skill, known: RegistryHome) -> None:
     for words in (["rollback"], ["pin"], ["unpin"], ["archive"]):
         assert skill(words[0], "add-numbers").returncode == 0
     assert told(skill("list", "--json")) == []
@@ -106,7 +106,7 @@ def test_a_life(skill: Skill, known: Home) -> None:
     assert kinds == ["registered", "registered", "chosen", "pinned", "unpinned", "archived", "restored"]
 
 
-def test_what_was_changed_is_told_kept_back_and_refused(skill: Skill, known: Home) -> None:
+def test_what_was_changed_is_told_kept_back_and_refused(skill: Skill, known: RegistryHome) -> None:
     assert told(skill("verify", "--json")) == {"verified": 2, "wrong": []}
     (tree, *_) = [path for path in known.content.iterdir() if "b + a" in (path / "scripts/main.py").read_text()]
     (tree / "scripts/main.py").write_text("evil = 1\n")
@@ -117,7 +117,7 @@ def test_what_was_changed_is_told_kept_back_and_refused(skill: Skill, known: Hom
     assert "in quarantine: changed" in done.stderr
 
 
-def test_the_shell_of_an_agent_registers_nothing(skill: Skill, known: Home, tmp_path: Path) -> None:
+def test_the_shell_of_an_agent_registers_nothing(skill: Skill, known: RegistryHome, tmp_path: Path) -> None:
     folder = str(tmp_path / "1/source")
     done = skill("add", folder, HERMES_EXEC_AGENT="some-model")
     assert (done.returncode, "without a sandbox" in done.stderr) == (125, True)
@@ -127,7 +127,7 @@ def test_the_shell_of_an_agent_registers_nothing(skill: Skill, known: Home, tmp_
 
 @pytest.mark.timeout(300)
 def test_a_result_goes_to_the_output_and_what_is_printed_to_the_errors(
-    skill: Skill, known: Home, tmp_path: Path, require: Require
+    skill: Skill, known: RegistryHome, tmp_path: Path, require: Require
 ) -> None:
     require("bwrap", "makes the sandbox")
     text = "def run(a: int, b: int) -> float:\n    print('printed')\n    return a / b\n"
@@ -141,12 +141,12 @@ def test_a_result_goes_to_the_output_and_what_is_printed_to_the_errors(
     assert (whole.returncode, json.loads(whole.stdout)["counts"]["in_a_row"]) == (1, 2)
 
 
-def test_only_what_changed_is_proven_anew(skill: Skill, known: Home) -> None:
+def test_only_what_changed_is_proven_anew(skill: Skill, known: RegistryHome) -> None:
     done = skill("prove", "--changed")
     assert (done.returncode, done.stdout) == (0, "")
     assert "as they were proven" in done.stderr
 
 
-def test_garbage_is_told_of(skill: Skill, known: Home) -> None:
+def test_garbage_is_told_of(skill: Skill, known: RegistryHome) -> None:
     (known.content / ("0" * 64)).mkdir()
     assert told(skill("gc", "--json")) == {"environments": [], "content": ["0" * 64]}

@@ -14,14 +14,14 @@ from hermes_exec.errors import Refused, Unsupported
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import clouds, runner, targets
 from hermes_exec_backends.profiles.modal import ModalProfile
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs import modal
 from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 pytestmark = pytest.mark.timeout(300)
 OWN = """
@@ -59,9 +59,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "declared"
 
 
-def under(home: Home, folder: Path, policy: str, interpreter: str) -> None:
+def under(home: RegistryHome, folder: Path, policy: str, interpreter: str) -> None:
     """The skill, registered as if it had been proven with a policy and an interpreter."""
-    found = load(policy)
+    found = load_policy(policy)
     tree = tree_in(folder, {"scripts/main.py": TEXT})
     report = report_of(tree, policy=policy, policy_digest=found.digest)
     assert report.evidence is not None
@@ -70,30 +70,30 @@ def under(home: Home, folder: Path, policy: str, interpreter: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["modal:debian", "daytona:debian"])
-def test_a_rule_that_nothing_holds_there_refuses_in_one_line(home: Home, tmp_path: Path, target: str) -> None:
+def test_a_rule_that_nothing_holds_there_refuses_in_one_line(home: RegistryHome, tmp_path: Path, target: str) -> None:
     registered(home, tmp_path)
     with pytest.raises(Unsupported, match=r"the policy skill-run cannot be enforced here: files\.write") as caught:
-        asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=targets.place_of(target)))
+        asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=targets.resolve_target(target)))
     assert "\n" not in str(caught.value)
 
 
 def test_what_a_vendor_holds_is_declared(own: str) -> None:
-    rules = clouds.declared(load(own), "modal")
+    rules = clouds.find_declared_rules(load_policy(own), "modal")
     assert {"network.isolated", "limits.memory", "limits.time", "files.hidden"} <= set(rules)
 
 
 @pytest.mark.parametrize("options", [{"sandbox": "sb-1"}, {"name": "mine"}, {"volumes": {"/data": "v"}}])
 def test_it_gets_a_sandbox_of_its_own(own: str, options: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="a sandbox of its own"):
-        clouds.profile_of(load(own), ModalProfile(**options))
+        clouds.profile_of(load_policy(own), ModalProfile(**options))
 
 
 @pytest.mark.slow
-def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: Home, tmp_path: Path) -> None:
+def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: RegistryHome, tmp_path: Path) -> None:
     server = modal.server()
     from hermes_exec_policies.gate import launch as known
 
-    under(home, tmp_path / "skill", own, known.interpreter("/usr/bin/python3"))
+    under(home, tmp_path / "skill", own, known.identify_interpreter("/usr/bin/python3"))
     files = tmp_path / "files"
     work = runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=modal.profile())
     outcome = asyncio.run(work)
@@ -111,7 +111,7 @@ def test_an_interpreter_of_another_version_is_refused() -> None:
     version: Any = dataclasses.make_dataclass("V", ["name", "number", "interpreter"])(
         "x", 1, "/usr/bin/python3.11 sha256:0"
     )
-    preconditions.same_language(version, "python3.11")
+    preconditions.check_interpreter(version, "python3.11")
     with pytest.raises(Refused, match=r"python3\.12"):
-        preconditions.same_language(version, "python3.12")
+        preconditions.check_interpreter(version, "python3.12")
     assert sys.version_info >= (3, 11)

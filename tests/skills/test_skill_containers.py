@@ -13,8 +13,8 @@ import pytest
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.grants import Grants
-from hermes_exec_policies.load import load
-from hermes_exec_policies.start_program import Place
+from hermes_exec_policies.load import load_policy
+from hermes_exec_policies.start_program import SandboxTarget
 from tests.conftest import require_part
 from tests.rigs import apptainer as apptainer_rig
 from tests.rigs import docker_engine
@@ -23,7 +23,7 @@ from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TEXT = """
@@ -58,25 +58,25 @@ def run(a: int, b: int) -> dict:
 
 
 @pytest.fixture
-def docker() -> Place:
+def docker() -> SandboxTarget:
     require_part("root", "it looks at the processes of another user", usable=os.geteuid() == 0)
     engine = docker_engine.engine()
-    return Place("docker", engine.image(docker_engine.DEBIAN), engine.address)
+    return SandboxTarget("docker", engine.image(docker_engine.DEBIAN), engine.address)
 
 
 @pytest.fixture
-def apptainer() -> Generator[Place]:
+def apptainer() -> Generator[SandboxTarget]:
     require_part("root", "it becomes another user", usable=os.geteuid() == 0)
     with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
-        yield Place("singularity", str(apptainer_rig.tree(Path(folder))))
+        yield SandboxTarget("singularity", str(apptainer_rig.tree(Path(folder))))
 
 
 @pytest.mark.parametrize("kind", ["docker", "apptainer"])
 def test_a_skill_runs_in_a_container_as_on_this_machine(
-    request: pytest.FixtureRequest, home: Home, tmp_path: Path, kind: str
+    request: pytest.FixtureRequest, home: RegistryHome, tmp_path: Path, kind: str
 ) -> None:
-    place: Place = request.getfixturevalue(kind)
+    place: SandboxTarget = request.getfixturevalue(kind)
     registered(home, tmp_path / "skill", files={"scripts/main.py": TEXT})
     files = tmp_path / "files"
     work = runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=place)
@@ -92,9 +92,9 @@ def test_a_skill_runs_in_a_container_as_on_this_machine(
 
 @pytest.mark.parametrize("kind", ["docker", "apptainer"])
 def test_a_skill_in_a_container_has_the_folders_that_it_was_granted(
-    request: pytest.FixtureRequest, home: Home, tmp_path: Path, kind: str
+    request: pytest.FixtureRequest, home: RegistryHome, tmp_path: Path, kind: str
 ) -> None:
-    place: Place = request.getfixturevalue(kind)
+    place: SandboxTarget = request.getfixturevalue(kind)
     with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as made:
         folder = Path(made)
         folder.chmod(0o755)
@@ -105,7 +105,7 @@ def test_a_skill_in_a_container_has_the_folders_that_it_was_granted(
         (folder / "in/one").chmod(0o666)
         tree = tree_in(tmp_path / "skill", {"scripts/main.py": SHARING})
         report = report_of(tree, grants=Grants(folders=(f"in={folder}/in", f"out={folder}/out:rw")).facts())
-        Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
+        Registry(home).register(tree, report, load_policy("skill-run"), author=PERSON, kernel=os.uname().release)
         outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
         assert outcome.ok, (outcome.error, outcome.logs)
         assert (outcome.result["read"], outcome.result["written"]) == ("one", 3)

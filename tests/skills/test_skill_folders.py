@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, Unsupported, UsageError
-from hermes_exec_agent.skills.registry.home import this_home
+from hermes_exec_agent.skills.registry.home import default_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import clouds, preconditions, runner
 from hermes_exec_agent.tools.reader import ask_for_folders
-from hermes_exec_agent.tools.tool import Denied
+from hermes_exec_agent.tools.tool import ReadDenied
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.sandbox.host import this_host
-from hermes_exec_policies.canaries.prove import attempts
-from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.folders import Folder, looked_at, see_given, with_folders, with_given
-from hermes_exec_policies.gate.grants import Grants, Needs, declared
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_backends.sandbox.host import this_machine
+from hermes_exec_policies.canaries.prove import run_attempts
+from hermes_exec_policies.confinement import build_confinement
+from hermes_exec_policies.folders import SharedFolder, bind_folders, identify_folder, verify_shared, with_folders
+from hermes_exec_policies.gate.grants import Grants, Needs, parse_needs
+from hermes_exec_policies.load import load_policy, override_policy
 from tests.conftest import require_part
 from tests.rigs.breadth import thorough
 from tests.rigs.layers import LAYERS, QUICK
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.config.profile import Profile
-    from hermes_exec_agent.skills.registry.home import Home
-    from hermes_exec_policies.start_program import Place
+    from hermes_exec_agent.skills.registry.home import RegistryHome
+    from hermes_exec_policies.start_program import SandboxTarget
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -76,14 +76,14 @@ DENIED = {1, 13, 30}
 ABSENT = {1, 2, 13}
 
 
-def granted(home: Home, folder: Path, *folders: str) -> None:
+def granted(home: RegistryHome, folder: Path, *folders: str) -> None:
     """The skill, registered as one that was granted these folders."""
     tree = tree_in(folder, {"scripts/main.py": TEXT})
     report = report_of(tree, grants=Grants(folders=folders).facts())
-    Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
+    Registry(home).register(tree, report, load_policy("skill-run"), author=PERSON, kernel=os.uname().release)
 
 
-def ran(home: Home, place: Place | Profile | None = None) -> runner.Outcome:
+def ran(home: RegistryHome, place: SandboxTarget | Profile | None = None) -> runner.SkillOutcome:
     return asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
 
 
@@ -158,26 +158,26 @@ def test_nothing_leads_to_a_folder_that_was_not_granted(seen: dict[str, Any], wa
 )  # fmt: skip
 def test_what_is_no_absolute_path_without_dots_is_refused_in_one_line(word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Folder.granted(word)
+        SharedFolder.parse_grant(word)
     assert str(caught.value).isprintable()
 
 
 def test_a_link_is_refused_and_says_where_it_leads(shared: Path) -> None:
     with pytest.raises(Refused, match="is a link or below one") as caught:
-        looked_at(Folder("x", str(shared / "invoices/above")))
+        identify_folder(SharedFolder("x", str(shared / "invoices/above")))
     assert str(shared / "other") in str(caught.value)
 
 
 def test_what_is_not_there_or_no_folder_is_refused(shared: Path) -> None:
     for name in ("nothing", "other/secret"):
         with pytest.raises(Refused, match=name):
-            looked_at(Folder("x", str(shared / name)))
+            identify_folder(SharedFolder("x", str(shared / name)))
 
 
 def test_a_folder_that_the_sandboxs_user_may_not_read_or_write_is_refused(shared: Path) -> None:
-    looked_at(Folder("x", str(shared / "invoices")), -1)
+    identify_folder(SharedFolder("x", str(shared / "invoices")), -1)
     with pytest.raises(Refused, match="may not read and write") as caught:
-        looked_at(Folder("x", str(shared / "invoices"), writable=True), -1)
+        identify_folder(SharedFolder("x", str(shared / "invoices"), writable=True), -1)
     assert f"chmod o+rxw {shared}/invoices" in str(caught.value)
 
 
@@ -185,19 +185,19 @@ def test_a_folder_below_one_that_the_sandboxs_user_may_not_pass_is_refused_and_n
     (shared / "private/below").mkdir(parents=True)
     (shared / "private").chmod(0o700)
     with pytest.raises(Refused, match=f"chmod o\\+x {shared}/private$"):
-        looked_at(Folder("x", str(shared / "private/below")), -1)
+        identify_folder(SharedFolder("x", str(shared / "private/below")), -1)
 
 
-def test_the_registry_is_never_granted(home: Home) -> None:
+def test_the_registry_is_never_granted(home: RegistryHome) -> None:
     registry = Registry(home)
     for folder in (home.folder, home.folder.parent, home.content):
         with pytest.raises(Refused, match="holds the registry"):
-            preconditions.given(registry, Folder("x", str(folder)))
+            preconditions.check_folder(registry, SharedFolder("x", str(folder)))
 
 
 @thorough
 def test_a_folder_that_is_gone_refuses_the_run_and_keeps_nothing_back(
-    require: Require, home: Home, tmp_path: Path
+    require: Require, home: RegistryHome, tmp_path: Path
 ) -> None:
     require("bwrap", "makes the sandbox")
     (tmp_path / "gone").mkdir()
@@ -210,16 +210,16 @@ def test_a_folder_that_is_gone_refuses_the_run_and_keeps_nothing_back(
 
 def test_a_folder_that_took_anothers_place_is_noticed_before_anything_runs(require: Require, shared: Path) -> None:
     require("bwrap", "makes the sandbox")
-    folder = Folder("invoices", str(shared / "invoices"))
-    policy = with_folders(load("skill-run"), [folder])
-    specification, limits = confined(policy, this_host())
+    folder = SharedFolder("invoices", str(shared / "invoices"))
+    policy = with_folders(load_policy("skill-run"), [folder])
+    specification, limits = build_confinement(policy, this_machine())
 
     async def main() -> None:
-        made = with_given(specification, [folder])
+        made = bind_folders(specification, [folder])
         async with await start(made, ["/bin/true"], limits=limits) as run:
-            see_given(folder, looked_at(folder), run.facts.pid)
+            verify_shared(folder, identify_folder(folder), run.facts.pid)
             with pytest.raises(Refused, match="became another one"):
-                see_given(folder, looked_at(Folder("x", str(shared / "other"))), run.facts.pid)
+                verify_shared(folder, identify_folder(SharedFolder("x", str(shared / "other"))), run.facts.pid)
 
     asyncio.run(main())
 
@@ -228,11 +228,14 @@ def test_a_folder_that_took_anothers_place_is_noticed_before_anything_runs(requi
 @pytest.mark.parametrize("layer", ["", "landlock"])
 def test_the_attempt_to_write_where_reading_was_granted_fails_by_landlock_alone(require: Require, layer: str) -> None:
     require("bwrap", "makes the sandbox")
-    require_part("Landlock", "it is the layer", usable=this_host().landlock_abi > 0)
-    policy = with_folders(overridden(load("skill-run"), QUICK), [Folder("invoices"), Folder("archive", writable=True)])
-    specification, _ = confined(policy, this_host())
+    require_part("Landlock", "it is the layer", usable=this_machine().landlock_abi > 0)
+    policy = with_folders(
+        override_policy(load_policy("skill-run"), QUICK),
+        [SharedFolder("invoices"), SharedFolder("archive", writable=True)],
+    )
+    specification, _ = build_confinement(policy, this_machine())
     specification = LAYERS[layer][0](specification) if layer else specification
-    proof = asyncio.run(attempts(policy, specification, this_host()))
+    proof = asyncio.run(run_attempts(policy, specification, this_machine()))
     verdicts = {each.name: each.verdict.value for each in proof.judged}
     assert verdicts["files-folders"] == ("broken" if layer else "held")
     assert layer or set(verdicts.values()) == {"held"}
@@ -241,14 +244,14 @@ def test_the_attempt_to_write_where_reading_was_granted_fails_by_landlock_alone(
 @pytest.mark.parametrize("kind", ["modal", "daytona"])
 def test_a_vendors_sandbox_has_no_folder_of_this_machine(kind: str) -> None:
     with pytest.raises(Unsupported, match="no folder of this machine is there, so not /app/folders/invoices"):
-        clouds.declared(with_folders(load("skill-run"), [Folder("invoices")]), kind)
+        clouds.find_declared_rules(with_folders(load_policy("skill-run"), [SharedFolder("invoices")]), kind)
 
 
 def test_a_manifest_names_folders_and_says_which_it_writes_to() -> None:
-    needs, wrong = declared({"needs-folders": "invoices archive:rw"})
+    needs, wrong = parse_needs({"needs-folders": "invoices archive:rw"})
     assert (needs.folders, wrong) == (("invoices", "archive:rw"), [])
     for bad in ("../x", "/srv/x", "a:ro", "A", "a a", "a a:rw", "a=/srv"):
-        needs, (found, *_) = declared({"needs-folders": bad})
+        needs, (found, *_) = parse_needs({"needs-folders": bad})
         assert (found.code, needs.folders) == ("manifest.needs", ()), bad
 
 
@@ -267,14 +270,14 @@ def test_a_folder_is_given_as_it_is_declared_and_granted(
     asked: str, given: str, lacking: list[str], shared_: list[str] | None
 ) -> None:
     needs, grants = Needs(folders=(asked,)), Grants(folders=(given,))
-    assert [each.operator for each in grants.lacking(needs)] == lacking
-    assert shared_ is None or list(map(str, grants.shared(needs))) == shared_
+    assert [each.operator for each in grants.find_lacking(needs)] == lacking
+    assert shared_ is None or list(map(str, grants.select_folders(needs))) == shared_
 
 
 def test_what_was_recorded_of_grants_is_what_was_granted() -> None:
     grants = Grants(folders=("a=/srv/a",), hosts=("a.example",), limits={"limit-seconds": 5})
-    assert Grants.of(json.loads(json.dumps(grants.facts()))) == grants
-    assert Grants.of(json.loads(json.dumps(Grants().facts()))) == Grants()
+    assert Grants.from_facts(json.loads(json.dumps(grants.facts()))) == grants
+    assert Grants.from_facts(json.loads(json.dumps(Grants().facts()))) == Grants()
 
 
 def test_a_granted_folder_with_a_secret_in_it_is_asked_for_at_each_run_whatever_is_allowed(
@@ -283,8 +286,8 @@ def test_a_granted_folder_with_a_secret_in_it_is_asked_for_at_each_run_whatever_
     monkeypatch.setenv("HERMES_EXEC_SKILLS", str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "given" / "sub").mkdir(parents=True)
-    granted(this_home(), tmp_path / "tree", f"in={tmp_path}/given")
-    version = Registry(this_home()).version("add-numbers")
+    granted(default_home(), tmp_path / "tree", f"in={tmp_path}/given")
+    version = Registry(default_home()).version("add-numbers")
     no = Somebody(says=False)
 
     async def here() -> None:
@@ -292,7 +295,7 @@ def test_a_granted_folder_with_a_secret_in_it_is_asked_for_at_each_run_whatever_
             await ask_for_folders("skill_run", version, agent.context)
             assert not no.asked
             (tmp_path / "given" / "sub" / ".env").write_text("TOKEN=x", encoding="utf-8")
-            with pytest.raises(Denied):
+            with pytest.raises(ReadDenied):
                 await ask_for_folders("skill_run", version, agent.context)
 
     asyncio.run(here())

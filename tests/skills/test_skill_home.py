@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import ConfigError, Refused
-from hermes_exec_agent.skills.registry.home import Home, check_local, this_home
+from hermes_exec_agent.skills.registry.home import RegistryHome, check_local, default_home
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_agent.state_paths import file_system
+from hermes_exec_agent.state_paths import find_file_system
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -36,7 +36,7 @@ MOUNTS = r"""
     ],
 )
 def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
-    assert file_system(Path(folder), MOUNTS.strip()) == kind
+    assert find_file_system(Path(folder), MOUNTS.strip()) == kind
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_file_system_that_is_shared_is_refused(tmp_path: Path, kind: str) -> N
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707, 0o750, 0o701])
 @pytest.mark.parametrize("part", ["folder", "keys"])
-def test_a_folder_that_is_open_to_others_is_refused(home: Home, mode: int, part: str) -> None:
+def test_a_folder_that_is_open_to_others_is_refused(home: RegistryHome, mode: int, part: str) -> None:
     Registry(home).prepare()
     folder: Path = getattr(home, part)
     folder.chmod(mode)
@@ -58,7 +58,7 @@ def test_a_folder_that_is_open_to_others_is_refused(home: Home, mode: int, part:
         Registry(home)
 
 
-def test_a_folder_below_one_that_others_can_write_to_is_refused(home: Home, tmp_path: Path) -> None:
+def test_a_folder_below_one_that_others_can_write_to_is_refused(home: RegistryHome, tmp_path: Path) -> None:
     Registry(home).prepare()
     tmp_path.chmod(0o777)
     with pytest.raises(Refused, match="others can write"):
@@ -67,7 +67,7 @@ def test_a_folder_below_one_that_others_can_write_to_is_refused(home: Home, tmp_
     Registry(home)
 
 
-def test_a_link_is_no_folder(home: Home, tmp_path: Path) -> None:
+def test_a_link_is_no_folder(home: RegistryHome, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     home.folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match="no folder"):
@@ -75,21 +75,21 @@ def test_a_link_is_no_folder(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_folder_of_somebody_else_is_refused(home: RegistryHome) -> None:
     Registry(home).prepare()
     os.chown(home.folder, 61_000, 61_000)
     with pytest.raises(Refused, match="belongs to somebody else"):
         Registry(home)
 
 
-def test_a_key_that_others_can_read_is_refused(home: Home) -> None:
+def test_a_key_that_others_can_read_is_refused(home: RegistryHome) -> None:
     Registry(home).prepare()
     (home.keys / "key.pem").chmod(0o640)
     with pytest.raises(Refused, match="others can read the key"):
         Registry(home)
 
 
-def test_a_key_that_is_none_is_refused(home: Home) -> None:
+def test_a_key_that_is_none_is_refused(home: RegistryHome) -> None:
     Registry(home).prepare()
     (home.keys / "key.pem").write_text("nonsense")
     with pytest.raises(Refused, match="holds no key"):
@@ -98,7 +98,7 @@ def test_a_key_that_is_none_is_refused(home: Home) -> None:
 
 def test_the_variable_says_where_the_registry_is(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": "/s", "XDG_CONFIG_HOME": "/c"}
-    assert this_home(environ) == Home(Path("/s/hermes_exec/skills"), Path("/c/hermes_exec/skill-keys"))
-    assert this_home({**environ, "HERMES_EXEC_SKILLS": str(tmp_path)}).folder == tmp_path
+    assert default_home(environ) == RegistryHome(Path("/s/hermes_exec/skills"), Path("/c/hermes_exec/skill-keys"))
+    assert default_home({**environ, "HERMES_EXEC_SKILLS": str(tmp_path)}).folder == tmp_path
     with pytest.raises(ConfigError, match="absolute"):
-        this_home({**environ, "HERMES_EXEC_SKILLS": "here"})
+        default_home({**environ, "HERMES_EXEC_SKILLS": "here"})

@@ -16,11 +16,11 @@ from hermes_exec.errors import Unsupported
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.canaries.prove import prove
-from hermes_exec_policies.egress import granted
-from hermes_exec_policies.load import load
+from hermes_exec_policies.egress import grant_hosts
+from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render.apparmor import profile_name, render
-from hermes_exec_policies.render.bpf import ready
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.bpf import shipped_program
+from hermes_exec_policies.render.filter import build_filter
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -81,11 +81,11 @@ def serving() -> Generator[int]:
             server.shutdown()
 
 
-def with_hosts(home: Home, folder: Path, *hosts: str) -> None:
+def with_hosts(home: RegistryHome, folder: Path, *hosts: str) -> None:
     """A skill that was granted hosts."""
     tree = tree_in(folder, {"scripts/main.py": TEXT})
     report = replace(report_of(tree), grants={"hosts": list(hosts)})
-    Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=_kernel())
+    Registry(home).register(tree, report, load_policy("skill-run"), author=PERSON, kernel=_kernel())
 
 
 def _kernel() -> str:
@@ -95,7 +95,7 @@ def _kernel() -> str:
 
 
 @thorough
-def test_named_hosts_are_reached_and_no_others(require: Require, home: Home, tmp_path: Path) -> None:
+def test_named_hosts_are_reached_and_no_others(require: Require, home: RegistryHome, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     with serving() as named, serving() as other:
         with_hosts(home, tmp_path, f"127.0.0.1:{named}")
@@ -109,7 +109,7 @@ def test_named_hosts_are_reached_and_no_others(require: Require, home: Home, tmp
 
 def test_the_policy_with_hosts_is_proven_with_attempts_of_its_own(require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    evidence = asyncio.run(prove(granted(load("skill-run"), ["api.example.org"]), again=True))
+    evidence = asyncio.run(prove(grant_hosts(load_policy("skill-run"), ["api.example.org"]), again=True))
     shown = {each.name for each in evidence.proof.judged if each.rule == "network.hosts"}
     assert {"egress-address", "egress-loopback", "egress-name", "network-tcp", "network-loopback"} <= shown
 
@@ -117,28 +117,28 @@ def test_the_policy_with_hosts_is_proven_with_attempts_of_its_own(require: Requi
 @thorough
 def test_a_proxy_that_tries_what_was_not_named_fails_the_proof(require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    policy = granted(load("skill-run"), ["hermes-exec-canary.invalid"])  # what the attempt asks for
+    policy = grant_hosts(load_policy("skill-run"), ["hermes-exec-canary.invalid"])  # what the attempt asks for
     with pytest.raises(Unsupported, match=r"network\.hosts"):
         asyncio.run(prove(policy, again=True))
 
 
 def test_its_filter_ships_and_allows_no_more_than_two_families() -> None:
-    wanted = filter_of(granted(load("skill-validate"), ["a.example"]))
+    wanted = build_filter(grant_hosts(load_policy("skill-validate"), ["a.example"]))
     assert wanted is not None
     families = {name: wanted.answer("socket", (number, 1, 0, 0, 0, 0)) for name, number in _FAMILIES.items()}
     assert families == {"unix": 0, "inet": 0, "inet6": 1, "netlink": 1, "packet": 1, "vsock": 1}
-    assert ready(wanted, "x86_64")
+    assert shipped_program(wanted, "x86_64")
 
 
 _FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "vsock": 40}
 
 
 def test_apparmors_profile_for_it_is_the_one_that_knows_its_sockets() -> None:
-    policy = granted(load("skill-validate"), ["a.example"])
+    policy = grant_hosts(load_policy("skill-validate"), ["a.example"])
     assert profile_name(policy) == "hermes-exec-skill-hosts"
-    assert "network inet," in render(load(policy.name))
+    assert "network inet," in render(load_policy(policy.name))
 
 
 def test_a_policy_without_hosts_is_the_same() -> None:
-    assert granted(load("skill-run"), ()) == load("skill-run")
+    assert grant_hosts(load_policy("skill-run"), ()) == load_policy("skill-run")
     assert _FAMILIES["inet"] == socket.AF_INET

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.registry.script_copies import modules_folder
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.skill_makers import FILES, PERSON, home_in, report_of, tree_in
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def modules(tmp_path: Path) -> Path:
 
 def register(registry: Registry, folder: Path, script: str = FILES["scripts/main.py"]) -> None:
     tree = tree_in(folder, {"scripts/main.py": script})
-    registry.register(tree, report_of(tree), load("skill-run"), author=PERSON, kernel=platform.release())
+    registry.register(tree, report_of(tree), load_policy("skill-run"), author=PERSON, kernel=platform.release())
 
 
 def test_the_copy_is_read_only_and_of_the_current_version(tmp_path: Path, modules: Path) -> None:

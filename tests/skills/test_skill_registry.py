@@ -12,22 +12,22 @@ from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.registry.record import Author
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.verdict import security
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.skill_makers import PERSON, SCHEMA, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Report
 
 
-def register(home: Home, tree: Tree, report: Report, author: Author = PERSON, *, insist: bool = False) -> None:
-    Registry(home).register(tree, report, load("skill-run"), author=author, kernel="6", insist=insist)
+def register(home: RegistryHome, tree: Tree, report: Report, author: Author = PERSON, *, insist: bool = False) -> None:
+    Registry(home).register(tree, report, load_policy("skill-run"), author=author, kernel="6", insist=insist)
 
 
-def test_what_is_recorded_is_there_for_the_next_process(home: Home, tmp_path: Path) -> None:
+def test_what_is_recorded_is_there_for_the_next_process(home: RegistryHome, tmp_path: Path) -> None:
     made = registered(home, tmp_path / "1")
     found = Registry(home).version("add-numbers")
     assert found == made
@@ -35,26 +35,26 @@ def test_what_is_recorded_is_there_for_the_next_process(home: Home, tmp_path: Pa
     assert found.evidence["evidence"]["mutants"] == 3
 
 
-def test_a_skill_is_found_by_the_name_of_its_module_too(home: Home, tmp_path: Path) -> None:
+def test_a_skill_is_found_by_the_name_of_its_module_too(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path / "1")
     assert Registry(home).skill("add_numbers").name == "add-numbers"
 
 
-def test_versions_follow_each_other_and_name_what_they_were_made_from(home: Home, tmp_path: Path) -> None:
+def test_versions_follow_each_other_and_name_what_they_were_made_from(home: RegistryHome, tmp_path: Path) -> None:
     first = registered(home, tmp_path / "1")
     second = registered(home, tmp_path / "2", files={"README.md": "more"})
     assert (second.number, second.parents, second.digest == first.digest) == (2, (first.digest,), False)
     assert Registry(home).skill("add-numbers").current == 2
 
 
-def test_everything_is_kept_for_this_user_alone(home: Home, tmp_path: Path) -> None:
+def test_everything_is_kept_for_this_user_alone(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path / "1")
     for path in (home.folder, home.keys, home.content):
         assert path.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in (home.log, *home.keys.iterdir())} == {0o600}
 
 
-def test_the_database_has_a_journal_that_is_rolled_back(home: Home, tmp_path: Path) -> None:
+def test_the_database_has_a_journal_that_is_rolled_back(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path / "1")
     base = sqlite3.connect(home.log)
     assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -65,7 +65,7 @@ def test_the_database_has_a_journal_that_is_rolled_back(home: Home, tmp_path: Pa
     base.close()
 
 
-def test_what_the_gate_did_not_accept_is_not_registered(home: Home, tmp_path: Path) -> None:
+def test_what_the_gate_did_not_accept_is_not_registered(home: RegistryHome, tmp_path: Path) -> None:
     tree = tree_in(tmp_path)
     for report in (
         report_of(tree, evidence=None),
@@ -78,7 +78,7 @@ def test_what_the_gate_did_not_accept_is_not_registered(home: Home, tmp_path: Pa
     assert Registry(home).skills() == {}
 
 
-def test_bytes_that_changed_after_the_gate_are_not_registered(home: Home, tmp_path: Path) -> None:
+def test_bytes_that_changed_after_the_gate_are_not_registered(home: RegistryHome, tmp_path: Path) -> None:
     tree = tree_in(tmp_path)
     report = report_of(tree)
     (tree.root / "scripts/main.py").write_text("evil = 1\n")
@@ -90,7 +90,7 @@ def test_bytes_that_changed_after_the_gate_are_not_registered(home: Home, tmp_pa
 
 @pytest.mark.parametrize("shells", [None, ("local",), ("docker:x", "local"), ("ssh://localhost",), ("gpu",)])
 def test_an_agent_with_a_shell_on_this_machine_registers_nothing(
-    home: Home, tmp_path: Path, shells: tuple[str, ...] | None
+    home: RegistryHome, tmp_path: Path, shells: tuple[str, ...] | None
 ) -> None:
     tree = tree_in(tmp_path)
     author = Author(kind="agent", model="some-model", shells=shells)
@@ -100,14 +100,14 @@ def test_an_agent_with_a_shell_on_this_machine_registers_nothing(
     assert Registry(home).version("add-numbers").protection == "unprotected"
 
 
-def test_an_agent_in_a_sandbox_registers(home: Home, tmp_path: Path) -> None:
+def test_an_agent_in_a_sandbox_registers(home: RegistryHome, tmp_path: Path) -> None:
     author = Author(kind="agent", model="some-model", shells=("docker:python:3.11", "bubblewrap"))
     version = registered(home, tmp_path, author=author)
     assert (version.protection, version.author.model) == ("protected", "some-model")
     assert Registry(home).version("add-numbers").author == author
 
 
-def test_an_older_version_can_be_chosen_and_pinned(home: Home, tmp_path: Path) -> None:
+def test_an_older_version_can_be_chosen_and_pinned(home: RegistryHome, tmp_path: Path) -> None:
     for number in (1, 2):
         registered(home, tmp_path / str(number), files={"README.md": str(number)})
     registry = Registry(home)
@@ -123,7 +123,7 @@ def test_an_older_version_can_be_chosen_and_pinned(home: Home, tmp_path: Path) -
     assert registry.skill("add-numbers").current == 3
 
 
-def test_what_is_archived_is_kept(home: Home, tmp_path: Path) -> None:
+def test_what_is_archived_is_kept(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "1")
     registry = Registry(home)
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_what_is_archived_is_kept(home: Home, tmp_path: Path) -> None:
     assert (registry.skill("add-numbers").state, kinds) == ("ready", ["registered", "archived", "restored"])
 
 
-def test_quarantine_is_of_one_version_and_ends_by_release_or_by_proof(home: Home, tmp_path: Path) -> None:
+def test_quarantine_is_of_one_version_and_ends_by_release_or_by_proof(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "1")
     registry = Registry(home)
     registry.quarantine("add-numbers", 1, "it failed often")
@@ -143,18 +143,18 @@ def test_quarantine_is_of_one_version_and_ends_by_release_or_by_proof(home: Home
     registry.release("add-numbers")
     assert registry.skill("add-numbers").state == "ready"
     registry.quarantine("add-numbers", 1, "again")
-    registry.proven(version, report_of(tree_in(tmp_path / "again")), load("skill-run"), kernel="7")
+    registry.record_proof(version, report_of(tree_in(tmp_path / "again")), load_policy("skill-run"), kernel="7")
     assert (registry.skill("add-numbers").state, registry.version("add-numbers").kernel) == ("ready", "7")
 
 
-def test_a_version_is_not_proven_by_the_proof_of_others(home: Home, tmp_path: Path) -> None:
+def test_a_version_is_not_proven_by_the_proof_of_others(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "1")
     other = tree_in(tmp_path / "2", {"README.md": "other"})
     with pytest.raises(Refused, match="not proven anew"):
-        Registry(home).proven(version, report_of(other), load("skill-run"), kernel="7")
+        Registry(home).record_proof(version, report_of(other), load_policy("skill-run"), kernel="7")
 
 
-def test_names_that_are_not_known_are_told_with_the_nearest(home: Home, tmp_path: Path) -> None:
+def test_names_that_are_not_known_are_told_with_the_nearest(home: RegistryHome, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is none yet"):
         Registry(home).skill("add-number")
     registered(home, tmp_path)
@@ -164,7 +164,7 @@ def test_names_that_are_not_known_are_told_with_the_nearest(home: Home, tmp_path
         Registry(home).version("add-numbers", 7)
 
 
-def test_many_register_at_once(home: Home, tmp_path: Path) -> None:
+def test_many_register_at_once(home: RegistryHome, tmp_path: Path) -> None:
     def one(number: int) -> None:
         registered(home, tmp_path / str(number), f"skill-{number}")
 
@@ -176,16 +176,16 @@ def test_many_register_at_once(home: Home, tmp_path: Path) -> None:
     assert sorted(Registry(home).skills()) == [f"skill-{number}" for number in range(6)]
 
 
-def test_a_list_has_what_is_not_archived_by_name(home: Home, tmp_path: Path) -> None:
+def test_a_list_has_what_is_not_archived_by_name(home: RegistryHome, tmp_path: Path) -> None:
     for name in ("second", "first", "gone"):
         registered(home, tmp_path / name, name)
     registry = Registry(home)
     registry.mark("archived", "gone")
-    assert [each["name"] for each in registry.listed()] == ["first", "second"]
-    assert [each["state"] for each in registry.listed(archived=True)] == ["ready", "archived", "ready"]
+    assert [each["name"] for each in registry.list_facts()] == ["first", "second"]
+    assert [each["state"] for each in registry.list_facts(archived=True)] == ["ready", "archived", "ready"]
 
 
-def test_a_reason_with_a_name_that_is_no_text_can_be_read_again(home: Home, tmp_path: Path) -> None:
+def test_a_reason_with_a_name_that_is_no_text_can_be_read_again(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path / "1")
     Registry(home).quarantine("add-numbers", 1, "changed: \udcff")
     assert Registry(home).skill("add-numbers").kept_back == {1: "changed: \udcff"}

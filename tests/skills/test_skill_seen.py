@@ -13,13 +13,13 @@ from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner as running
 from hermes_exec_agent.skills.run.warm import WarmRunner
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -42,12 +42,12 @@ def sandboxes(require: Require) -> None:
     require("bwrap", "makes the sandbox")
 
 
-def run(home: Home, a: int) -> running.Outcome:
+def run(home: RegistryHome, a: int) -> running.SkillOutcome:
     return asyncio.run(running.run(Registry(home), "add-numbers", {"a": a, "b": 2}))
 
 
 def test_a_refusal_that_it_keeps_silent_about_ends_in_the_log_and_in_quarantine(
-    home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    home: RegistryHome, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered(home, tmp_path, files={MAIN: SILENT})
     assert run(home, a=0).result == 2
@@ -59,7 +59,7 @@ def test_a_refusal_that_it_keeps_silent_about_ends_in_the_log_and_in_quarantine(
         run(home, a=0)
 
 
-def test_what_was_seen_is_told_also_where_nothing_can_be_recorded(home: Home, tmp_path: Path) -> None:
+def test_what_was_seen_is_told_also_where_nothing_can_be_recorded(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path, files={MAIN: SILENT})
     (home.folder / "lock").unlink()
     (home.folder / "lock").mkdir()  # as on a disk that is read-only
@@ -67,10 +67,10 @@ def test_what_was_seen_is_told_also_where_nothing_can_be_recorded(home: Home, tm
     assert (outcome.result, outcome.denied, outcome.quarantined) == (None, LINE, False)
 
 
-def test_it_is_seen_in_a_sandbox_that_was_kept_ready(home: Home, tmp_path: Path) -> None:
+def test_it_is_seen_in_a_sandbox_that_was_kept_ready(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path, files={MAIN: SILENT})
 
-    async def main() -> tuple[running.Outcome, str]:
+    async def main() -> tuple[running.SkillOutcome, str]:
         async with WarmRunner(Registry(home), ready=1) as runner:
             await runner.prepare("add-numbers")
             outcome = await runner.run("add-numbers", {"a": 1, "b": 2})
@@ -80,13 +80,13 @@ def test_it_is_seen_in_a_sandbox_that_was_kept_ready(home: Home, tmp_path: Path)
     assert (outcome.result, outcome.denied, state) == (None, LINE, "quarantined")
 
 
-def test_what_its_modules_do_by_themselves_is_not_held_against_it(home: Home, tmp_path: Path) -> None:
+def test_what_its_modules_do_by_themselves_is_not_held_against_it(home: RegistryHome, tmp_path: Path) -> None:
     tree = tree_in(tmp_path, {MAIN: SILENT})
     report = report_of(tree)
     assert report.evidence is not None
     usual = (("suites.denied-network", LINE, 1),)
     known = dataclasses.replace(report, evidence=dataclasses.replace(report.evidence, usual=usual))
-    Registry(home).register(tree, known, load("skill-run"), author=PERSON, kernel=os.uname().release)
+    Registry(home).register(tree, known, load_policy("skill-run"), author=PERSON, kernel=os.uname().release)
     assert run(home, a=1).result == 3
     assert run(home, a=2).kind == "security"  # more often than they do
 
@@ -98,7 +98,9 @@ def test_what_its_modules_do_by_themselves_is_not_held_against_it(home: Home, tm
         ("open('/usr/x', 'w')", r"'/usr/x' \(.*; a run writes below /app/data alone\)$"),
     ],
 )
-def test_what_it_says_itself_is_told_and_keeps_nothing_back(home: Home, tmp_path: Path, body: str, line: str) -> None:
+def test_what_it_says_itself_is_told_and_keeps_nothing_back(
+    home: RegistryHome, tmp_path: Path, body: str, line: str
+) -> None:
     import re
 
     registered(home, tmp_path, files={MAIN: f"def run(a: int, b: int) -> None:\n    {body}\n"})

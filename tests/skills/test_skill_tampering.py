@@ -19,7 +19,7 @@ from tests.rigs.skill_makers import home_in, registered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from hermes_exec_agent.skills.registry.record import Version
 
 MAIN = "scripts/main.py"
@@ -27,16 +27,16 @@ _STEP = 61 if IN_FULL else 199 if WHOLE else 499
 
 
 @pytest.fixture
-def version(home: Home, tmp_path: Path) -> Version:
+def version(home: RegistryHome, tmp_path: Path) -> Version:
     return registered(home, tmp_path)
 
 
-def is_noticed(home: Home, version: Version, into: Path) -> bool:
+def is_noticed(home: RegistryHome, version: Version, into: Path) -> bool:
     """Whether the tree is refused, be it looked at or taken out."""
-    seen = bool(content.differences(home.content / version.digest, version.files))
+    seen = bool(content.find_differences(home.content / version.digest, version.files))
     try:
-        content.copy(home.content / version.digest, version.files, into)
-    except content.Changed:
+        content.copy_verified(home.content / version.digest, version.files, into)
+    except content.ContentChanged:
         assert not into.exists()
         return seen
     shutil.rmtree(into)
@@ -44,8 +44,8 @@ def is_noticed(home: Home, version: Version, into: Path) -> bool:
     return False
 
 
-def test_what_nobody_touched_is_taken_out_as_it_was(home: Home, version: Version, tmp_path: Path) -> None:
-    content.copy(home.content / version.digest, version.files, tmp_path / "out")
+def test_what_nobody_touched_is_taken_out_as_it_was(home: RegistryHome, version: Version, tmp_path: Path) -> None:
+    content.copy_verified(home.content / version.digest, version.files, tmp_path / "out")
     for listed in version.files:
         taken = tmp_path / "out" / listed.path
         assert taken.read_bytes() == (home.content / version.digest / listed.path).read_bytes()
@@ -53,14 +53,14 @@ def test_what_nobody_touched_is_taken_out_as_it_was(home: Home, version: Version
     assert not is_noticed(home, version, tmp_path / "again")
 
 
-def test_every_byte_of_every_file_counts(home: Home, version: Version, tmp_path: Path) -> None:
+def test_every_byte_of_every_file_counts(home: RegistryHome, version: Version, tmp_path: Path) -> None:
     missed: list[tuple[str, int]] = []
     for listed in version.files:
         file = home.content / version.digest / listed.path
         good = file.read_bytes()
         for place in range(len(good)):
             file.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-            if not content.differences(home.content / version.digest, version.files):
+            if not content.find_differences(home.content / version.digest, version.files):
                 missed.append((listed.path, place))
         file.write_bytes(good)
     assert not missed
@@ -107,14 +107,16 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_of_a_tree_is_noticed(home: Home, version: Version, tmp_path: Path, change: str) -> None:
+def test_every_change_of_a_tree_is_noticed(home: RegistryHome, version: Version, tmp_path: Path, change: str) -> None:
     CHANGES[change](home.content / version.digest)
     assert is_noticed(home, version, tmp_path / "out")
     with pytest.raises(Refused):
         Registry(home).verify(version)
 
 
-def test_registering_the_same_bytes_again_mends_what_was_changed(home: Home, version: Version, tmp_path: Path) -> None:
+def test_registering_the_same_bytes_again_mends_what_was_changed(
+    home: RegistryHome, version: Version, tmp_path: Path
+) -> None:
     (home.content / version.digest / MAIN).write_text("evil = 1\n")
     again = registered(home, tmp_path / "again")
     assert again.digest == version.digest
@@ -124,7 +126,7 @@ def test_registering_the_same_bytes_again_mends_what_was_changed(home: Home, ver
 TRIGGERS = ("nothing_changes", "nothing_goes", "no_body_changes", "no_body_goes")
 
 
-def change_log(home: Home, *statements: str) -> None:
+def change_log(home: RegistryHome, *statements: str) -> None:
     base = sqlite3.connect(home.log)
     base.executescript("".join(f"DROP TRIGGER {name};" for name in TRIGGERS) + ";".join(statements))
     base.close()
@@ -149,7 +151,9 @@ def change_log(home: Home, *statements: str) -> None:
         "PRAGMA application_id = 1",
     ],
 )
-def test_every_change_of_the_log_is_noticed(home: Home, version: Version, tmp_path: Path, statement: str) -> None:
+def test_every_change_of_the_log_is_noticed(
+    home: RegistryHome, version: Version, tmp_path: Path, statement: str
+) -> None:
     registered(home, tmp_path / "2", files={"README.md": "2"})
     change_log(home, statement)
     with pytest.raises(Refused):
@@ -168,14 +172,16 @@ def test_every_change_of_the_log_is_noticed(home: Home, version: Version, tmp_pa
         "UPDATE events SET signature = (SELECT signature FROM events WHERE seq = 1)",
     ],
 )
-def test_every_change_of_a_record_is_noticed_when_it_is_used(home: Home, version: Version, statement: str) -> None:
+def test_every_change_of_a_record_is_noticed_when_it_is_used(
+    home: RegistryHome, version: Version, statement: str
+) -> None:
     change_log(home, statement)
     with pytest.raises(Refused):
         Registry(home).version("add-numbers")
 
 
 @pytest.mark.timeout(600)
-def test_no_byte_of_the_database_changes_what_is_told(home: Home, version: Version) -> None:
+def test_no_byte_of_the_database_changes_what_is_told(home: RegistryHome, version: Version) -> None:
     good = home.log.read_bytes()
     registry = Registry(home)
     told = registry.version("add-numbers")
@@ -190,7 +196,7 @@ def test_no_byte_of_the_database_changes_what_is_told(home: Home, version: Versi
     assert not wrong
 
 
-def test_an_older_log_is_noticed(home: Home, version: Version, tmp_path: Path) -> None:
+def test_an_older_log_is_noticed(home: RegistryHome, version: Version, tmp_path: Path) -> None:
     older = home.log.read_bytes()
     registered(home, tmp_path / "2", files={"README.md": "2"})
     home.log.write_bytes(older)
@@ -198,13 +204,13 @@ def test_an_older_log_is_noticed(home: Home, version: Version, tmp_path: Path) -
         Registry(home).skills()
 
 
-def test_an_older_head_of_another_log_is_noticed(home: Home, version: Version) -> None:
+def test_an_older_head_of_another_log_is_noticed(home: RegistryHome, version: Version) -> None:
     home.log.unlink()
     with pytest.raises(Refused, match="gone"):
         Registry(home).skills()
 
 
-def test_a_log_that_was_begun_anew_is_noticed(home: Home, version: Version, tmp_path: Path) -> None:
+def test_a_log_that_was_begun_anew_is_noticed(home: RegistryHome, version: Version, tmp_path: Path) -> None:
     (head,) = home.keys.glob("head-*")
     kept = head.read_bytes()
     head.unlink()
@@ -215,7 +221,7 @@ def test_a_log_that_was_begun_anew_is_noticed(home: Home, version: Version, tmp_
         Registry(home).skills()
 
 
-def test_a_head_that_is_gone_or_changed_is_noticed(home: Home, version: Version, tmp_path: Path) -> None:
+def test_a_head_that_is_gone_or_changed_is_noticed(home: RegistryHome, version: Version, tmp_path: Path) -> None:
     (head,) = home.keys.glob("head-*")
     good = head.read_bytes()
     for bad in (good.replace(b'"counter": 2', b'"counter": 1'), good[:-20], b"{}", b"[]", b"null", b"\xff", good * 2):
@@ -227,7 +233,7 @@ def test_a_head_that_is_gone_or_changed_is_noticed(home: Home, version: Version,
         Registry(home).skills()
 
 
-def test_the_key_of_somebody_else_proves_nothing(home: Home, version: Version, tmp_path: Path) -> None:
+def test_the_key_of_somebody_else_proves_nothing(home: RegistryHome, version: Version, tmp_path: Path) -> None:
     other = home_in(tmp_path / "other")
     registered(other, tmp_path / "there")
     shutil.copy(other.keys / "key.pem", home.keys / "key.pem")
@@ -235,7 +241,7 @@ def test_the_key_of_somebody_else_proves_nothing(home: Home, version: Version, t
         Registry(home).skills()
 
 
-def test_without_its_key_a_registry_is_not_read(home: Home, version: Version) -> None:
+def test_without_its_key_a_registry_is_not_read(home: RegistryHome, version: Version) -> None:
     (home.keys / "key.pem").unlink()
     with pytest.raises(Refused, match="key of this installation"):
         Registry(home)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.content import ContentChanged
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run.warm import WarmRunner
-from hermes_exec_backends.sandbox.control import readable
+from hermes_exec_backends.sandbox.control import wait_readable
 from tests.rigs.processes import children
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -36,7 +36,9 @@ def run(a: int, b: int) -> list:
 
 
 @pytest.fixture
-def warm(require: Require, home: Home, tmp_path: Path) -> Callable[[Callable[[WarmRunner], Awaitable[Any]]], Any]:
+def warm(
+    require: Require, home: RegistryHome, tmp_path: Path
+) -> Callable[[Callable[[WarmRunner], Awaitable[Any]]], Any]:
     """Do something with a runner that has sandboxes of a skill ready."""
     require("bwrap", "makes the sandbox")
     registered(home, tmp_path, files={MAIN: WHERE})
@@ -71,19 +73,19 @@ def test_a_call_takes_the_sandbox_that_is_ready_and_the_next_one_another(warm: A
 def test_what_was_used_is_made_up_for(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
         await runner.run("add-numbers", {"a": 1, "b": 2})
-        await runner.filled()
+        await runner.wait_until_filled()
         (ready,) = namespaces(runner)
         assert (await runner.run("add-numbers", {"a": 1, "b": 2})).result[2] == ready
 
     warm(work)
 
 
-def test_a_change_after_it_was_made_ready_is_refused(warm: Any, home: Home) -> None:
+def test_a_change_after_it_was_made_ready_is_refused(warm: Any, home: RegistryHome) -> None:
     async def work(runner: WarmRunner) -> None:
         version = runner.registry.version("add-numbers")
         file = home.content / version.digest / MAIN
         file.write_bytes(file.read_bytes() + b"\n")
-        with pytest.raises(Changed):
+        with pytest.raises(ContentChanged):
             await runner.run("add-numbers", {"a": 1, "b": 2})
         with pytest.raises(Refused, match="quarantine"):
             await runner.run("add-numbers", {"a": 1, "b": 2})
@@ -116,14 +118,14 @@ def test_a_sandbox_that_ended_meanwhile_is_not_used(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
         (kept,) = runner.sandboxes()
         kept.run.kill()
-        await readable(kept.run.first)
+        await wait_readable(kept.run.first)
         assert (await runner.run("add-numbers", {"a": 1, "b": 2})).result[:2] == [3, []]
 
     warm(work)
 
 
 def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_ready(
-    require: Require, home: Home, tmp_path: Path
+    require: Require, home: RegistryHome, tmp_path: Path
 ) -> None:
     require("bwrap", "makes the sandbox")
     names = ["add-numbers", "add-others", "add-more"]
@@ -139,7 +141,7 @@ def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_r
             await asyncio.sleep(pause_s)
             await runner.run(names[0], {"a": 1, "b": 2})
             await other
-            await runner.filled()
+            await runner.wait_until_filled()
         assert set(children(os.getpid())) == before
 
     for moment in range(8):
@@ -153,7 +155,7 @@ def test_nothing_is_made_ready_once_it_is_closed(warm: Any) -> None:
         await asyncio.sleep(0)
         await runner.close()
         await running
-        await runner.filled()
+        await runner.wait_until_filled()
         assert not runner.sandboxes()
         assert len(set(children(os.getpid()))) < max(len(before), 1)
 
@@ -171,7 +173,7 @@ def test_nothing_is_left_when_it_is_closed(warm: Any) -> None:
     assert not os.path.exists(f"/proc/{kept[0].run.facts.pid}")
 
 
-def test_what_its_environment_is_does_not_depend_on_being_ready(warm: Any, home: Home, tmp_path: Path) -> None:
+def test_what_its_environment_is_does_not_depend_on_being_ready(warm: Any, home: RegistryHome, tmp_path: Path) -> None:
     text = """
 import os, sys, signal, locale
 def run(a: int, b: int) -> dict:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.cli.skill_run import SkillRunArguments, parse_skill_run
-from hermes_exec_agent.skills.registry.home import this_home
+from hermes_exec_agent.skills.registry.home import default_home
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 
@@ -59,7 +59,7 @@ def test_all_others_are_left_to_typer(words: list[str]) -> None:
 def test_typer_understands_the_same(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    registered(this_home(environ), tmp_path / "1")
+    registered(default_home(environ), tmp_path / "1")
 
     def told(*words: str) -> tuple[int, str, str]:
         argv = [sys.executable, "-I", "-m", "hermes_exec", *words]

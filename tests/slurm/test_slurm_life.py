@@ -147,7 +147,7 @@ def test_a_cut_is_mended_by_a_new_step(cluster: Cluster) -> None:
             await terminal.run("x=kept")
             running = asyncio.ensure_future(terminal.run("sleep 1; echo $x"))
             await asyncio.sleep(0.1)
-            link(terminal).cut()
+            link(terminal).break_connection()
             return (await running).stdout
 
     assert asyncio.run(run()) == b"kept\n"

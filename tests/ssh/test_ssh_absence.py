@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.testing.place import marker, until
+from hermes_exec.testing.place import marker, wait_until
 from hermes_exec_backends.ssh import SshBackend, login
 from tests.rigs.processes import runs
 from tests.rigs.sshd import Sshd, User
@@ -87,7 +87,7 @@ async def test_where_only_a_person_can_log_in_again_it_waits_for_one_and_never_t
         await asyncio.to_thread(asking.start)
         with caplog.at_level(logging.WARNING, "hermes_exec.ssh"):
             running = asyncio.ensure_future(terminal.run("echo $kept"))
-            await until(lambda: _told(caplog))
+            await wait_until(lambda: _told(caplog))
         tried = asking.log().count("Postponed keyboard-interactive")
         await asyncio.sleep(2.5)  # some times as long as the pauses between the first tries
         assert asking.log().count("Postponed keyboard-interactive") == tried
@@ -123,11 +123,11 @@ async def _stood_still(lease_s: float, *, for_long: bool = False) -> bytes:
         try:
             assert await process.stdout.readline() == b"started\n"
             os.kill(process.pid, signal.SIGSTOP)
-            await until(lambda: _hung_up(sshd))
+            await wait_until(lambda: _hung_up(sshd))
             if for_long:
-                await until(lambda: _ended(mark))
+                await wait_until(lambda: _ended(mark))
             (sshd.home() / "go").touch()
-            await until(lambda: _has_run(sshd))
+            await wait_until(lambda: _has_run(sshd))
             os.kill(process.pid, signal.SIGCONT)
             said = await process.stdout.read()
             assert sshd.log().count("Accepted publickey") == 2

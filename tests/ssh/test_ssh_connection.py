@@ -12,7 +12,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.ssh.nonblocking_socket import Wire
 from tests.rigs.claims import free_port
@@ -43,7 +43,7 @@ async def test_terminals_share_one_connection_and_the_last_closes_it(own: Sshd) 
             assert logins(own) == 1
         assert (await one.run("echo still")).stdout == b"still\n"
     assert logins(own) == 1
-    await until(lambda: _closed(own))
+    await wait_until(lambda: _closed(own))
 
 
 async def _closed(sshd: Sshd) -> bool:
@@ -88,7 +88,7 @@ async def test_a_server_that_is_started_anew_loses_nothing(own: Sshd) -> None:
     async with hermes_exec.open(SshBackend(own.profile()), audit=False) as terminal:
         await terminal.run("kept=here; mkfifo go; : > count")
         running = asyncio.ensure_future(terminal.run("echo x >> count; echo before; read x < go; echo after"))
-        await until(lambda: _has(own, "count", "x\n"))
+        await wait_until(lambda: _has(own, "count", "x\n"))
         await asyncio.to_thread(own.stop)
         await asyncio.to_thread(own.start)
         await terminal.run(["sh", "-c", "echo go > go"], cwd=str(own.home()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 from hermes_exec_backends.ssh import SshBackend
 from tests.conftest import require_part
 from tests.rigs.netfault import Network, missing
@@ -93,7 +93,7 @@ async def test_a_command_outlives_a_hole(network: Network, far: Sshd, seconds: f
     async with opened(far) as terminal:
         await terminal.run("rm -f count; kept=here")
         running = asyncio.ensure_future(terminal.run(f"echo x >> count; sleep {seconds / 2}; echo done; (exit 3)"))
-        await until(lambda: _counted(far))
+        await wait_until(lambda: _counted(far))
         await _swallow(network, seconds)
         result = await running
         assert (result.stdout, result.exit_code) == (b"done\n", 3)
@@ -148,7 +148,7 @@ async def test_a_connection_that_is_reset_is_replaced(network: Network, far: Ssh
         finally:
             await asyncio.to_thread(subprocess.run, [iptables, "-w", "-D", *rule], check=True)
         assert (await running).stdout == b"here\n"
-        await until(lambda: _logged_in(far, logins + 1))
+        await wait_until(lambda: _logged_in(far, logins + 1))
 
 
 async def _logged_in(far: Sshd, times: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import ConfigError, PlaceUnavailable
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import wait_until
 from hermes_exec_backends.ssh import SshBackend, openssh
 from tests.rigs.sshd import Sshd, program
 from tests.ssh.conftest import said
@@ -40,7 +40,7 @@ async def test_terminals_share_one_login_and_leave_nothing(own: Sshd) -> None:
             assert [(await each.run("echo in")).stdout for each in (one, two)] == [b"in\n"] * 2
         assert (await one.run("echo still")).stdout == b"still\n"
         assert logins(own) == 1
-    await until(lambda: _closed(own))
+    await wait_until(lambda: _closed(own))
 
 
 async def _closed(sshd: Sshd) -> bool:
@@ -83,7 +83,7 @@ async def test_where_only_a_person_can_log_in_again_it_waits_and_says_so(
         await asyncio.to_thread(own.start)
         with caplog.at_level(logging.WARNING, "hermes_exec.ssh"):
             running = asyncio.ensure_future(terminal.run("echo $kept"))
-            await until(lambda: _told(caplog))
+            await wait_until(lambda: _told(caplog))
         tried = own.log().count("Connection closed by authenticating user")
         await asyncio.sleep(2.5)  # some times as long as it looks whether somebody has come
         assert own.log().count("Connection closed by authenticating user") == tried

@@ -91,7 +91,7 @@ def test_a_broken_link_is_mended_while_nobody_calls(fifo: Path) -> None:
     link = door.call(opened())
     call = door.do(lambda: link.call("exec", {"argv": [b"cat", os.fsencode(fifo)]}))
     door.do(lambda: call.answer.add_done_callback(lambda _: answered.set()))
-    door.do(link.cut)
+    door.do(link.break_connection)
     fifo.write_text("the end")
     assert answered.wait(10)  # it came over a new channel
     door.call(link.close())

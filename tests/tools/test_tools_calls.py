@@ -11,8 +11,8 @@ import pytest
 import hermes_exec
 from hermes_exec.config.plugins import own_entry_points
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.tools.dispatch import parsed
-from hermes_exec_agent.tools.tool import Approvals, Context, safe
+from hermes_exec_agent.tools.dispatch import parse_arguments
+from hermes_exec_agent.tools.tool import Approvals, Context, to_safe_line
 from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.tools.conftest import Agent, Nobody, Somebody, agent_in
 
@@ -34,7 +34,7 @@ def with_agent(do: Callable[[Agent], Coroutine[Any, Any, Any]], person: Any = No
 
 def specs() -> list[dict[str, Any]]:
     async def made(agent: Agent) -> list[dict[str, Any]]:
-        return [tool.spec.wire() for tool in agent.tools]
+        return [tool.spec.to_wire() for tool in agent.tools]
 
     return list(with_agent(made))
 
@@ -101,7 +101,7 @@ def test_success_is_told_and_what_is_empty_is_left_out() -> None:
 
 
 def test_no_arguments_at_all_are_an_empty_object() -> None:
-    assert parsed(" ") == {}
+    assert parse_arguments(" ") == {}
 
 
 def test_a_person_reads_one_line_of_what_is_to_be_done() -> None:
@@ -111,7 +111,7 @@ def test_a_person_reads_one_line_of_what_is_to_be_done() -> None:
 
 
 def test_nothing_is_hidden_from_a_person_behind_a_long_beginning() -> None:
-    shown = safe(f"echo {'a' * 10_000}; rm -rf /")
+    shown = to_safe_line(f"echo {'a' * 10_000}; rm -rf /")
     assert shown.startswith("echo aaa")
     assert shown.endswith("; rm -rf /")
     assert "characters are not shown" in shown

@@ -14,7 +14,7 @@ from hermes_exec_agent.models import Models, ScriptedModel, ask
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.runtime import Conversation, open_conversation
 from hermes_exec_agent.runtime.events.log import EventLog
-from hermes_exec_agent.runtime.history import History
+from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.tools.tool import Approvals
 from tests.rigs.bounded import until, within
 from tests.rigs.endpoint import ill_formed
@@ -110,8 +110,8 @@ def whole(log: EventLog, conversation: Conversation) -> None:
         assert len(told) == len(set(told)), f"a {kind} is recorded twice"
         assert set(told) <= set(asked)
     next_one = [*conversation.messages, Message("user", "next")]
-    assert not ill_formed([message.wire() for message in next_one])
-    assert History(events).messages == conversation.messages
+    assert not ill_formed([message.to_wire() for message in next_one])
+    assert MessageHistory(events).messages == conversation.messages
     assert len([json.loads(line) for line in log.export(conversation.id)]) == len(events)
 
 

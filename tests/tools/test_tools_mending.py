@@ -11,7 +11,7 @@ import pytest
 import hermes_exec
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.registry.home import VARIABLE, Home, this_home
+from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
@@ -51,13 +51,13 @@ CALL = json.dumps({"fault": "call", "why": "b has to be positive"})
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, require: Require) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, require: Require) -> RegistryHome:
     """A registry of a test's own, with a skill that fails for what is negative."""
     require("bwrap", "makes the sandbox")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    registered(this_home(), tmp_path / "made", files={"scripts/main.py": FAILS}, held=[HELD])
-    return this_home()
+    registered(default_home(), tmp_path / "made", files={"scripts/main.py": FAILS}, held=[HELD])
+    return default_home()
 
 
 class Called:
@@ -91,12 +91,14 @@ class Called:
         return asyncio.run(done())
 
 
-def current(home: Home) -> int:
+def current(home: RegistryHome) -> int:
     return Registry(home).skill("add-numbers").current
 
 
 @thorough
-def test_a_skill_that_fails_is_mended_and_the_answer_says_which_version_it_is_of(tmp_path: Path, home: Home) -> None:
+def test_a_skill_that_fails_is_mended_and_the_answer_says_which_version_it_is_of(
+    tmp_path: Path, home: RegistryHome
+) -> None:
     called = Called(tmp_path, SKILL, draft(ADDS, TESTS))
     called.request = "Sums, please: add_numbers(5, -3) -> 2 and other_skill(1, 2) -> 5."
     person = Somebody()
@@ -117,7 +119,7 @@ def test_a_skill_that_fails_is_mended_and_the_answer_says_which_version_it_is_of
     assert "42" not in json.dumps([each.content for asked in called.model.requests for each in asked.messages])
 
 
-def test_a_call_that_was_wrong_changes_no_skill(tmp_path: Path, home: Home) -> None:
+def test_a_call_that_was_wrong_changes_no_skill(tmp_path: Path, home: RegistryHome) -> None:
     called = Called(tmp_path, CALL)
     told = called()
     assert told["error"]["type"] == "skill_failed"
@@ -125,7 +127,7 @@ def test_a_call_that_was_wrong_changes_no_skill(tmp_path: Path, home: Home) -> N
     assert current(home) == 1
 
 
-def test_a_change_that_does_not_pass_leaves_the_version_that_failed(tmp_path: Path, home: Home) -> None:
+def test_a_change_that_does_not_pass_leaves_the_version_that_failed(tmp_path: Path, home: RegistryHome) -> None:
     called = Called(tmp_path, SKILL, "I would rather not.", "I would rather not.")
     told = called(Somebody())
     assert told["error"]["type"] == "skill_failed"
@@ -133,7 +135,7 @@ def test_a_change_that_does_not_pass_leaves_the_version_that_failed(tmp_path: Pa
     assert current(home) == 1
 
 
-def test_what_nobody_agreed_to_is_not_done(tmp_path: Path, home: Home) -> None:
+def test_what_nobody_agreed_to_is_not_done(tmp_path: Path, home: RegistryHome) -> None:
     called = Called(tmp_path)
     told = called(approvals=Approvals("allow", {"skill_manage": "ask"}))
     assert "it was not improved: skill_manage needs somebody's approval" in told["note"]
@@ -144,7 +146,9 @@ def test_what_nobody_agreed_to_is_not_done(tmp_path: Path, home: Home) -> None:
     assert current(home) == 1
 
 
-def test_it_can_be_turned_off_and_a_version_that_was_asked_for_stays_what_it_is(tmp_path: Path, home: Home) -> None:
+def test_it_can_be_turned_off_and_a_version_that_was_asked_for_stays_what_it_is(
+    tmp_path: Path, home: RegistryHome
+) -> None:
     off, first = Called(tmp_path, SKILL), Called(tmp_path, SKILL)
     for called, told in ((off, off(mends=False)), (first, first(version=1))):
         assert (told["error"]["type"], "note" in told) == ("skill_failed", False)
@@ -155,7 +159,7 @@ def test_it_can_be_turned_off_and_a_version_that_was_asked_for_stays_what_it_is(
     assert pinned.model.requests == []
 
 
-def test_evidence_never_gets_weaker_by_itself(tmp_path: Path, home: Home) -> None:
+def test_evidence_never_gets_weaker_by_itself(tmp_path: Path, home: RegistryHome) -> None:
     registered(home, tmp_path / "again", files={"scripts/main.py": FAILS + "\n"})
     called = Called(tmp_path, SKILL)
     assert "a change could only be weaker" in called()["note"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TEXT = "import os\n\n\ndef one():\n    return 1\n\n\ndef two():\n    return 1\n"
 
 
-def changed(body: str, text: str | None = TEXT) -> v4a.Change:
+def changed(body: str, text: str | None = TEXT) -> v4a.FileChange:
     (operation,) = v4a.parse(f"*** Begin Patch\n{body}\n*** End Patch")
     return operation.change(text)
 

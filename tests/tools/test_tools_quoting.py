@@ -15,12 +15,12 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.quoting import flatten, quote, quote_name
-from hermes_exec_agent.skills.build.builder import Maker, NotRegistered, Workshop
-from hermes_exec_agent.skills.registry.home import VARIABLE, this_home
+from hermes_exec_agent.skills.build.builder import NotRegistered, Requester, SkillBuilder
+from hermes_exec_agent.skills.registry.home import VARIABLE, default_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
-from hermes_exec_policies.load import load
+from hermes_exec_policies.load import load_policy
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 from tests.tools.conftest import Agent, Nobody
 
@@ -53,7 +53,7 @@ def test_a_plain_name_stays_as_it_is_and_no_other_does() -> None:
 
 
 def test_a_tools_description_is_one_line() -> None:
-    told = ToolSpec("x", HOSTILE, {}).wire()["function"]["description"]
+    told = ToolSpec("x", HOSTILE, {}).to_wire()["function"]["description"]
     assert told.isprintable()
     assert len(told) <= 2000
 
@@ -63,10 +63,10 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """One with a skill whose summary would be a message of its own."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    registry = Registry(this_home())
+    registry = Registry(default_home())
     tree = tree_in(tmp_path)
     report = report_of(tree, summary=HOSTILE)
-    registry.register(tree, report, load("skill-run"), author=PERSON, kernel=platform.release())
+    registry.register(tree, report, load_policy("skill-run"), author=PERSON, kernel=platform.release())
     return registry
 
 
@@ -107,7 +107,7 @@ def test_what_tools_say_of_skills_files_and_processes_is_quoted(tmp_path: Path) 
 
 def test_what_the_compiler_says_of_a_skill_is_quoted(registry: Registry) -> None:
     model = ScriptedModel([])
-    shop = Workshop(registry, Maker(model="scripted", shells=("bubblewrap",)), model)
+    shop = SkillBuilder(registry, Requester(model="scripted", shells=("bubblewrap",)), model)
     with pytest.raises((ModelError, NotRegistered)):
         asyncio.run(shop.improve("add-numbers", "it fails"))
     (request,) = model.requests

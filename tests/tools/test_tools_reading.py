@@ -157,7 +157,7 @@ def test_a_folder_below_which_keys_were_mounted_is_known_by_where_they_are(tmp_p
 
 
 def test_a_path_that_leads_elsewhere_between_two_pieces_is_refused(tmp_path: Path) -> None:
-    from hermes_exec_agent.tools.reader import Reader
+    from hermes_exec_agent.tools.reader import FileReader
 
     (tmp_path / "one").write_text("shown", encoding="utf-8")
     (tmp_path / "two").write_text("shown", encoding="utf-8")
@@ -166,7 +166,7 @@ def test_a_path_that_leads_elsewhere_between_two_pieces_is_refused(tmp_path: Pat
         async with agent_in("local", mode="ask") as agent:
             await agent.context.workspace.session()
             agent.context.workspace.root = str(tmp_path)
-            reader = Reader("read_file", agent.context)
+            reader = FileReader("read_file", agent.context)
             assert await reader.read(str(tmp_path / "one")) == b"shown"
             (tmp_path / "two").replace(tmp_path / "one")
             return await reader.read(str(tmp_path / "one"))

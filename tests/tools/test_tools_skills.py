@@ -13,7 +13,7 @@ import hermes_exec
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.registry.home import VARIABLE, Home, this_home
+from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.tool import Approvals, Context
@@ -41,11 +41,11 @@ CASE = Case(
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegistryHome:
     """A registry of a test's own."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return this_home()
+    return default_home()
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ def with_agent(
     return asyncio.run(done())
 
 
-def test_no_skills_are_an_empty_list_and_a_wrong_name_names_the_nearest(tmp_path: Path, home: Home) -> None:
+def test_no_skills_are_an_empty_list_and_a_wrong_name_names_the_nearest(tmp_path: Path, home: RegistryHome) -> None:
     async def seen(agent: Agent) -> Any:
         empty = (await agent("skills_list"))["output"]
         registered(home, tmp_path / "made")
@@ -93,7 +93,7 @@ def test_no_skills_are_an_empty_list_and_a_wrong_name_names_the_nearest(tmp_path
     assert "return a + b" not in right["output"]  # no more than is needed
 
 
-def test_a_list_is_searched_by_words_and_read_in_pieces(tmp_path: Path, home: Home) -> None:
+def test_a_list_is_searched_by_words_and_read_in_pieces(tmp_path: Path, home: RegistryHome) -> None:
     for name in ("add-one", "add-two", "take-one"):
         registered(home, tmp_path / name, name)
 
@@ -106,7 +106,7 @@ def test_a_list_is_searched_by_words_and_read_in_pieces(tmp_path: Path, home: Ho
     assert (piece["truncated"], piece["note"]) == (True, "there are 1 more: offset 2")
 
 
-def test_one_file_of_a_skill_is_shown_and_a_changed_one_is_not(tmp_path: Path, home: Home) -> None:
+def test_one_file_of_a_skill_is_shown_and_a_changed_one_is_not(tmp_path: Path, home: RegistryHome) -> None:
     version = registered(home, tmp_path / "made")
 
     async def seen(agent: Agent) -> Any:
@@ -122,7 +122,7 @@ def test_one_file_of_a_skill_is_shown_and_a_changed_one_is_not(tmp_path: Path, h
     assert changed["error"]["type"] == "changed"
 
 
-def test_versions_are_kept_chosen_and_archived_and_nothing_is_deleted(tmp_path: Path, home: Home) -> None:
+def test_versions_are_kept_chosen_and_archived_and_nothing_is_deleted(tmp_path: Path, home: RegistryHome) -> None:
     registered(home, tmp_path / "one")
     registered(home, tmp_path / "two")
 
@@ -155,7 +155,7 @@ def test_versions_are_kept_chosen_and_archived_and_nothing_is_deleted(tmp_path: 
         ({"action": "create", "name": "new-one", "task": "x"}, "without a sandbox"),
     ],
 )
-def test_what_cannot_be_done_says_why(tmp_path: Path, home: Home, arguments: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_done_says_why(tmp_path: Path, home: RegistryHome, arguments: dict[str, Any], says: str) -> None:
     registered(home, tmp_path / "made")
     told, _ = with_agent(tmp_path, lambda agent: agent("skill_manage", **arguments))
     assert says in told["error"]["message"]
@@ -164,7 +164,7 @@ def test_what_cannot_be_done_says_why(tmp_path: Path, home: Home, arguments: dic
 @pytest.mark.slow
 @thorough
 def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
-    tmp_path: Path, require: Require, home: Home
+    tmp_path: Path, require: Require, home: RegistryHome
 ) -> None:
     require("bwrap", "makes the sandbox")
     recorded: list[Any] = []
@@ -201,7 +201,7 @@ def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
 
 @pytest.mark.slow
 def test_what_only_tested_itself_asks_a_person_whatever_else_is_allowed(
-    tmp_path: Path, require: Require, home: Home
+    tmp_path: Path, require: Require, home: RegistryHome
 ) -> None:
     require("bwrap", "makes the sandbox")
     registered(home, tmp_path / "made", level=Level.SELF_TESTED)

@@ -7,11 +7,11 @@ import platform
 import shutil
 
 from hermes_dev.place import ROOT
-from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.load import load_policy, shipped_policies
 from hermes_exec_policies.render import oci
-from hermes_exec_policies.render.bpf import compiled
-from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.render.forms import all_of, programs
+from hermes_exec_policies.render.bpf import compile_filter
+from hermes_exec_policies.render.filter import build_filter
+from hermes_exec_policies.render.forms import render_all, shipped_filters
 
 FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
 CONTAINER = ROOT / "deploy" / "hermes-agent-core.toml"
@@ -22,26 +22,26 @@ def write() -> None:
     """Replace every rendered file; this takes a machine of x86_64, whose libseccomp compiles for the others as well."""
     if platform.machine() != "x86_64":
         raise ValueError("policies are rendered on a machine of x86_64")
-    policies = [load(name) for name in shipped()]
+    policies = [load_policy(name) for name in shipped_policies()]
     for policy in policies:
         folder = FOLDER / policy.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for name, text in all_of(policy).items():
+        for name, text in render_all(policy).items():
             (folder / name).write_text(text, encoding="utf-8")
     folder = FOLDER / "bpf"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    fitting = {key: wanted for policy in policies for key, wanted in programs(policy).items()}
+    fitting = {key: wanted for policy in policies for key, wanted in shipped_filters(policy).items()}
     for key, wanted in fitting.items():
         for machine in oci.ARCHITECTURES:
-            (folder / f"{key}.{machine}").write_bytes(compiled(wanted, machine))
+            (folder / f"{key}.{machine}").write_bytes(compile_filter(wanted, machine))
     CONTAINER_FILTER.write_text(container_filter(), encoding="utf-8")
 
 
 def container_filter() -> str:
     """The filter of the agent's container: one document for every machine, since people have one compose file."""
-    wanted = filter_of(load(str(CONTAINER)))
+    wanted = build_filter(load_policy(str(CONTAINER)))
     if wanted is None:
         raise ValueError(f"{CONTAINER.name} filters nothing")
     document = json.loads(oci.render(wanted, "x86_64"))

@@ -11,7 +11,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.frontends.chat.listing import chosen, listed
+from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
@@ -26,28 +26,28 @@ Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Sho
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/chat.md.")
-    group.command("list")(list_conversations)
+    group.command("list")(print_conversations)
     for command in (show, search, export):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 
 
-def list_conversations(
+def print_conversations(
     *,
     last: Last = 50,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include delegated and empty conversations.")] = False,
     json: Json = False,
 ) -> int:
     """List conversations, the newest first."""
-    from hermes_exec_agent.frontends.chat.export import when
+    from hermes_exec_agent.frontends.chat.export import format_time
 
     with _open_log() as log:
-        found = listed(log, last, everything=everything)
+        found = list_conversations(log, last, everything=everything)
     if json:
         show_json([_to_json(each) for each in found])
     elif found:
         rows = [
-            [each.id, when(each.last), str(each.turns), each.target, each.model, _cut(each.title, _TITLE)]
+            [each.id, format_time(each.last), str(each.turns), each.target, each.model, _cut(each.title, _TITLE)]
             for each in found
         ]
         show_table(("ID", "LAST", "TURNS", "TARGET", "MODEL", "BEGINS"), rows)
@@ -58,14 +58,14 @@ def list_conversations(
 
 def show(conversation: Id, *, json: Json = False) -> int:
     """Show a conversation; --json prints every event."""
-    from hermes_exec_agent.frontends.chat.export import markdown
+    from hermes_exec_agent.frontends.chat.export import to_markdown
 
     with _open_log() as log:
-        events = log.events(chosen(log, conversation))
+        events = log.events(find_conversation(log, conversation))
     if json:
         show_json([_to_json(event) for event in events])
     else:
-        for line in markdown(events):
+        for line in to_markdown(events):
             print(flags.clean(line))
     return 0
 
@@ -78,14 +78,14 @@ def search(
     json: Json = False,
 ) -> int:
     """Search the messages and actions of all conversations for these words."""
-    from hermes_exec_agent.frontends.chat.export import when
+    from hermes_exec_agent.frontends.chat.export import format_time
 
     with _open_log() as log:
         found = log.search(" ".join(words), limit=last, thoughts=thoughts)
     if json:
         show_json([_to_json(each) for each in found])
     elif found:
-        rows = [[each.conversation, when(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
+        rows = [[each.conversation, format_time(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
         show_table(("ID", "AT", "WHAT", "TEXT"), rows)
     else:
         note(f"no {'thought' if thoughts else 'message'} has these words")
@@ -106,18 +106,18 @@ def export(
 
     Every format but messages marks a scripted conversation.
     """
-    from hermes_exec_agent.frontends.chat.export import form_of
-    from hermes_exec_agent.frontends.chat.slash_commands import exported, write_export
+    from hermes_exec_agent.frontends.chat.export import parse_format
+    from hermes_exec_agent.frontends.chat.slash_commands import format_export, write_export
 
-    chosen_form = form_of(form)
+    chosen_form = parse_format(form)
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"{folder}: there is no such folder")
     with _open_log() as log:
-        id = chosen(log, conversation)
+        id = find_conversation(log, conversation)
         if output is not None:
             write_export(output, log, id, chosen_form)
             return 0
-        for line in exported(log, id, chosen_form):
+        for line in format_export(log, id, chosen_form):
             print(flags.clean(line.rstrip("\n")))
     return 0
 

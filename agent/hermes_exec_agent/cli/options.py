@@ -10,11 +10,11 @@ import typer
 
 def _complete_skills(incomplete: str) -> list[str]:
     from hermes_exec.errors import HermesError
-    from hermes_exec_agent.skills.registry.home import this_home
+    from hermes_exec_agent.skills.registry.home import default_home
     from hermes_exec_agent.skills.registry.registry import Registry
 
     try:
-        known = Registry().skills() if this_home().log.exists() else ()
+        known = Registry().skills() if default_home().log.exists() else ()
     except HermesError:
         known = ()
     return sorted(name for name in known if name.startswith(incomplete))

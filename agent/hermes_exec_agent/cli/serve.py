@@ -117,7 +117,7 @@ def serve(  # noqa: PLR0913  one parameter an option
 async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.observe.redact import Redactor
-    from hermes_exec_agent.frontends.chat.approver import Nobody
+    from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -125,37 +125,37 @@ async def _serve(arguments: _ServeArguments) -> int:
     require("server", "serve")
     if os.environ.get(VARIABLE):
         require("memory", f"the database of {VARIABLE}")
-    from hermes_exec_agent.frontends.http.app import Offer, Server
-    from hermes_exec_agent.frontends.http.guard import Guard, is_loopback, names_of
-    from hermes_exec_agent.frontends.http.listener import listen
+    from hermes_exec_agent.frontends.http.app import Server, ServerConfig
+    from hermes_exec_agent.frontends.http.guard import RequestGuard, is_loopback, list_host_names
+    from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
 
     hide_environment()
     plan = plan_target(arguments.on)
-    names = names_of(arguments.host, arguments.names) if is_loopback(arguments.host) else frozenset[str]()
+    names = list_host_names(arguments.host, arguments.names) if is_loopback(arguments.host) else frozenset[str]()
     token, kept = _load_token(arguments.token_from, over_socket=arguments.socket is not None)
-    guard = Guard(token, names)
+    guard = RequestGuard(token, names)
     models, why = _load_models()
     secrets = (*plan.secrets, *(models.secrets if models is not None else ()), *([token] if token else ()))
     with EventLog.of_user(redactor=Redactor(secrets)) as log:
-        offer = Offer(
+        offer = ServerConfig(
             arguments.on,
             models,
             why,
             log,
             start_folder(plan),
             Approvals(cast("Mode", arguments.approve)),
-            Nobody(),
-            most=arguments.most,
+            UnattendedApprover(),
+            max_conversations=arguments.most,
             keep_s=arguments.keep_s,
             idle_s=arguments.idle_s,
             memory=lambda: examine(os.environ.get(VARIABLE, "")),
             budget=arguments.budget,
-            mends=arguments.improve,
+            improve=arguments.improve,
         )
 
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
-            await listen(
+            await serve_until_cancelled(
                 Server(offer, guard),
                 where,
                 grace_s=arguments.grace_s,

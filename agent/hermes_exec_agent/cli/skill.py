@@ -16,7 +16,7 @@ from hermes_exec_agent.cli.options import Number, Skill, Skills
 from hermes_exec_agent.cli.skill_run import SkillRunArguments, run_skill
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.skills.registry.log import Event
+    from hermes_exec_agent.skills.registry.log import SkillEvent
     from hermes_exec_agent.skills.registry.registry import Registry
 
 
@@ -77,7 +77,7 @@ def list_skills(
     json: Json = False,
 ) -> int:
     """List skills with their current versions, evidence and states."""
-    skills = _open_registry().listed(archived=everything)
+    skills = _open_registry().list_facts(archived=everything)
     if json:
         show_json(skills)
         return 0
@@ -94,12 +94,12 @@ def list_skills(
 
 def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     """Show the record of a skill: its description, author, evidence and runs."""
-    from hermes_exec_agent.skills.registry.counts import Runs
+    from hermes_exec_agent.skills.registry.counts import RunCounter
 
     registry = _open_registry()
     skill = registry.skill(name)
     version = registry.version(name, number)
-    counts = Runs(registry.home.counts).of(version.name, version.number)
+    counts = RunCounter(registry.home.counts).read(version.name, version.number)
     state = skill.kept_back.get(version.number, "")
     facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
     facts["signer"] = registry.signer
@@ -226,7 +226,7 @@ def verify(
     for skill in chosen:
         for number in sorted(skill.versions):
             try:
-                registry.verify(registry.recorded(skill, number))
+                registry.verify(registry.read_version(skill, number))
             except Refused as error:
                 registry.quarantine(skill.name, number, f"changed: {error.what}")
                 wrong.append({"name": skill.name, "version": number, "why": error.what})
@@ -267,7 +267,7 @@ def _describe_level(line: dict[str, Any]) -> str:
     return line["level"] if line["protection"] == "protected" else f"{line['level']}, {line['protection']}"
 
 
-def _event_to_json(event: "Event") -> dict[str, Any]:
+def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
     return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.gate.grants import Grants
 
 Data = Annotated[
@@ -72,10 +72,10 @@ def format_grants(grants: "Mapping[str, Any]") -> str:
     return ", ".join([*parts, *(f"{name}={value}" for name, value in grants.get("limits", {}).items())]) or "nothing"
 
 
-def _parse_folder(arg: str) -> "Folder":
-    from hermes_exec_policies.folders import Folder
+def _parse_folder(arg: str) -> "SharedFolder":
+    from hermes_exec_policies.folders import SharedFolder
 
-    folder = Folder.granted(arg)
+    folder = SharedFolder.parse_grant(arg)
     if not Path(folder.source).exists():
         raise UsageError(
             f"--folder {arg!r}: there is no such folder", remedy="--folder NAME=DIR with an existing folder"
@@ -84,10 +84,10 @@ def _parse_folder(arg: str) -> "Folder":
 
 
 def _parse_limit(arg: str) -> tuple[str, int]:
-    from hermes_exec_policies.gate.grants import limit_of
+    from hermes_exec_policies.gate.grants import parse_limit
 
     name, _, value = arg.partition("=")
     try:
-        return name, limit_of(name, value)
+        return name, parse_limit(name, value)
     except ValueError as error:
         raise UsageError(f"--limit {arg!r}: {error}", remedy="--limit limit-seconds=300") from None

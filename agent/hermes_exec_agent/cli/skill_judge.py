@@ -15,7 +15,7 @@ from hermes_exec_agent.cli.options import Number, Skill, Skills
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.skills.registry.admission import Admitted
+    from hermes_exec_agent.skills.registry.admission import AdmissionResult
     from hermes_exec_agent.skills.registry.record import Author
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.grants import Grants
@@ -166,14 +166,14 @@ def prove(
 
 
 async def _prove(names: list[str], cases: list[str], *, changed: bool, json: bool) -> int:
-    from hermes_exec_agent.skills.registry.admission import prove_anew
+    from hermes_exec_agent.skills.registry.admission import prove_again
     from hermes_exec_agent.skills.run.preconditions import is_as_proven
 
     registry = _open_registry()
     chosen = names or [name for name, skill in registry.skills().items() if not skill.archived]
     versions = [registry.version(name) for name in chosen]
     codes = [
-        _print_admission(await prove_anew(registry, version, cases=_parse_cases(cases)), json=json)
+        _print_admission(await prove_again(registry, version, cases=_parse_cases(cases)), json=json)
         for version in versions
         if not changed or not is_as_proven(version)
     ]
@@ -222,7 +222,7 @@ def import_bundle(
 
 async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: bool, json: bool) -> int:
     from hermes_exec_agent.skills.registry import bundle
-    from hermes_exec_agent.skills.registry.admission import judged
+    from hermes_exec_agent.skills.registry.admission import validate_and_register
     from hermes_exec_agent.skills.registry.content import private_folder
 
     registry = _open_registry()
@@ -232,7 +232,9 @@ async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: boo
         note(
             f"{tree.root.name}: signed by {found.signer[:16]}" + (", which is this installation" if found.ours else "")
         )
-        admitted = await judged(registry, tree, author=author, grants=grants, cases=_parse_cases(cases), insist=insist)
+        admitted = await validate_and_register(
+            registry, tree, author=author, grants=grants, cases=_parse_cases(cases), insist=insist
+        )
     return _print_admission(admitted, json=json)
 
 
@@ -269,7 +271,7 @@ def _open_registry() -> "Registry":
     return Registry(modules=modules_folder(os.environ))
 
 
-def _print_admission(admitted: "Admitted", *, json: bool) -> int:
+def _print_admission(admitted: "AdmissionResult", *, json: bool) -> int:
     """Print the report of the gate, and return the exit code."""
     report, version = admitted.report, admitted.version
     if json:

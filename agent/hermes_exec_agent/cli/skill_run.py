@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.runner import Outcome
+    from hermes_exec_agent.skills.run.runner import SkillOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ async def _run(arguments: SkillRunArguments, values: dict[str, Any]) -> int:
     from hermes_exec_agent.skills.run import runner, targets
 
     registry = Registry()
-    place = targets.place_of(arguments.on)
+    place = targets.resolve_target(arguments.on)
     self_tested = arguments.self_tested or _confirm(registry, arguments)
     outcome = await runner.run(
         registry,
@@ -115,7 +115,7 @@ def _confirm(registry: Registry, arguments: SkillRunArguments) -> bool:
     return confirm(f"The only evidence for {version.name} {version.number} is its own tests. Run it?")
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: SkillOutcome) -> None:
     from hermes_exec_agent.skills.run.denials import SECURITY
 
     for line in flags.clean(outcome.logs).splitlines():

@@ -52,16 +52,16 @@ async def _chat(arguments: ChatArguments) -> int:
     from hermes_exec.cli.global_flags import flags
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec_agent.errors import NoModel
-    from hermes_exec_agent.frontends.chat.start import start
+    from hermes_exec_agent.frontends.chat.start import start_chat
 
     hide_environment()
     plan = plan_target(arguments.on)  # the chat opens it
     try:
-        return await start(arguments, _report, cwd=start_folder(plan), secrets=plan.secrets)
+        return await start_chat(arguments, _report, cwd=start_folder(plan), secrets=plan.secrets)
     except NoModel as error:
-        from hermes_exec_agent.frontends.chat.setup_help import screen
+        from hermes_exec_agent.frontends.chat.setup_help import format_setup_help
 
-        print(flags.clean(screen(error.what, error.looked_for)), end="", file=sys.stderr)
+        print(flags.clean(format_setup_help(error.what, error.looked_for)), end="", file=sys.stderr)
         return USAGE
 
 

@@ -21,17 +21,17 @@ async def examine(url: str) -> str:
 
     Takes 5 s at most, changes nothing, and raises nothing but ``CancelledError``.
     """
-    return await _bounded(_examined(url)) if url else ""
+    return await _wait_for(_find_problem(url)) if url else ""
 
 
-async def _bounded(look: Coroutine[None, None, str]) -> str:
+async def _wait_for(look: Coroutine[None, None, str]) -> str:
     try:
         return await asyncio.wait_for(look, _PATIENCE_S)
     except TimeoutError:
         return f"memory: the database does not answer within {_PATIENCE_S:g} s"
 
 
-async def _examined(url: str) -> str:
+async def _find_problem(url: str) -> str:
     try:
         import psycopg
     except ImportError:  # any client may read this message, so it names no folder of this machine

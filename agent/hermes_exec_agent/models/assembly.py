@@ -36,12 +36,12 @@ _CALL = 64
 """Characters that a call counts for, besides its arguments."""
 
 
-class TooLong(Exception):
+class ReplyTooLong(Exception):
     """A reply exceeds `LONGEST` characters."""
 
 
 @dataclass(slots=True)
-class _Call:
+class _PartialCall:
     index: int | None
     extras: Extras
     id: str = ""
@@ -57,11 +57,11 @@ class _Call:
         return True
 
 
-class Nothing(EOFError):
+class EmptyStream(EOFError):
     """A stream ended without a chunk of a reply, such as a web page; the argument is its content type."""
 
 
-class Assembly:
+class ReplyAssembler:
     """A reply whose chunks are arriving."""
 
     def __init__(self) -> None:
@@ -69,16 +69,16 @@ class Assembly:
         """Tokens as the endpoint counted them, once received."""
         self.model = ""
         self._text: list[str] = []
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self._calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
+        self._by_id: dict[str, _PartialCall] = {}
         self._finish = ""
         self._size = 0
         self._budget = ExtrasBudget()
         self._extras = Extras(MESSAGE_FIELDS, self._budget)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a chunk with content has arrived."""
         return bool(self._text or self._calls or self.model)
 
@@ -115,7 +115,7 @@ class Assembly:
         index: int | None = getattr(piece, "index", None)
         call = self._find_call(index, piece.id or "", name, arguments)
         if call is None:
-            call = _Call(index, Extras(CALL_FIELDS, self._budget))
+            call = _PartialCall(index, Extras(CALL_FIELDS, self._budget))
             self._calls.append(call)
             if index is not None:
                 self._by_index[index] = call
@@ -128,7 +128,7 @@ class Assembly:
         call.arguments.append(arguments)
         call.extras.add(piece.model_extra)
 
-    def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _Call | None:
+    def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _PartialCall | None:
         """Return the call that a chunk continues, or None if it starts a new one."""
         if index is not None:
             call = self._by_index.get(index)
@@ -146,10 +146,10 @@ class Assembly:
     def _grow(self, by: int) -> None:
         self._size += by
         if self._size > LONGEST:
-            raise TooLong
+            raise ReplyTooLong
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the endpoint sent a finish reason."""
         return bool(self._finish)
 
@@ -171,7 +171,7 @@ class Assembly:
             "assistant", repair_surrogates("".join(self._text)), calls, extras=self._extras.fields, origin=origin
         )
 
-    def finish(self) -> Finish:
+    def finish_reason(self) -> Finish:
         """Return the finish reason."""
         if self._finish == "length":
             return "length"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
 
 
-class Counted:
+class CountedModel:
     """The same model; ``spend`` is called with the usage of each complete reply."""
 
     def __init__(self, model: Model, spend: Callable[[Usage], None]) -> None:

@@ -127,7 +127,7 @@ def find_dialect(provider: str, base_url: str) -> Dialect:
     return _HOSTS.get(urlsplit(base_url).hostname or "") or _PROVIDERS.get(provider, OPENAI)
 
 
-def heed(dialect: Dialect, refusal: str) -> Dialect | None:
+def adapt_dialect(dialect: Dialect, refusal: str) -> Dialect | None:
     """Return a dialect without the field that an endpoint refuses, or None if the refusal is about something else.
 
     A gateway may differ from what its address suggests: it may require ``reasoning_content`` in every message, or send
@@ -149,7 +149,7 @@ def wire_messages(
     wired: list[dict[str, Any]] = []
     given_ids: dict[str, str] = {}
     for message in messages:
-        fields = message.wire()
+        fields = message.to_wire()
         if message.role == "assistant":
             own = bool(origin) and message.origin == origin and dialect.returns
             given_ids = _restore(message, fields) if own else {}

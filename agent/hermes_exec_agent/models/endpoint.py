@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.models.assembly import Assembly, Nothing
-from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
-from hermes_exec_agent.models.failures import read_refusal, trouble
-from hermes_exec_agent.models.protocol import Reply, Retried, estimated_usage
+from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
+from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
+from hermes_exec_agent.models.failures import classify_failure, read_refusal
+from hermes_exec_agent.models.protocol import Reply, Retried, estimate_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -91,7 +91,7 @@ class Endpoint:
         self._connecting = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.name!r}, base_url={self._redactor.text(self.base_url)!r})"
+        return f"Endpoint({self.name!r}, base_url={self._redactor.redact(self.base_url)!r})"
 
     async def stream(
         self,
@@ -110,24 +110,24 @@ class Endpoint:
         """
         request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
         give_up = time.monotonic() + self._patience.total_s
-        client = await asyncio.to_thread(self._connected) if self._client is None else self._client
+        client = await asyncio.to_thread(self._ensure_client) if self._client is None else self._client
         attempt = 0
         while True:
             attempt += 1
-            assembly = Assembly()
+            assembly = ReplyAssembler()
             try:
                 async with aclosing(self._attempt(client, request, assembly, give_up)) as pieces:
                     async for piece in pieces:
                         yield piece
             except Exception as cause:  # noqa: BLE001  errors that are not the endpoint's are raised again
-                if adapted := heed(self._dialect, read_refusal(cause)):
+                if adapted := adapt_dialect(self._dialect, read_refusal(cause)):
                     self._dialect = adapted
                     request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
                 retried = self._again(cause, attempt, give_up, adapted=adapted is not None)
                 yield retried
                 await asyncio.sleep(retried.wait_s)
             else:
-                message, finish = assembly.message(self.origin), assembly.finish()
+                message, finish = assembly.message(self.origin), assembly.finish_reason()
                 usage = self._usage(assembly, messages, tools, message)
                 yield Reply(message, finish, usage, assembly.model or self.name)
                 return
@@ -149,7 +149,7 @@ class Endpoint:
             **self._dialect.ask(self.reasoning),
         }
         if tools:
-            body["tools"] = [tool.wire() for tool in tools]
+            body["tools"] = [tool.to_wire() for tool in tools]
             if tool_choice is not None:  # endpoints refuse it without tools
                 body["tool_choice"] = tool_choice
         if max_tokens is not None:
@@ -160,7 +160,7 @@ class Endpoint:
         return body
 
     async def _attempt(
-        self, client: AsyncOpenAI, request: dict[str, Any], assembly: Assembly, give_up: float
+        self, client: AsyncOpenAI, request: dict[str, Any], assembly: ReplyAssembler, give_up: float
     ) -> AsyncGenerator[Text | Thought]:
         """Yield the content of one attempt. The time limit covers waiting for chunks, not processing them."""
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
@@ -180,12 +180,12 @@ class Endpoint:
                     yield piece
         except Exception:
             # An error after the last chunk does not affect the reply.
-            if not assembly.finished:
+            if not assembly.is_finished:
                 raise
         finally:
             await chunks.close()
-        if not assembly.finished:
-            raise EOFError if assembly.begun else Nothing(chunks.response.headers.get("content-type", ""))
+        if not assembly.is_finished:
+            raise EOFError if assembly.has_begun else EmptyStream(chunks.response.headers.get("content-type", ""))
 
     def _again(self, cause: Exception, attempt: int, give_up: float, *, adapted: bool) -> Retried:
         """What to do after a failed attempt; ``adapted``: the next request avoids its cause.
@@ -193,7 +193,7 @@ class Endpoint:
         Raises:
             ModelError: nothing more.
         """
-        found = trouble(self.name, cause, self._redactor)
+        found = classify_failure(self.name, cause, self._redactor)
         if found is None:
             raise cause
         reason, remedy = found.error.what, found.error.remedy
@@ -215,11 +215,11 @@ class Endpoint:
         return Retried(reason, wait_s, self.name)
 
     def _usage(
-        self, assembly: Assembly, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message
+        self, assembly: ReplyAssembler, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message
     ) -> Usage:
-        usage = assembly.usage or estimated_usage(messages, tools, reply)
+        usage = assembly.usage or estimate_usage(messages, tools, reply)
         if usage.cost is None and self._price is not None:
-            return replace(usage, cost=self._price.of(usage))
+            return replace(usage, cost=self._price.cost_of(usage))
         return usage
 
     def prepare(self) -> None:
@@ -228,9 +228,9 @@ class Endpoint:
         An error here occurs again with the first request, which reports it.
         """
         with suppress(Exception):
-            self._connected()
+            self._ensure_client()
 
-    def _connected(self) -> AsyncOpenAI:
+    def _ensure_client(self) -> AsyncOpenAI:
         """Return the client, which keeps the connections open."""
         with self._connecting:
             if self._client is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
-from hermes_exec_agent.models.assembly import Nothing, TooLong
+from hermes_exec_agent.models.assembly import EmptyStream, ReplyTooLong
 from hermes_exec_agent.models.reply_extras import LIMIT, ExtrasTooLong
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class EndpointFailure:
     """One failed attempt."""
 
     error: ModelError
@@ -56,62 +56,69 @@ class Trouble:
     """How long the endpoint asks to wait."""
 
 
-def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | None:
+def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> EndpointFailure | None:
     """Classify the failure of an attempt; None if the endpoint did not cause it."""
     import httpx2
     import openai
 
     if isinstance(cause, openai.APIStatusError):
-        return _answered(who, cause, redactor)
+        return _classify_status(who, cause, redactor)
     if isinstance(cause, openai.APITimeoutError | TimeoutError | httpx2.TimeoutException):
-        return Trouble(ModelError(f"{who}: it was silent for too long", remedy="a longer silence_s"), again=True)
+        return EndpointFailure(
+            ModelError(f"{who}: it was silent for too long", remedy="a longer silence_s"), again=True
+        )
     if isinstance(cause, openai.APIConnectionError | httpx2.TransportError):
-        root = _words(str(_root(cause)) or type(_root(cause)).__name__, redactor)
-        return Trouble(
-            ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_host(cause)} is up"), again=True
+        root = _quote_message(str(_root_cause(cause)) or type(_root_cause(cause)).__name__, redactor)
+        return EndpointFailure(
+            ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_format_origin(cause)} is up"),
+            again=True,
         )
     if isinstance(cause, openai.APIError):
-        message = _words(cause.message, redactor)
+        message = _quote_message(cause.message, redactor)
         if _TOO_LONG.search(message):
-            return Trouble(_too_long(who, message), again=False)
-        return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
-    if isinstance(cause, Nothing) and "html" in str(cause):
-        return Trouble(ModelRefused(f"{who}: it sent a web page instead of a reply", remedy=_ADDRESS), again=False)
+            return EndpointFailure(_too_long_error(who, message), again=False)
+        return EndpointFailure(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
+    if isinstance(cause, EmptyStream) and "html" in str(cause):
+        return EndpointFailure(
+            ModelRefused(f"{who}: it sent a web page instead of a reply", remedy=_ADDRESS), again=False
+        )
     if isinstance(cause, EOFError):
-        remedy = _ADDRESS if isinstance(cause, Nothing) else ""
-        return Trouble(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
-    if isinstance(cause, TooLong):
-        return Trouble(ModelError(f"{who}: the reply has no end", remedy="a smaller max_tokens"), again=False)
+        remedy = _ADDRESS if isinstance(cause, EmptyStream) else ""
+        return EndpointFailure(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
+    if isinstance(cause, ReplyTooLong):
+        return EndpointFailure(ModelError(f"{who}: the reply has no end", remedy="a smaller max_tokens"), again=False)
     if isinstance(cause, ExtrasTooLong):
         what = f"{who}: the reasoning of its reply exceeds {LIMIT >> 20} MiB; nothing of that reply ran"
-        return Trouble(ModelError(what, remedy="a lower effort"), again=False)
+        return EndpointFailure(ModelError(what, remedy="a lower effort"), again=False)
     if isinstance(
         cause, ValueError | TypeError | AttributeError | RecursionError | httpx2.HTTPError | httpx2.StreamError
     ):
         # Raised by the SDK for a chunk that is not JSON, or JSON of another shape.
-        return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
+        return EndpointFailure(
+            ModelError(f"{who}: it sent what is no reply ({_describe_fault(cause)})", remedy=_ADDRESS), again=True
+        )
     return None
 
 
-def _fault(cause: Exception) -> str:
+def _describe_fault(cause: Exception) -> str:
     if isinstance(cause, UnicodeDecodeError):
         return "not UTF-8"
     return "not JSON" if isinstance(cause, json.JSONDecodeError) else "JSON of another shape"
 
 
-def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
+def _classify_status(who: str, cause: Any, redactor: Redactor) -> EndpointFailure:
     status: int = cause.status_code
-    message = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
+    message = _quote_message(_extract_message(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
     code = str(getattr(cause, "code", "") or "")
     if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(message)):
-        return Trouble(_too_long(who, message), again=False)
+        return EndpointFailure(_too_long_error(who, message), again=False)
     what = f"{who}: it answered {status}{': ' if message else ''}{message}"
     if status in _AGAIN and code not in _NEVER:
-        return Trouble(ModelError(what), again=True, wait_s=asked_to_wait(cause.response.headers))
+        return EndpointFailure(ModelError(what), again=True, wait_s=parse_retry_after(cause.response.headers))
     remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
     if status == 404 and cause.request.url.path == _ROUTE:
-        remedy = f"{_host(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
-    return Trouble(ModelRefused(what, remedy=remedy), again=False)
+        remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
+    return EndpointFailure(ModelRefused(what, remedy=remedy), again=False)
 
 
 def read_refusal(cause: BaseException) -> str:
@@ -123,16 +130,16 @@ def read_refusal(cause: BaseException) -> str:
     return f"{cause.message} {cause.body}"
 
 
-def _host(cause: Any) -> str:
+def _format_origin(cause: Any) -> str:
     """Return the address of the request without its path."""
     try:
         url = cause.request.url
     except RuntimeError:  # no request was sent yet
         return "the endpoint"
-    return shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
+    return to_printable(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
 
 
-def _too_long(who: str, message: str) -> ContextTooLong:
+def _too_long_error(who: str, message: str) -> ContextTooLong:
     found = _LIMIT.search(message)
     return ContextTooLong(
         f"{who}: the conversation is too long for its window: {message}",
@@ -141,7 +148,7 @@ def _too_long(who: str, message: str) -> ContextTooLong:
     )
 
 
-def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
     """Return the seconds of a Retry-After header (RFC 9110, 10.2.3), or None."""
     try:
         if exact := headers.get("retry-after-ms"):
@@ -156,20 +163,20 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
         return None
 
 
-def _told(body: object) -> str:
+def _extract_message(body: object) -> str:
     """Return the message in a response's body, in any of the usual forms."""
     if isinstance(body, list) and body and isinstance(body[0], dict):  # pyright: ignore[reportUnknownMemberType]  it is JSON
-        return _told(cast("list[object]", body)[0])  # Gemini's
+        return _extract_message(cast("list[object]", body)[0])  # Gemini's
     if isinstance(body, dict):
         table = cast("dict[str, object]", body)
         for key in ("message", "error", "detail", "msg"):
-            if found := _told(table.get(key)):
+            if found := _extract_message(table.get(key)):
                 return found
         return ""
     return body if isinstance(body, str) else json.dumps(body) if isinstance(body, list) else ""
 
 
-def _root(error: BaseException) -> BaseException:
+def _root_cause(error: BaseException) -> BaseException:
     for _ in range(8):
         if error.__cause__ is None:
             break
@@ -177,7 +184,7 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _words(text: str, redactor: Redactor) -> str:
+def _quote_message(text: str, redactor: Redactor) -> str:
     """Return an endpoint's message for use in a line: without keys, short, and safe to print."""
-    line = " ".join(redactor.text(text).split()).rstrip(".")  # more text follows
-    return shown(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")
+    line = " ".join(redactor.redact(text).split()).rstrip(".")  # more text follows
+    return to_printable(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")

@@ -22,7 +22,7 @@ class ToolCall:
     given_id: str = field(default="", compare=False)
     """The endpoint's id, if another call of the conversation already had it."""
 
-    def wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Return the call in the protocol's form."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
@@ -42,11 +42,11 @@ class Message:
     origin: str = field(default="", compare=False)
     """The endpoint that wrote it (`Endpoint.origin`); empty for other messages and changed ones."""
 
-    def wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Return the message in the protocol's form, without `extras`."""
         fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            fields["tool_calls"] = [call.wire() for call in self.tool_calls]
+            fields["tool_calls"] = [call.to_wire() for call in self.tool_calls]
         if self.role == "tool":
             fields["tool_call_id"] = self.tool_call_id
         return fields

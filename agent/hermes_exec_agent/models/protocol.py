@@ -32,7 +32,7 @@ class ToolSpec:
     parameters: dict[str, Any]
     """JSON Schema, flat and strict: no further properties, every property required or with a default."""
 
-    def wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Return the tool in the protocol's form."""
         function = {
             "name": self.name,
@@ -232,7 +232,7 @@ class Price:
     cached: float | None = None
     """Of cached tokens of the prompt; as `input` if left out."""
 
-    def of(self, usage: Usage) -> float:
+    def cost_of(self, usage: Usage) -> float:
         """Return the cost of a reply."""
         cached = self.input if self.cached is None else self.cached
         fresh = max(usage.prompt - usage.cached, 0)
@@ -243,7 +243,7 @@ FREE = Price(0.0, 0.0)
 """The price of a model on one's own machine."""
 
 
-def tokens(message: Message) -> int:
+def estimate_tokens(message: Message) -> int:
     """Estimate the tokens of a message, with the reasoning that its endpoint receives again."""
     size = (
         len(message.content)
@@ -253,18 +253,18 @@ def tokens(message: Message) -> int:
     return _MESSAGE + -(-size // CHARACTERS)
 
 
-def tokens_of_tools(tools: Iterable[ToolSpec]) -> int:
+def estimate_tool_tokens(tools: Iterable[ToolSpec]) -> int:
     """Estimate the tokens of the descriptions of tools."""
-    return sum(-(-len(json.dumps(tool.wire())) // CHARACTERS) for tool in tools)
+    return sum(-(-len(json.dumps(tool.to_wire())) // CHARACTERS) for tool in tools)
 
 
-def estimated_usage(messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message) -> Usage:
+def estimate_usage(messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message) -> Usage:
     """Estimate the usage of a reply whose endpoint reported none."""
-    prompt = sum(map(tokens, messages)) + tokens_of_tools(tools)
-    return Usage(prompt=prompt, completion=tokens(reply), estimated=True)
+    prompt = sum(map(estimate_tokens, messages)) + estimate_tool_tokens(tools)
+    return Usage(prompt=prompt, completion=estimate_tokens(reply), estimated=True)
 
 
-def total(usages: Iterable[Usage]) -> Usage:
+def sum_usage(usages: Iterable[Usage]) -> Usage:
     """Return the sum. Its cost covers the replies with a known price; None if there are none."""
     each = list(usages)
     costs = [usage.cost for usage in each if usage.cost is not None]

@@ -48,7 +48,7 @@ PROVIDERS = {
 _OTHER_WORDS = {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "nous-portal": "nous"}
 
 
-def provider(word: str) -> Provider | None:
+def find_provider(word: str) -> Provider | None:
     """The provider that a person means, or None."""
     spoken = word.strip().lower()
     return PROVIDERS.get(_OTHER_WORDS.get(spoken, spoken))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from hermes_exec.config.paths import read_regular, shown
+from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Reply, Text, estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Text, estimate_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Line: TypeAlias = "str | Reply | ModelError"
 """One reply of a script."""
-Written: TypeAlias = "Line | Callable[[Sequence[Message], Sequence[ToolSpec]], Line]"
+ScriptEntry: TypeAlias = "Line | Callable[[Sequence[Message], Sequence[ToolSpec]], Line]"
 """The same, or a function that chooses it from the conversation."""
 
 Condition: TypeAlias = Literal["denied", "unavailable", "failed"]
@@ -75,7 +75,7 @@ class ScriptedModel:
 
     scripted = True
 
-    def __init__(self, replies: Iterable[Written], *, name: str = "scripted", window: int = 128_000) -> None:
+    def __init__(self, replies: Iterable[ScriptEntry], *, name: str = "scripted", window: int = 128_000) -> None:
         """``name`` is recorded; ``window`` is in tokens."""
         self.name = name
         self.window = window
@@ -91,7 +91,7 @@ class ScriptedModel:
             ConfigError: the file is not a script; the message names the line.
         """
         _, replies = read_script(path)
-        return cls(replies, name=f"scripted: {shown(path.name)}")
+        return cls(replies, name=f"scripted: {to_printable(path.name)}")
 
     @property
     def left(self) -> int:
@@ -123,14 +123,14 @@ class ScriptedModel:
         reply = say(entry) if isinstance(entry, str) else entry
         for piece in _PIECES.findall(reply.message.content):
             yield Text(piece)
-        usage = reply.usage if reply.usage.prompt else estimated_usage(messages, tools, reply.message)
+        usage = reply.usage if reply.usage.prompt else estimate_usage(messages, tools, reply.message)
         yield replace(reply, model=self.name, usage=usage)
 
     async def close(self) -> None:
         """Do nothing."""
 
 
-def read_script(path: Path) -> tuple[list[str], list[Written]]:
+def read_script(path: Path) -> tuple[list[str], list[ScriptEntry]]:
     """Read a script of one JSON object a line; return the person's requests in it, and the replies.
 
     A line has ``user``, or ``content`` and ``tool_calls`` (``name``, ``arguments``). Lines that also have ``if`` are
@@ -140,7 +140,7 @@ def read_script(path: Path) -> tuple[list[str], list[Written]]:
         ConfigError: the file is not a script; the message names the line.
     """
     requests: list[str] = []
-    replies: list[Written] = []
+    replies: list[ScriptEntry] = []
     alternatives: list[tuple[Condition, Reply]] = []
     number = 0
     for number, line in enumerate(read_regular(path).decode("utf-8", "replace").splitlines(), 1):
@@ -151,22 +151,26 @@ def read_script(path: Path) -> tuple[list[str], list[Written]]:
             if "user" in fields:
                 requests.append(_text(fields["user"]))
             elif "if" in fields:
-                alternatives.append((_condition(fields["if"]), _parsed(fields)))
+                alternatives.append((_condition(fields["if"]), _parse_reply(fields)))
                 continue
             else:
-                replies.append(branch(*alternatives, otherwise=_parsed(fields)) if alternatives else _parsed(fields))
+                replies.append(
+                    branch(*alternatives, otherwise=_parse_reply(fields)) if alternatives else _parse_reply(fields)
+                )
                 alternatives = []
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise ConfigError(f"{shown(path)}: line {number} is no reply and no request", remedy=_FORMS) from None
+            raise ConfigError(
+                f"{to_printable(path)}: line {number} is no reply and no request", remedy=_FORMS
+            ) from None
         if alternatives:
             break
     if alternatives:
-        what = f'{shown(path)}: line {number}: replies with "if" have none after them that holds otherwise'
+        what = f'{to_printable(path)}: line {number}: replies with "if" have none after them that holds otherwise'
         raise ConfigError(what, remedy='a reply without "if" as the last of them')
     return requests, replies
 
 
-def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> Written:
+def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> ScriptEntry:
     """Return the first reply whose condition one of the preceding calls meets, or ``otherwise``."""
 
     def choose(messages: Sequence[Message], _: Sequence[ToolSpec]) -> Reply:
@@ -216,7 +220,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _parsed(fields: dict[str, Any]) -> Reply:
+def _parse_reply(fields: dict[str, Any]) -> Reply:
     content = fields.get("content") or ""
     calls = cast("list[dict[str, object]]", fields.get("tool_calls") or [])
     if not isinstance(content, str) or not (content or calls):

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
-from hermes_exec.config.check import checked
-from hermes_exec.config.paths import shown
-from hermes_exec.config.plan import nothing_configured
+from hermes_exec.config.check import validate_table
+from hermes_exec.config.paths import to_printable
+from hermes_exec.config.plan import is_unconfigured
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import NoModel
@@ -25,7 +25,7 @@ from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.protocol import FREE, Price
-from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
+from hermes_exec_agent.models.providers import PROVIDERS, Provider, find_provider
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
@@ -42,7 +42,7 @@ class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
     cached: Dollars | None = None
 
 
-class Written(BaseModel, frozen=True, extra="forbid", strict=True):
+class ModelTable(BaseModel, frozen=True, extra="forbid", strict=True):
     """The table of a model in a file; `ModelSettings` documents the keys."""
 
     provider: str | None = None
@@ -65,11 +65,11 @@ def read_table(name: str, table: object) -> ModelSettings:
     Raises:
         ConfigError: one line for each problem.
     """
-    where = f"[models.{shown(name)}]"
+    where = f"[models.{to_printable(name)}]"
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table")
-    written = checked(Written, cast("Mapping[str, object]", table), where)
-    values: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
+    written = validate_table(ModelTable, cast("Mapping[str, object]", table), where)
+    values: dict[str, Any] = {field: getattr(written, field) for field in ModelTable.model_fields}
     if written.prices is not None:
         values["prices"] = Price(**written.prices.model_dump())
     return ModelSettings(**values)
@@ -121,15 +121,15 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
         ConfigError: a setting is invalid.
     """
     known = os.environ if environ is None else environ
-    if environ is None and tables is None and not nothing_configured(known):
+    if environ is None and tables is None and not is_unconfigured(known):
         from hermes_exec.config.load import load_settings
 
         tables = load_settings().models
-    written = _read(tables) if tables else {}
-    main = _spoken(known, written.pop("main", ModelSettings()))
+    written = _read_tables(tables) if tables else {}
+    main = _apply_environment(known, written.pop("main", ModelSettings()))
     if word := known.get("AUXILIARY_MODEL"):
         written["auxiliary"] = replace(written.get("auxiliary", main), model=word, fallbacks=())
-    for position, word in enumerate(_words(known.get("FALLBACK_MODELS", "")), 1):
+    for position, word in enumerate(_split_list(known.get("FALLBACK_MODELS", "")), 1):
         name = word
         if word not in written:
             name = f"fallback-{position}"
@@ -138,7 +138,7 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
     return _Builder(known, {"main": main, **written}).models()
 
 
-def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
+def _apply_environment(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     """Apply the environment to the main model's settings."""
     values: dict[str, Any] = {}
     for field, variables in (
@@ -150,7 +150,7 @@ def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
             values[field] = value
     if window := known.get("LLM_CONTEXT"):
         if not (window.isascii() and window.isdigit() and int(window) >= 1024):
-            raise ConfigError(f"LLM_CONTEXT={shown(window)}: should be a number of tokens, 1024 or more")
+            raise ConfigError(f"LLM_CONTEXT={to_printable(window)}: should be a number of tokens, 1024 or more")
         values["window"] = int(window)
     if "provider" in values and values["provider"] != main.provider and main.provider is not None:
         # The file's address and key belong to another provider.
@@ -158,7 +158,7 @@ def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     return replace(main, **values)
 
 
-def _address(name: str, base_url: str) -> str:
+def _parse_base_url(name: str, base_url: str) -> str:
     """Validate a base URL, and remove the route of chat completions from its end."""
     try:
         parts = urlsplit(base_url)
@@ -175,11 +175,11 @@ def _address(name: str, base_url: str) -> str:
     return base_url.rstrip("/").removesuffix("/chat/completions").rstrip("/")
 
 
-def _words(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _read(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
+def _read_tables(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
 
     return {name: read_table(name, table) for name, table in tables.items()}
 
@@ -191,7 +191,7 @@ class _Builder:
         self._known = known
         self._settings = settings
         self._secrets: dict[str, Secret] = {}
-        self._made: dict[str, Model] = {}
+        self._endpoints: dict[str, Model] = {}
 
     def models(self) -> Models:
         named = {name: self._with_fallbacks(name) for name in self._settings}
@@ -202,13 +202,15 @@ class _Builder:
         return Fallback(chain) if len(chain) > 1 else chain[0]
 
     def _endpoint(self, name: str) -> Model:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._endpoints:
+            self._endpoints[name] = self._create_endpoint(name)
+        return self._endpoints[name]
 
-    def _make(self, name: str) -> Endpoint:
+    def _create_endpoint(self, name: str) -> Endpoint:
         if name not in self._settings:
-            raise ConfigError(f"[models]: no model is called {shown(name)!r}", remedy=f"[models.{shown(name)}]")
+            raise ConfigError(
+                f"[models]: no model is called {to_printable(name)!r}", remedy=f"[models.{to_printable(name)}]"
+            )
         settings = self._settings[name]
         # Without a provider, a provider's key or a base URL selects one.
         by_key = next(
@@ -216,25 +218,25 @@ class _Builder:
         )
         chosen = by_key or (PROVIDERS["custom"] if settings.base_url else None)
         if settings.provider is not None:
-            chosen = provider(settings.provider)
+            chosen = find_provider(settings.provider)
             if chosen is None:
                 from_environment = self._known.get("LLM_PROVIDER") == settings.provider
-                where = "LLM_PROVIDER=" if from_environment else f"[models.{shown(name)}]: provider "
+                where = "LLM_PROVIDER=" if from_environment else f"[models.{to_printable(name)}]: provider "
                 raise ConfigError(
-                    f"{where}{shown(settings.provider)}: not a provider that is known",
+                    f"{where}{to_printable(settings.provider)}: not a provider that is known",
                     remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",
                 )
         if chosen is None or not settings.model:
-            raise self._nothing(name, chosen)
+            raise self._no_model_error(name, chosen)
         base_url = settings.base_url or chosen.base_url
         if not base_url:
             raise ConfigError(f"models.{name}: provider {chosen.name} has no address of its own", remedy="LLM_BASE_URL")
         if settings.thinking == "off" and settings.effort:
             raise ConfigError(
-                f"models.{shown(name)}: thinking is off, so that effort = {settings.effort} has no meaning",
+                f"models.{to_printable(name)}: thinking is off, so that effort = {settings.effort} has no meaning",
                 remedy="one of the two",
             )
-        base_url = _address(name, base_url)
+        base_url = _parse_base_url(name, base_url)
         return Endpoint(
             settings.model,
             base_url=base_url,
@@ -260,13 +262,13 @@ class _Builder:
             variable = next((each for each in variables if self._known.get(each)), None)
             if variable is None:
                 if chosen.needs_key:
-                    raise self._nothing(name, chosen)
+                    raise self._no_model_error(name, chosen)
                 return None
             found = Secret(variable, self._known[variable])
         self._secrets[found.name] = found
         return found
 
-    def _nothing(self, name: str, chosen: Provider | None) -> NoModel:
+    def _no_model_error(self, name: str, chosen: Provider | None) -> NoModel:
         known, settings = self._known, self._settings[name]
         keys = dict.fromkeys(
             [chosen.key, _GENERAL_KEY]
@@ -278,11 +280,11 @@ class _Builder:
             "DEFAULT_MODEL": settings.model or "",
             " or ".join(_URL_VARIABLES): settings.base_url or "",
         }
-        looked = [f"{variable}: {shown(value) if value else 'not set'}" for variable, value in found.items()]
+        looked = [f"{variable}: {to_printable(value) if value else 'not set'}" for variable, value in found.items()]
         looked += [f"{key}: {'set' if known.get(key) else 'not set'}" for key in keys if key]
         lacking = "a provider" if chosen is None else "DEFAULT_MODEL" if not settings.model else "a key"
         return NoModel(
-            f"no model to ask: {lacking} is not set" + ("" if name == "main" else f" for models.{shown(name)}"),
+            f"no model to ask: {lacking} is not set" + ("" if name == "main" else f" for models.{to_printable(name)}"),
             remedy="LLM_PROVIDER, DEFAULT_MODEL and OPENAI_API_KEY in the environment",
             looked_for=tuple(looked),
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.protocol import CHARACTERS, complete, tokens
+from hermes_exec_agent.models.protocol import CHARACTERS, complete, estimate_tokens
 from hermes_exec_agent.runtime.history import NOTICE
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ _LISTED = 8_000
 _LINE = 160
 
 
-def size(messages: Iterable[Message]) -> int:
+def estimate_size(messages: Iterable[Message]) -> int:
     """Estimate the tokens of messages."""
-    return sum(map(tokens, messages))
+    return sum(map(estimate_tokens, messages))
 
 
-def pieces(messages: Sequence[Message]) -> list[list[Message]]:
+def group_messages(messages: Sequence[Message]) -> list[list[Message]]:
     """Group messages: a call and its results together, every other message by itself."""
     found: list[list[Message]] = []
     for message in messages:
@@ -54,24 +54,24 @@ def pieces(messages: Sequence[Message]) -> list[list[Message]]:
     return found
 
 
-def split(messages: Sequence[Message], tail: int) -> int:
+def find_tail(messages: Sequence[Message], tail: int) -> int:
     """Return the index from which the latest groups take at most ``tail`` tokens; the last group is always included."""
-    grouped = pieces(messages[1:])
+    grouped = group_messages(messages[1:])
     start, used = len(messages), 0
     for number, piece in enumerate(reversed(grouped)):
-        used += size(piece)
+        used += estimate_size(piece)
         if number and used > tail:
             break
         start -= len(piece)
     return start
 
 
-def clear(messages: Sequence[Message], tail: int) -> list[Message]:
+def clear_results(messages: Sequence[Message], tail: int) -> list[Message]:
     """Replace older tool results by a note; the latest ``tail`` tokens stay unchanged."""
-    kept = split(messages, tail)
+    kept = find_tail(messages, tail)
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [
-        replace(message, content=_cleared(message.content, names.get(message.tool_call_id, "a tool")))
+        replace(message, content=_describe_cleared(message.content, names.get(message.tool_call_id, "a tool")))
         if number < kept and _worth_clearing(message)
         else message
         for number, message in enumerate(messages)
@@ -82,7 +82,7 @@ def _worth_clearing(message: Message) -> bool:
     return message.role == "tool" and len(message.content) > _SMALL and not message.content.startswith(CLEARED)
 
 
-def _cleared(content: str, name: str) -> str:
+def _describe_cleared(content: str, name: str) -> str:
     return f"{CLEARED}{len(content)} characters of {name}; it began with {content[:_SHOWN]!r}. Call it again if needed]"
 
 
@@ -90,7 +90,7 @@ def replace_by_summary(messages: Sequence[Message], cut: int, summary: str, requ
     """Replace everything before ``cut`` by a summary, with the request verbatim."""
     tail = list(messages[cut:])
     content = SUMMARY + summary.strip()
-    if request and not any(holds(message, request) for message in tail):
+    if request and not any(has_request(message, request) for message in tail):
         content += REQUEST + request
     added = [Message("user", content)]
     if tail and tail[0].role == "user":
@@ -98,24 +98,24 @@ def replace_by_summary(messages: Sequence[Message], cut: int, summary: str, requ
     return [*messages[:1], *added, *tail]
 
 
-def holds(message: Message, request: str) -> bool:
+def has_request(message: Message, request: str) -> bool:
     """Whether a message contains the request, as the person sent it or after an earlier summary."""
     content = message.content
     as_sent = content == request or content.startswith(f"{request}\n\n{NOTICE}")
     return message.role == "user" and (as_sent or content.endswith(REQUEST + request))
 
 
-def shrink(messages: Sequence[Message], target: int) -> list[Message]:
+def shrink_results(messages: Sequence[Message], target: int) -> list[Message]:
     """Cut the middle out of the longest tool results until all messages take ``target`` tokens, if possible."""
     longest = max((len(message.content) for message in messages if message.role == "tool"), default=0)
     shrunk = list(messages)
-    while longest > _LEAST and size(shrunk) > target:
+    while longest > _LEAST and estimate_size(shrunk) > target:
         longest = max(longest // 2, _LEAST)
-        shrunk = [_shortened(message, longest) if message.role == "tool" else message for message in shrunk]
+        shrunk = [_cut_middle(message, longest) if message.role == "tool" else message for message in shrunk]
     return shrunk
 
 
-def _shortened(message: Message, most: int) -> Message:
+def _cut_middle(message: Message, most: int) -> Message:
     content = message.content
     if len(content) <= most:
         return message
@@ -126,7 +126,7 @@ def _shortened(message: Message, most: int) -> Message:
     return replace(message, content=content[:head] + note + (content[-end:] if end else ""))
 
 
-def listed(messages: Sequence[Message]) -> str:
+def summarize_without_model(messages: Sequence[Message]) -> str:
     """Summarize without a model: what was said, which tools were called, and how each call ended."""
     results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
     lines: list[str] = []
@@ -137,7 +137,7 @@ def listed(messages: Sequence[Message]) -> str:
             if message.content:
                 lines.append(f"You said: {_line(message.content)}")
             for call in message.tool_calls:
-                outcome = _outcome(results.get(call.id, ""))
+                outcome = _describe_outcome(results.get(call.id, ""))
                 lines.append(f"You called {call.name} {_line(call.arguments)}: {outcome}")
     text = "\n".join(lines)
     if len(text) <= _LISTED:
@@ -146,7 +146,7 @@ def listed(messages: Sequence[Message]) -> str:
     return text[: _LISTED // 4] + "\n[…]\n" + text[-_LISTED * 3 // 4 :]
 
 
-def _outcome(result: str) -> str:
+def _describe_outcome(result: str) -> str:
     try:
         envelope: Any = json.loads(result)
         code = envelope.get("exit_code")
@@ -160,7 +160,7 @@ def _line(text: str) -> str:
     return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
 
 
-def rendered(messages: Sequence[Message], most: int) -> str:
+def render(messages: Sequence[Message], most: int) -> str:
     """Render messages as text for the summarizing model, at most ``most`` tokens."""
     room = most * CHARACTERS
     each = max(room // 40, 500)
@@ -195,7 +195,7 @@ what is known now; what is left to do. No preface.\
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
+class Compaction:
     """A shortened conversation."""
 
     messages: list[Message]
@@ -223,7 +223,9 @@ class Compactor:
         """Return the same as `size`, without counting unchanged messages again."""
         known = len(self._counted)
         self._counted = [
-            self._counted[place] if place < known and self._counted[place][0] is message else (message, tokens(message))
+            self._counted[place]
+            if place < known and self._counted[place][0] is message
+            else (message, estimate_tokens(message))
             for place, message in enumerate(messages)
         ]
         return sum(count for _, count in self._counted)
@@ -243,7 +245,7 @@ class Compactor:
         beside: int,
         auxiliary: Model,
         force: bool = False,
-    ) -> Shortened | None:
+    ) -> Compaction | None:
         """Return a shorter conversation if this one fills the window; None if it does not, or if nothing can be gained.
 
         Args:
@@ -269,27 +271,27 @@ class Compactor:
         self._grown = 0.0
         return found
 
-    async def _shorter(self, messages: list[Message], request: str, room: int, auxiliary: Model) -> Shortened | None:
-        before = size(messages)
+    async def _shorter(self, messages: list[Message], request: str, room: int, auxiliary: Model) -> Compaction | None:
+        before = estimate_size(messages)
         target, tail = int(room * _TARGET), int(room * _TAIL)
-        shorter = clear(messages, tail)
+        shorter = clear_results(messages, tail)
         how, usage = "cleared", None
-        if size(shorter) > target:
-            cut = split(shorter, tail)
+        if estimate_size(shorter) > target:
+            cut = find_tail(shorter, tail)
             old = shorter[1:cut]
             if old:
                 how, text, usage = await self._summary(old, room, auxiliary)
                 shorter = replace_by_summary(shorter, cut, text, request)
-        if size(shorter) > target:
-            shorter = shrink(shorter, target)
-        after = size(shorter)
-        return Shortened(shorter, before, after, how, usage) if after < before else None
+        if estimate_size(shorter) > target:
+            shorter = shrink_results(shorter, target)
+        after = estimate_size(shorter)
+        return Compaction(shorter, before, after, how, usage) if after < before else None
 
     async def _summary(self, old: list[Message], room: int, auxiliary: Model) -> tuple[str, str, Usage | None]:
         """Return how the summary was created, its text, and its usage."""
-        most = max(min(size(old) // 5, 4_000, room // 8), 200)
+        most = max(min(estimate_size(old) // 5, 4_000, room // 8), 200)
         if time.monotonic() >= self._auxiliary_rests_until:
-            text = rendered(old, auxiliary.window // 2)
+            text = render(old, auxiliary.window // 2)
             try:
                 reply = await complete(
                     auxiliary, [Message("system", _SUMMARISE), Message("user", text)], max_tokens=2 * most
@@ -301,4 +303,4 @@ class Compactor:
                 if summary := reply.message.content.strip():
                     # Some endpoints do not keep to a limit.
                     return "summarised", summary[: 2 * most * CHARACTERS], reply.usage
-        return "listed", listed(old)[: 2 * most * CHARACTERS], None
+        return "listed", summarize_without_model(old)[: 2 * most * CHARACTERS], None

@@ -8,17 +8,17 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import finished, settled
+from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.models.protocol import Usage, total
+from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
-from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, Recorder, record_of
+from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.system_prompt import system_prompt
-from hermes_exec_agent.runtime.tool_executor import Acting
-from hermes_exec_agent.runtime.turn import Turn, usage_record
+from hermes_exec_agent.runtime.tool_executor import ToolExecutor
+from hermes_exec_agent.runtime.turn import Turn, to_usage_record
 from hermes_exec_agent.runtime.updates import Ended, Text
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Conversation:
         self._specs = tuple(tool.spec for tool in tools)
         self._log = log
         self._context = context
-        self._recorder = Recorder(log, context.conversation)
-        context.record, context.spend = self._recorder.note, self._spent
-        self._acting = Acting(tools, context, record=self._recorder.record, clean=self._clean)
+        self._recorder = EventRecorder(log, context.conversation)
+        context.record, context.spend = self._recorder.note, self._count_usage
+        self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._task: asyncio.Task[Answer] | None = None
         self._turn: Turn | None = None
@@ -121,29 +121,29 @@ class Conversation:
         """
         before = await self._recorder.load()
         if not before:
-            started = self._started()
+            started = self._start_record()
             if self.options.branch_of:
                 started |= await self._branch(self.options.branch_of)
             await self._recorder.record("started", started)
         self._count(before)
         if self._recorder.history.open:
             with contextlib.suppress(TurnHeld):
-                async with self._held():
+                async with self._hold_turn():
                     pass
         return before
 
     def _count(self, events: Sequence[Event]) -> None:
         counted = [_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
-        self.usage = total([self.usage, *counted])
+        self.usage = sum_usage([self.usage, *counted])
 
     async def _branch(self, other: str) -> dict[str, object]:
         """Return the events of another conversation as the beginning of this one; the other stays unchanged."""
         loop = asyncio.get_running_loop()
         events = await loop.run_in_executor(self._log.executor, self._log.events, other)
-        history = History(events)
+        history = MessageHistory(events)
         history.cut(BRANCHED, UNANSWERED)
         branch: dict[str, object] = {
-            "history": [record_of(message) for message in history.messages[1:]],
+            "history": [to_record(message) for message in history.messages[1:]],
             "branch_of": {"conversation": other, "upto": events[-1].number if events else 0},
         }
         if events and events[0].data.get("target") == self.place:
@@ -151,7 +151,7 @@ class Conversation:
         return branch
 
     @contextlib.asynccontextmanager
-    async def _held(self) -> AsyncGenerator[None]:
+    async def _hold_turn(self) -> AsyncGenerator[None]:
         """Hold the turn, so that no other program runs one, and read what others added before.
 
         Raises:
@@ -167,8 +167,8 @@ class Conversation:
             yield
         finally:
             renewing.cancel()
-            await settled(renewing)
-            await finished(self._recorder.release(), limit_s=None)
+            await wait_done(renewing)
+            await shield_to_completion(self._recorder.release(), limit_s=None)
 
     async def _renew(self) -> None:
         while True:
@@ -182,7 +182,7 @@ class Conversation:
             except HermesError as error:
                 _log.warning("the turn's lease was not renewed: %s", error)
 
-    def _started(self) -> dict[str, object]:
+    def _start_record(self) -> dict[str, object]:
         record: dict[str, object] = {
             "target": self.place,
             "model": self.model.name,
@@ -192,7 +192,7 @@ class Conversation:
             "system": system_prompt(self.place, self.options.instructions),
         }
         if self.options.history:
-            record["history"] = [record_of(message) for message in self.options.history]
+            record["history"] = [to_record(message) for message in self.options.history]
         return record
 
     async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
@@ -209,9 +209,9 @@ class Conversation:
         """
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
-        tell = listener or _nobody
+        tell = listener or _ignore_update
         self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
-        turn = self._next(tell)
+        turn = self._create_turn(tell)
         self._turn, self._task = turn, asyncio.create_task(self._run(turn, request, tell))
         self._reason = ""
         try:
@@ -221,13 +221,13 @@ class Conversation:
             answer = await self._result(self._task, turn)
         except asyncio.CancelledError:
             _cancel(self._task)
-            await settled(self._task)  # calls may run until then
+            await wait_done(self._task)  # calls may run until then
             if not self._task.cancelled():
                 self._task.exception()  # retrieved, so that asyncio does not log it
             raise
         finally:
             self._turn, self._task = None, None
-            self.usage = total([self.usage, *turn.usages])
+            self.usage = sum_usage([self.usage, *turn.usages])
         tell(Ended(answer))
         return answer
 
@@ -240,18 +240,18 @@ class Conversation:
         """
         if self._task is not None:
             raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
-        turn = self._next(listener or _nobody)
+        turn = self._create_turn(listener or _ignore_update)
         try:
-            async with self._held():
+            async with self._hold_turn():
                 return await turn.compact(force=True)
         finally:
-            self.usage = total([self.usage, *turn.usages])
+            self.usage = sum_usage([self.usage, *turn.usages])
 
-    def _next(self, tell: Callable[[Update], None]) -> Turn:
+    def _create_turn(self, tell: Callable[[Update], None]) -> Turn:
         return Turn(
             self.model,
             self._specs,
-            self._acting,
+            self._executor,
             self._recorder,
             self.options,
             tell,
@@ -260,7 +260,7 @@ class Conversation:
         )
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
-        async with self._held():
+        async with self._hold_turn():
             try:
                 return await turn.run(request)
             except TurnLost:
@@ -270,7 +270,7 @@ class Conversation:
                 if self._lost is not None:
                     self._recorder.drop_notes()
                     raise self._lost from None
-                await finished(self._record_interruption(turn, tell), limit_s=None)
+                await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
                 raise
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
@@ -285,7 +285,7 @@ class Conversation:
         await self._recorder.record("interrupted", {"by": self._reason or "cancelled", "content": turn.said})
 
     async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
-        if await settled(task):
+        if await wait_done(task):
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
@@ -308,7 +308,7 @@ class Conversation:
             await asking
         finally:
             _cancel(asking)
-            cancelled = await settled(asking)
+            cancelled = await wait_done(asking)
             if not asking.cancelled():
                 asking.exception()  # raised above, or the consumer has left
         if cancelled:
@@ -335,14 +335,14 @@ class Conversation:
                 await self._recorder.record("ended", {"reason": "the conversation was left", "background": ended})
         return ended
 
-    def _spent(self, usage: Usage) -> None:
+    def _count_usage(self, usage: Usage) -> None:
         """Count the usage of a model that a tool asked by itself."""
-        self._recorder.note("spent", {"usage": usage_record(usage)})
+        self._recorder.note("spent", {"usage": to_usage_record(usage)})
         if self._turn is not None:
             self._turn.usages.append(usage)
 
-    def _clean(self, text: str) -> str:
-        return self._models.redactor.text(text)
+    def _redact(self, text: str) -> str:
+        return self._models.redactor.redact(text)
 
 
 def _cancel(task: asyncio.Task[Answer]) -> None:
@@ -371,5 +371,5 @@ def _version() -> str:
         return ""
 
 
-def _nobody(update: Update) -> None:
+def _ignore_update(update: Update) -> None:
     """Ignore an update."""

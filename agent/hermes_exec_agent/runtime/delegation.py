@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.updates import CallEnded, Delegated, Retried, Warned
@@ -47,6 +47,6 @@ class Delegator:
             answer = await other.ask(request, listen)
             ended = await other.end_background()
         finally:
-            await finished(own.close(), limit_s=None)
+            await shield_to_completion(own.close(), limit_s=None)
         lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
         return answer.outcome == "answered", "\n".join(lines)

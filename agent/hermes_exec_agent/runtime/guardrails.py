@@ -41,7 +41,7 @@ class Guardrails:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedCall:
     """A call and its result."""
 
     name: str
@@ -51,7 +51,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardrailAction:
     """The guardrails' reaction to a call."""
 
     reason: str = ""
@@ -60,7 +60,7 @@ class Verdict:
     stop: bool = False
 
 
-class Guard:
+class GuardrailMonitor:
     """Watches the calls of one turn."""
 
     def __init__(self, guardrails: Guardrails, *, stops: bool, patient: frozenset[str]) -> None:
@@ -72,11 +72,11 @@ class Guard:
         self._failed: Counter[str] = Counter()
         self._done: set[str] = set()
 
-    def observe(self, seen: Observed) -> Verdict:
+    def observe(self, seen: ObservedCall) -> GuardrailAction:
         """Count a call."""
         call = _digest(seen.name, _canonical(seen.arguments))
         failed = not seen.envelope.ok or seen.envelope.exit_code not in (None, 0)
-        verdicts: list[Verdict] = []
+        verdicts: list[GuardrailAction] = []
         if failed:
             self._failed[seen.name] += 1
             verdicts.append(self._judge(
@@ -90,9 +90,9 @@ class Guard:
             self._done.add(call)
         if seen.name not in self._patient:
             verdicts.append(self._again(seen, call, failed=failed))
-        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
+        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=GuardrailAction())
 
-    def _again(self, seen: Observed, call: str, *, failed: bool) -> Verdict:
+    def _again(self, seen: ObservedCall, call: str, *, failed: bool) -> GuardrailAction:
         # The duration differs each time, and means nothing.
         key = _digest(call, replace(seen.envelope, duration_s=0.0, output_ref="").text())
         self._same[key] += 1
@@ -104,12 +104,12 @@ class Guard:
             return self._judge("same_effects", self._rails.same_effects, self._same[key], text)
         return self._judge("same_results", self._rails.same_results, self._same[key], text)
 
-    def _judge(self, reason: str, threshold: Threshold, count: int, text: str) -> Verdict:
+    def _judge(self, reason: str, threshold: Threshold, count: int, text: str) -> GuardrailAction:
         if self._stops and threshold.stop and count >= threshold.stop:
-            return Verdict(reason, text.format(count), stop=True)
+            return GuardrailAction(reason, text.format(count), stop=True)
         if threshold.warn and count >= threshold.warn:
-            return Verdict(reason, text.format(count))
-        return Verdict()
+            return GuardrailAction(reason, text.format(count))
+        return GuardrailAction()
 
 
 def _canonical(arguments: str) -> str:

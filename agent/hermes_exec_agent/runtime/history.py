@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import settled
+from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.messages import Message, ToolCall
 
@@ -41,7 +41,7 @@ UNANSWERED = "(This branch of the conversation began before the answer.)"
 _NOT_RUN = "not run: the turn ended before."
 
 
-class History:
+class MessageHistory:
     """The messages of one conversation; `add` takes each event in order."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -74,10 +74,10 @@ class History:
         data = event.data
         match event.kind:
             case "started":
-                self._started(data)
+                self._start(data)
             case "user":
                 self._close(LOST)
-                self._answer(_CUT)
+                self._ensure_answer(_CUT)
                 self._messages.append(Message("user", str(data["content"])))
                 self.request, self.open = str(data["content"]), True
             case "assistant":
@@ -92,7 +92,7 @@ class History:
             case "warning":
                 self._notice(str(data["content"]))
             case "compacted":
-                self._messages = [*self._messages[:1], *(message_of(each) for each in data["messages"])]
+                self._messages = [*self._messages[:1], *(parse_message(each) for each in data["messages"])]
             case "interrupted":
                 lost = data.get("by") == "end"
                 self._close(LOST if lost else STOPPED)
@@ -108,13 +108,13 @@ class History:
             case _:
                 pass  # for the record alone
 
-    def _started(self, data: Mapping[str, Any]) -> None:
+    def _start(self, data: Mapping[str, Any]) -> None:
         self._messages = [Message("system", str(data["system"]))]
-        self._messages += [message_of(each) for each in data.get("history", ())]
+        self._messages += [parse_message(each) for each in data.get("history", ())]
         self.ids |= {call.id for message in self._messages for call in message.tool_calls}
 
     def _assistant(self, data: Mapping[str, Any]) -> None:
-        message = message_of({**data, "role": "assistant"})
+        message = parse_message({**data, "role": "assistant"})
         self._messages.append(message)
         self._calls, self._begun, self._results = message.tool_calls, set(), {}
         self.ids |= {call.id for call in message.tool_calls}
@@ -150,13 +150,13 @@ class History:
         else:
             self._messages.append(Message("assistant", content))
 
-    def _answer(self, note: str) -> None:
+    def _ensure_answer(self, note: str) -> None:
         """Add an assistant's message if the last one is not the assistant's."""
         if self._messages and self._messages[-1].role in ("user", "tool"):
             self._messages.append(Message("assistant", note))
 
 
-def message_of(record: Mapping[str, Any]) -> Message:
+def parse_message(record: Mapping[str, Any]) -> Message:
     """Return the message of a record."""
     calls = tuple(
         ToolCall(
@@ -178,11 +178,11 @@ def message_of(record: Mapping[str, Any]) -> Message:
     )
 
 
-def record_of(message: Message) -> dict[str, Any]:
+def to_record(message: Message) -> dict[str, Any]:
     """Return the record of a message."""
     record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        record["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
+        record["tool_calls"] = [_to_call_record(each) for each in message.tool_calls]
     if message.tool_call_id:
         record["tool_call_id"] = message.tool_call_id
     if message.extras:
@@ -192,7 +192,7 @@ def record_of(message: Message) -> dict[str, Any]:
     return record
 
 
-def _record_of_call(call: ToolCall) -> dict[str, Any]:
+def _to_call_record(call: ToolCall) -> dict[str, Any]:
     record: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
     if call.extras:
         record["extras"] = call.extras
@@ -201,12 +201,12 @@ def _record_of_call(call: ToolCall) -> dict[str, Any]:
     return record
 
 
-class Recorder:
+class EventRecorder:
     """The events of one conversation, in the log and as its history."""
 
     def __init__(self, log: EventLog, conversation: str) -> None:
         self.conversation = conversation
-        self.history = History()
+        self.history = MessageHistory()
         self._log = log
         self._last = 0
         self._lock = asyncio.Lock()
@@ -223,7 +223,7 @@ class Recorder:
         events = await asyncio.get_running_loop().run_in_executor(
             self._log.executor, self._log.events, self.conversation
         )
-        self.history = History(events)
+        self.history = MessageHistory(events)
         self._last = events[-1].number if events else 0
         return events
 
@@ -232,7 +232,7 @@ class Recorder:
         await self.release()  # if that failed before
         loop = asyncio.get_running_loop()
         acquiring = loop.run_in_executor(self._log.executor, self._log.acquire_turn, self.conversation, lease_s)
-        cancelled = await settled(acquiring)
+        cancelled = await wait_done(acquiring)
         self._turn = acquiring.result()
         if cancelled:
             await self.release()
@@ -284,7 +284,7 @@ class Recorder:
     async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
-        cancelled = await settled(writing)
+        cancelled = await wait_done(writing)
         kept = writing.result()
         for event in kept:
             self.history.add(event)

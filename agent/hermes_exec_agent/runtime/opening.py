@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from hermes_exec.terminal.opening import open_plan, plan_of
+from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.tools.tool import Context
@@ -70,7 +70,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         UsageError: ``resume`` matches no conversation, or several.
     """
     chosen = log.find(resume) if resume else ""
-    async with await _opened(target, cwd) as terminal:
+    async with await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
             repair_skills=repair_skills, delegate=Delegator(models, log),
@@ -89,8 +89,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             await context.close()
 
 
-async def _opened(target: str | None, cwd: str | None) -> Terminal:
-    plan = plan_of(target, cwd=cwd)
+async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:
+    plan = plan_open(target, cwd=cwd)
     if not plan.lease_given:
         plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S
-    return await open_plan(plan, plan.audit(wanted=None))
+    return await open_plan(plan, plan.create_audit(wanted=None))

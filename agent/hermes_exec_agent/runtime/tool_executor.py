@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted
-from hermes_exec_agent.tools.base import failed
+from hermes_exec_agent.tools.base import failure_envelope
 from hermes_exec_agent.tools.dispatch import resolve
 from hermes_exec_agent.tools.dispatch import run as do
 from hermes_exec_agent.tools.envelope import Failure
@@ -32,7 +32,7 @@ _CUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ExecutedCall:
     """A call and its result."""
 
     call: ToolCall
@@ -41,7 +41,7 @@ class Acted:
     changes: bool
 
 
-class Acting:
+class ToolExecutor:
     """Runs the tool calls of one conversation."""
 
     def __init__(
@@ -59,14 +59,16 @@ class Acting:
         self.clean = clean
         self._cut = ""
 
-    async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
+    async def run(
+        self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False
+    ) -> list[ExecutedCall]:
         """Run the calls in order; neighbours that change nothing run concurrently.
 
         ``cut``: the reply was truncated, so that its last call does not run.
         When this returns or raises, no call runs any more.
         """
         self._cut = calls[-1].id if cut else ""
-        done: list[Acted] = []
+        done: list[ExecutedCall] = []
         resolved = [resolve(self._tools, call) for call in calls]
         for together, group in groupby(resolved, lambda each: not each.changes):
             if together:
@@ -79,10 +81,10 @@ class Acting:
         """List the background processes of this conversation that still run, one line each."""
         return await self._context.workspace.list_running()
 
-    async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[Acted]:
+    async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[ExecutedCall]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def one(resolved: ResolvedCall) -> Acted:
+        async def one(resolved: ResolvedCall) -> ExecutedCall:
             async with room:
                 return await self._one(resolved, tell)
 
@@ -93,7 +95,7 @@ class Acting:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _one(self, resolved: ResolvedCall, tell: Callable[[Update], None]) -> Acted:
+    async def _one(self, resolved: ResolvedCall, tell: Callable[[Update], None]) -> ExecutedCall:
         call = resolved.call
         data: dict[str, Any] = {"id": call.id, "name": call.name}
         if resolved.is_rewritten:
@@ -109,9 +111,9 @@ class Acting:
             "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
         )
         tell(CallEnded(call, envelope, duration_s))
-        return Acted(call, envelope, resolved.changes)
+        return ExecutedCall(call, envelope, resolved.changes)
 
     async def _call(self, resolved: ResolvedCall) -> Envelope:
         if resolved.call.id == self._cut:
-            return failed(self._context.place, Failure("arguments", _CUT))
+            return failure_envelope(self._context.place, Failure("arguments", _CUT))
         return await do(resolved, self._context)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
-from hermes_exec_agent.models.protocol import Reply, Retried, tokens_of_tools, total
-from hermes_exec_agent.runtime.guardrails import Guard, Observed, Verdict
-from hermes_exec_agent.runtime.history import record_of
+from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
+from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, ObservedCall
+from hermes_exec_agent.runtime.history import to_record
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
-    from hermes_exec_agent.runtime.history import Recorder
+    from hermes_exec_agent.runtime.history import EventRecorder
     from hermes_exec_agent.runtime.options import Options
-    from hermes_exec_agent.runtime.tool_executor import Acted, Acting
+    from hermes_exec_agent.runtime.tool_executor import ExecutedCall, ToolExecutor
     from hermes_exec_agent.runtime.updates import Outcome, Update
 
 
@@ -72,8 +72,8 @@ class Turn:
         self,
         model: Model,
         tools: Sequence[ToolSpec],
-        acting: Acting,
-        recorder: Recorder,
+        acting: ToolExecutor,
+        recorder: EventRecorder,
         options: Options,
         tell: Callable[[Update], None],
         *,
@@ -83,14 +83,14 @@ class Turn:
         self._model = model
         self._auxiliary = auxiliary
         self._compactor = compactor
-        self._beside = tokens_of_tools(tools)
+        self._beside = estimate_tool_tokens(tools)
         self._tools = tools
-        self._acting = acting
+        self._executor = acting
         self._recorder = recorder
         self._options = options
         self._tell = tell
         self._budget = Budget(options.budget)
-        self._guard = Guard(options.guardrails, stops=options.unattended, patient=options.patient)
+        self._guard = GuardrailMonitor(options.guardrails, stops=options.unattended, patient=options.patient)
         self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""
@@ -113,11 +113,11 @@ class Turn:
 
     async def _answer(self) -> Answer:
         while self._budget.take():
-            reply = await self._reply()
+            reply = await self._record_reply()
             calls = reply.message.tool_calls
             if not calls:
                 return await self._end(reply)
-            acted = await self._acting.run(calls, self._watch, cut=reply.finish == "length")
+            acted = await self._executor.run(calls, self._watch, cut=reply.finish == "length")
             self._calls += len(acted)
             if all(each.call.name in self._options.refunded and each.envelope.ok for each in acted):
                 self._budget.refund()
@@ -147,14 +147,14 @@ class Turn:
 
     def answer(self, text: str, outcome: Outcome) -> Answer:
         """Return the answer of this turn."""
-        return Answer(text, outcome, total(self.usages), self._steps, self._calls)
+        return Answer(text, outcome, sum_usage(self.usages), self._steps, self._calls)
 
-    def _judge(self, acted: Sequence[Acted]) -> Verdict:
+    def _judge(self, acted: Sequence[ExecutedCall]) -> GuardrailAction:
         verdicts = [
-            self._guard.observe(Observed(each.call.name, each.call.arguments, each.envelope, each.changes))
+            self._guard.observe(ObservedCall(each.call.name, each.call.arguments, each.envelope, each.changes))
             for each in acted
         ]
-        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
+        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=GuardrailAction())
 
     async def _warn(self, reason: str, content: str) -> None:
         await self._recorder.record("warning", {"reason": reason, "content": content})
@@ -167,7 +167,7 @@ class Turn:
         """
         await self._warn(reason, notice.format(ended))
         try:
-            message = (await self._reply("none")).message
+            message = (await self._record_reply("none")).message
         except ModelError as error:
             self._tell(Warned("summary", f"the last word could not be had: {error}"))
             why = f"could not be asked ({error})"
@@ -191,29 +191,29 @@ class Turn:
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
         """Return the program's list of this turn; see `TurnReport.text`."""
-        running = await self._acting.list_running()
+        running = await self._executor.list_running()
         request = self._recorder.history.request
         text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
-        return self._acting.clean(text)
+        return self._executor.clean(text)
 
-    async def _reply(self, tool_choice: ToolChoice | None = None) -> Reply:
+    async def _record_reply(self, tool_choice: ToolChoice | None = None) -> Reply:
         """Request a reply, record it, and count it."""
         await self.compact()
-        reply = await self._fitting(tool_choice)
+        reply = await self._request_reply(tool_choice)
         for _ in range(_EMPTY):
             if reply.message.content.strip() or reply.message.tool_calls:
                 break
-            reply = await self._asked(tool_choice)
+            reply = await self._stream_reply(tool_choice)
         message = reply.message
         calls = self._own_ids(message)
         message = replace(message, tool_calls=calls)
         reply = replace(reply, message=message)
         record: dict[str, object] = {
             "tool_calls": [],
-            **record_of(message),
+            **to_record(message),
             "finish": reply.finish,
             "model": reply.model,
-            "usage": usage_record(reply.usage),
+            "usage": to_usage_record(reply.usage),
         }
         if calls:
             self._recorder.note("assistant", record)  # the first call's event follows at once
@@ -223,15 +223,15 @@ class Turn:
         self._tell(Replied(reply))
         return reply
 
-    async def _fitting(self, tool_choice: ToolChoice | None) -> Reply:
+    async def _request_reply(self, tool_choice: ToolChoice | None) -> Reply:
         """Request a reply; if the endpoint finds the conversation too long, shorten it and retry once."""
         try:
-            return await self._asked(tool_choice)
+            return await self._stream_reply(tool_choice)
         except ContextTooLong as error:
             self._compactor.window = error.window
             if not await self.compact(force=True):
                 raise
-            return await self._asked(tool_choice)
+            return await self._stream_reply(tool_choice)
 
     async def compact(self, *, force: bool = False) -> bool:
         """Shorten the conversation if it fills the window, or if ``force``; return whether it was shortened."""
@@ -248,19 +248,19 @@ class Turn:
             return False
         record: dict[str, object] = {
             "upto": self._recorder.last,
-            "messages": [record_of(message) for message in found.messages[1:]],
+            "messages": [to_record(message) for message in found.messages[1:]],
             "how": found.how,
             "before": found.before,
             "after": found.after,
         }
         if found.usage is not None:
             self.usages.append(found.usage)
-            record["usage"] = usage_record(found.usage)
+            record["usage"] = to_usage_record(found.usage)
         await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
         return True
 
-    async def _asked(self, tool_choice: ToolChoice | None) -> Reply:
+    async def _stream_reply(self, tool_choice: ToolChoice | None) -> Reply:
         messages = self._recorder.history.messages
         stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
         self._steps += 1
@@ -296,7 +296,7 @@ class Turn:
         return tuple(calls)
 
 
-def usage_record(usage: Usage) -> dict[str, object]:
+def to_usage_record(usage: Usage) -> dict[str, object]:
     """Return the usage as an event contains it."""
     record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:

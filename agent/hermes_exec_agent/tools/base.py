@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.tool import Denied, refusal
+from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -47,7 +47,7 @@ class BaseTool(Generic[A]):
     """Whether a conversation that a task was delegated to has it, too."""
 
     def __init__(self) -> None:
-        self.spec = ToolSpec(self.name, described(self.arguments_type), schema_of(self.arguments_type))
+        self.spec = ToolSpec(self.name, describe(self.arguments_type), build_schema(self.arguments_type))
 
     @classmethod
     def is_available(cls, context: Context) -> bool:  # noqa: ARG003  most tools are always available
@@ -59,15 +59,17 @@ class BaseTool(Generic[A]):
         try:
             args: Any = self.arguments_type.model_validate(arguments)
         except ValidationError as error:
-            return failed("agent", Failure("arguments", complaint(self.name, self.arguments_type, error)))
+            return failure_envelope(
+                "agent", Failure("arguments", describe_errors(self.name, self.arguments_type, error))
+            )
         try:
-            if self.needs_approval(args) and (no := await refusal(self.name, self.summary(args), context)):
-                return failed(context.place, no)
+            if self.needs_approval(args) and (no := await check_approval(self.name, self.summary(args), context)):
+                return failure_envelope(context.place, no)
             return await self.run(args, context)
-        except Denied as error:
-            return failed(context.place, Failure("denied", error.what))
+        except ReadDenied as error:
+            return failure_envelope(context.place, Failure("denied", error.what))
         except HermesError as error:
-            return failed(context.place, failure_of(error))
+            return failure_envelope(context.place, to_failure(error))
 
     async def run(self, args: A, context: Context) -> Envelope:
         """Run the call. A `HermesError` becomes the envelope's failure."""
@@ -82,12 +84,12 @@ class BaseTool(Generic[A]):
         return json.dumps(args.model_dump(exclude_defaults=True), ensure_ascii=False)
 
 
-def failed(place: str, failure: Failure) -> Envelope:
+def failure_envelope(place: str, failure: Failure) -> Envelope:
     """Return an envelope with nothing but a failure."""
     return Envelope(ok=False, place=place, error=failure)
 
 
-def failure_of(error: HermesError) -> Failure:
+def to_failure(error: HermesError) -> Failure:
     """Convert an error of ours for a model."""
     from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
 
@@ -97,42 +99,42 @@ def failure_of(error: HermesError) -> Failure:
     return Failure(kind, f"{error} ({error.state})", retryable=again)
 
 
-def described(takes: type[BaseModel]) -> str:
+def describe(takes: type[BaseModel]) -> str:
     """Return the docstring as one paragraph, as a model pays for every character."""
     return " ".join((takes.__doc__ or "").split())
 
 
-def schema_of(takes: type[BaseModel]) -> dict[str, Any]:
+def build_schema(takes: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments: no titles, no references, no further properties."""
     schema = takes.model_json_schema()
     parts: dict[str, Any] = schema.pop("$defs", {})
     schema.pop("description", None)
-    plain: dict[str, Any] = _plain(schema, parts)
+    plain: dict[str, Any] = _inline_references(schema, parts)
     return plain
 
 
-def _plain(node: Any, parts: dict[str, Any]) -> Any:
+def _inline_references(node: Any, parts: dict[str, Any]) -> Any:
     if isinstance(node, list):
-        return [_plain(each, parts) for each in node]  # pyright: ignore[reportUnknownVariableType]  JSON
+        return [_inline_references(each, parts) for each in node]  # pyright: ignore[reportUnknownVariableType]  JSON
     if not isinstance(node, dict):
         return node
     schema = cast("dict[str, Any]", node)
     if "$ref" in schema:
         part = dict(parts[str(schema["$ref"]).rpartition("/")[2]])
         part.pop("description", None)
-        return _plain(part, parts)
+        return _inline_references(part, parts)
     plain: dict[str, Any] = {
-        key: _plain(value, parts) for key, value in schema.items() if key not in {"title", "properties"}
+        key: _inline_references(value, parts) for key, value in schema.items() if key not in {"title", "properties"}
     }
     if "properties" in schema:
-        plain["properties"] = {key: _plain(value, parts) for key, value in schema["properties"].items()}
+        plain["properties"] = {key: _inline_references(value, parts) for key, value in schema["properties"].items()}
         plain["additionalProperties"] = False
     return plain
 
 
-def complaint(name: str, takes: type[BaseModel], error: ValidationError) -> str:
+def describe_errors(name: str, takes: type[BaseModel], error: ValidationError) -> str:
     """Describe what is wrong with the arguments, and what the tool takes."""
-    shown = schema_of(takes)["properties"]
+    shown = build_schema(takes)["properties"]
     fields = {field: value for field, value in takes.model_fields.items() if field in shown}
     problems: list[str] = []
     for each in error.errors(include_url=False, include_context=False)[:_COMPLAINTS]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.dispatch import perform
-from hermes_exec_agent.tools.target_python import words
+from hermes_exec_agent.tools.target_python import build_argv
 from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ class ExecuteCode(BaseTool[ExecuteCodeArguments]):
         workspace = context.workspace
         folder = await workspace.cwd()
         stream = context.terminal.stream(
-            words(context.terminal, "code", "-u"), interactive=True, timeout=args.timeout, cwd=folder,
+            build_argv(context.terminal, "code", "-u"), interactive=True, timeout=args.timeout, cwd=folder,
             env=workspace.env,
         )  # fmt: skip
-        talk = _Talk([tool for tool in context.tools if _is_callable(tool)], context)
+        talk = _ScriptSession([tool for tool in context.tools if _is_callable(tool)], context)
         async with stream:
             with Stopwatch() as watch:
-                result = await talk.hold(stream, args.code)
-        text, reference = await workspace.shortened(talk.printed)
+                result = await talk.serve(stream, args.code)
+        text, reference = await workspace.shorten(talk.printed)
         envelope = await workspace.envelope(result, folder)
         note = f"{talk.calls} {'call' if talk.calls == 1 else 'calls'} of tools" if talk.calls else ""
         return dataclasses.replace(
@@ -80,7 +80,7 @@ def _is_callable(tool: Tool) -> bool:
     return not isinstance(tool, BaseTool) or tool.callable_from_scripts
 
 
-class _Talk:
+class _ScriptSession:
     """The calls of one script. The script's output is untrusted, like a model's."""
 
     def __init__(self, tools: Sequence[Tool], context: Context) -> None:
@@ -96,7 +96,7 @@ class _Talk:
         """The script's output, without the middle if it is long."""
         return (self._head + self._tail).decode("utf-8", "replace")
 
-    async def hold(self, stream: Stream, code: str) -> Result:
+    async def serve(self, stream: Stream, code: str) -> Result:
         """Send the script, and answer calls until it ends."""
         parameters = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
         await stream.write(json.dumps({"code": code, "tools": parameters}) + "\n")
@@ -130,13 +130,13 @@ class _Talk:
             fields: Any = json.loads(line)
             call = ToolCall(f"code-{self.calls}", str(fields["tool"]), json.dumps(fields["arguments"]))
         except (ValueError, TypeError, KeyError, RecursionError):
-            return _no("this is no call of a tool")
+            return _refusal("this is no call of a tool")
         self.calls += 1
         if self.calls > MOST_CALLS:
-            return _no(f"a script calls tools {MOST_CALLS} times at most")
+            return _refusal(f"a script calls tools {MOST_CALLS} times at most")
         answer: dict[str, Any] = json.loads((await perform(self._tools.values(), call, self._context)).text())
         return answer
 
 
-def _no(why: str) -> dict[str, Any]:
+def _refusal(why: str) -> dict[str, Any]:
     return {"ok": False, "error": {"type": "arguments", "message": why, "retryable": False}}

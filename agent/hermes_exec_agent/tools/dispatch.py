@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.base import BaseTool, failed, failure_of
+from hermes_exec_agent.tools.base import BaseTool, failure_envelope, to_failure
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.foreign_calls import (
     ABSENT,
     ALIASES,
     ArgumentConverter,
-    NoEqual,
+    NoEquivalent,
     adapt,
     normalize_name,
     read_bare_patch,
@@ -87,10 +87,10 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     """Find the tool and arguments that a model means. Nothing runs; an ambiguous call gets a failure and no tool."""
     name = normalize_name(call.name, known)
     if name not in known and name not in ALIASES:
-        return ResolvedCall(call, call, failure=Failure("unknown_tool", unknown(call.name, known)))
+        return ResolvedCall(call, call, failure=Failure("unknown_tool", describe_unknown_tool(call.name, known)))
     notes: list[str] = []
     try:
-        arguments = read_bare_patch(name, call.arguments) or parsed(call.arguments)
+        arguments = read_bare_patch(name, call.arguments) or parse_arguments(call.arguments)
         found = _rewrite(known, name, arguments, notes)
     except BrokenJson as error:
         if (repaired := _repair(known, name, call, str(error))) is not None:
@@ -98,7 +98,7 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
         return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
     except ValueError as error:
         return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
-    except NoEqual as error:
+    except NoEquivalent as error:
         return _refuse(call, _explain(known, name, error))
     ours, arguments = found
     if ours not in known:
@@ -151,7 +151,7 @@ def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> R
         if not isinstance(arguments, dict) or not arguments:
             return None
         ours, arguments = _rewrite(known, name, arguments, notes)  # pyright: ignore[reportUnknownArgumentType]  JSON
-    except (ValueError, RecursionError, NoEqual):
+    except (ValueError, RecursionError, NoEquivalent):
         return None
     tool = known.get(ours)
     if tool is None or not _only_reads(tool):
@@ -168,7 +168,7 @@ def _refuse(call: ToolCall, why: str) -> ResolvedCall:
     return ResolvedCall(call, call, failure=Failure("arguments", f"{call.name}: {why}"))
 
 
-def _explain(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
+def _explain(known: Mapping[str, Tool], name: str, error: NoEquivalent) -> str:
     if name in known:
         return f"{error}. {_NOTHING}"
     ours = ALIASES[name].ours
@@ -179,26 +179,26 @@ def _explain(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
 async def run(resolved: ResolvedCall, context: Context) -> Envelope:
     """Run a call once. The envelope contains any failure; a cancelled call leaves nothing running."""
     if resolved.tool is None:
-        return failed("agent", resolved.failure or Failure("arguments", "this cannot be done"))
-    envelope = await _done(resolved.tool, resolved.arguments, context)
+        return failure_envelope("agent", resolved.failure or Failure("arguments", "this cannot be done"))
+    envelope = await _call_tool(resolved.tool, resolved.arguments, context)
     if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError  # it failed because it was cancelled
     return envelope
 
 
-async def _done(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:
+async def _call_tool(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:
     try:
         return await tool.call(arguments, context)
     except HermesError as error:
-        return failed(context.place, failure_of(error))
+        return failure_envelope(context.place, to_failure(error))
     except Exception as error:  # noqa: BLE001  a bug in a tool must not end the conversation
         name = tool.spec.name
         _log.exception("%s failed", name)
         message = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
-        return failed(context.place, Failure("internal", message))
+        return failure_envelope(context.place, Failure("internal", message))
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def describe_unknown_tool(name: str, known: Iterable[str]) -> str:
     """Return the failure of a call of an unknown tool."""
     names = list(known)
     there = f"there is no tool {name!r}"
@@ -211,7 +211,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
     return f"{there}{f'; the nearest one is {near[0]!r}' if near else ''}. There are: {', '.join(names)}"
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
     """Parse the arguments of a call. An empty text means no arguments; a JSON string may contain the object.
 
     Raises:

@@ -13,7 +13,7 @@ from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.reader import Reader
+from hermes_exec_agent.tools.reader import FileReader
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -48,7 +48,7 @@ class ReadFile(BaseTool[ReadFileArguments]):
         """Read the requested lines, whatever the size of the file."""
         path = await context.workspace.path(args.path)
         last = args.offset + args.limit - 1
-        text = await _lines(path, last, Reader(self.name, context))
+        text = await _lines(path, last, FileReader(self.name, context))
         if text is None:
             message = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
             return Envelope(ok=False, place=context.place, error=Failure("binary", message))
@@ -71,7 +71,7 @@ class ReadFile(BaseTool[ReadFileArguments]):
         return Envelope(ok=True, place=context.place, output="\n".join(shown), truncated=not whole, note=note)
 
 
-async def _lines(path: str, last: int, reader: Reader) -> str | None:
+async def _lines(path: str, last: int, reader: FileReader) -> str | None:
     """Return the text up to the line after the last requested one; None if the file is not text."""
     data = bytearray()
     while piece := await reader.read(path, len(data), _PIECE):
@@ -108,7 +108,7 @@ class WriteFile(BaseTool[WriteFileArguments]):
     async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
         """Write the file atomically: readers see the old or the new content."""
         path = await context.workspace.path(args.path)
-        if args.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
+        if args.create and await _current(path, FileReader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
         data = args.content.encode("utf-8", "surrogatepass")
         await _write(path, data, context)
@@ -153,13 +153,13 @@ class Patch(BaseTool[PatchArguments]):
             if not args.path:
                 raise UsageError("replace needs a path")
             replace = v4a.Replace(args.path, args.old_string, args.new_string, everywhere=args.replace_all)
-            operations: list[v4a.Operation] = [replace]
+            operations: list[v4a.PatchOperation] = [replace]
         else:
             operations = v4a.parse(args.patch)
-        plan: list[tuple[str, v4a.Change]] = []
+        plan: list[tuple[str, v4a.FileChange]] = []
         for operation in operations:
             path = await context.workspace.path(operation.path)
-            reader = Reader(self.name, context, seen=(path,))
+            reader = FileReader(self.name, context, seen=(path,))
             plan.append((path, operation.change(await _current(path, reader))))
         done: list[str] = []
         try:
@@ -171,7 +171,7 @@ class Patch(BaseTool[PatchArguments]):
         return Envelope(ok=True, place=context.place, output="\n".join(done))
 
 
-async def _current(path: str, reader: Reader) -> str | None:
+async def _current(path: str, reader: FileReader) -> str | None:
     """Return the content of a file; None if it does not exist."""
     try:
         data = await reader.read(path, 0, _LARGEST + 1)
@@ -187,7 +187,7 @@ async def _current(path: str, reader: Reader) -> str | None:
         raise UsageError(f"{path} is no UTF-8 text, and would be damaged", remedy="the tool terminal") from error
 
 
-async def _apply(path: str, change: v4a.Change, context: Context) -> str:
+async def _apply(path: str, change: v4a.FileChange, context: Context) -> str:
     if change.text is None:
         await context.terminal.run(["rm", "--", path], timeout=60, check=True)
         return f"deleted {path}"

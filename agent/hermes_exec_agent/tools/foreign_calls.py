@@ -117,7 +117,9 @@ def _adapt_patch(given: ArgumentConverter) -> dict[str, Any]:
     if "mode" not in found:
         text, strings = bool(found.get("patch")), bool(found.get("old_string"))
         if text == strings:
-            raise NoEqual("mode is missing, and the arguments do not tell it; write mode='replace' or mode='patch'")
+            raise NoEquivalent(
+                "mode is missing, and the arguments do not tell it; write mode='replace' or mode='patch'"
+            )
         found["mode"] = "patch" if text else "replace"
     return found
 
@@ -146,7 +148,7 @@ def _adapt_delegate(given: ArgumentConverter) -> dict[str, Any]:
         return {}
     rest = given.rest()
     if len(tasks) != 1 or not isinstance(tasks[0], dict) or "goal" in rest:
-        raise NoEqual(one_each)
+        raise NoEquivalent(one_each)
     task = ArgumentConverter(given.tool, cast("dict[str, Any]", tasks[0]))
     task.allow("role", "leaf", instead="leave it out")
     return {**rest, **task.rest()}
@@ -169,7 +171,7 @@ def _adapt_skill_manage(given: ArgumentConverter) -> dict[str, Any]:
     if action == "remove_file" and list(found) == ["file_path"]:
         return {"action": "patch", "patch": f"{_PATCH[0]}\n*** Delete File: {found['file_path']}\n{_PATCH[1]}"}
     if found or action in ("edit", "write_file", "remove_file"):
-        raise NoEqual(
+        raise NoEquivalent(
             f"files of a skill are changed by patch alone: skill_manage(action='patch', name=…, patch='{_PATCH[0]} / "
             f"*** Add File: PATH or *** Update File: PATH / … / {_PATCH[1]}'), or made with action create and a task"
         )
@@ -226,14 +228,16 @@ def _convert_write(given: ArgumentConverter) -> _Ours:
 def _convert_edit(given: ArgumentConverter) -> _Ours:
     found = given.rename(path="file_path", old_string="old_string", new_string="new_string", replace_all="replace_all")
     if found.get("old_string") == "":
-        raise NoEqual("an empty old_string stands for a new file there; write_file(path=…, content=…) writes one")
+        raise NoEquivalent("an empty old_string stands for a new file there; write_file(path=…, content=…) writes one")
     return "patch", {"mode": "replace", **found}
 
 
 def _convert_multi_edit(given: ArgumentConverter) -> _Ours:
     edits = _as_list(given.take("edits"))
     if len(edits) != 1 or not isinstance(edits[0], dict):
-        raise NoEqual("one call makes one replacement; call patch(mode='replace', …) once for each, in their order")
+        raise NoEquivalent(
+            "one call makes one replacement; call patch(mode='replace', …) once for each, in their order"
+        )
     one = ArgumentConverter(given.tool, {**given.rest(), **cast("dict[str, Any]", edits[0])})
     ours = _convert_edit(one)
     one.end()
@@ -248,7 +252,7 @@ def _convert_grep(given: ArgumentConverter) -> _Ours:
     modes = {"content": "lines", "files_with_matches": "files", "count": "count"}
     mode = given.take("output_mode", "files_with_matches")
     if not isinstance(mode, str) or mode not in modes:
-        raise NoEqual(f"output_mode={mode!r} is none of {', '.join(modes)}")
+        raise NoEquivalent(f"output_mode={mode!r} is none of {', '.join(modes)}")
     found["output_mode"] = modes[mode]
     around = [given.take(key) for key in ("-C", "context", "-A", "-B")]
     if mode == "content":
@@ -273,16 +277,18 @@ def _require_symmetry(around: list[Any]) -> dict[str, Any]:
     if around_a_hit is None and after == before:
         around_a_hit = after
     if around_a_hit is None or {each for each in (after, before) if each is not None} - {around_a_hit}:
-        raise NoEqual("context is the same before and after a hit here; write context=LINES")
+        raise NoEquivalent("context is the same before and after a hit here; write context=LINES")
     return {"context": around_a_hit}
 
 
 def _convert_pattern(pattern: str, *, ignore_case: bool) -> str:
     """A pattern of ripgrep's as one of Python's, where both mean the same."""
     if "[[:" in pattern or re.search(r"\\[pPzhHRXK<>]", pattern):
-        raise NoEqual("pattern is a Python regular expression here, which has no [[:class:]], \\p, \\z, \\< and \\>")
+        raise NoEquivalent(
+            "pattern is a Python regular expression here, which has no [[:class:]], \\p, \\z, \\< and \\>"
+        )
     if ignore_case and re.match(r"\(\?[a-zA-Z]+\)", pattern):
-        raise NoEqual("write (?i) at the beginning of pattern instead of -i")
+        raise NoEquivalent("write (?i) at the beginning of pattern instead of -i")
     return f"(?i:{pattern})" if ignore_case else pattern
 
 
@@ -294,7 +300,7 @@ def _split_glob(glob: str) -> tuple[str, str]:
         or glob.startswith("!")
         or (match["folder"] is not None and not match["deep"] and match["name"] != "**")
     ):
-        raise NoEqual("a glob here is one of names at any depth, without braces; write path='FOLDER' and '*.py', "
+        raise NoEquivalent("a glob here is one of names at any depth, without braces; write path='FOLDER' and '*.py', "
                       "one call for each kind of name")  # fmt: skip
     folder = match["folder"]
     if folder == "":  # it began with a slash
@@ -324,7 +330,7 @@ def _convert_ls(given: ArgumentConverter) -> _Ours:
 def _convert_todo_write(given: ArgumentConverter) -> _Ours:
     todos = _clean_items(given.take("todos"))
     if todos == []:
-        raise NoEqual("an empty list only reads it here; send the items with the status cancelled")
+        raise NoEquivalent("an empty list only reads it here; send the items with the status cancelled")
     return "todo", {"todos": todos}
 
 
@@ -356,7 +362,7 @@ def _convert_ask(given: ArgumentConverter) -> _Ours:
     questions = _as_list(given.take("questions"))
     one = cast("dict[str, Any]", questions[0]) if len(questions) == 1 and isinstance(questions[0], dict) else {}
     if not one or one.get("multiSelect"):
-        raise NoEqual("clarify asks one question with one answer; call it once for each")
+        raise NoEquivalent("clarify asks one question with one answer; call it once for each")
     choices = [
         cast("dict[str, Any]", each).get("label") if isinstance(each, dict) else each
         for each in _as_list(one.get("options"))
@@ -406,7 +412,7 @@ def _convert_shell(given: ArgumentConverter) -> _Ours:
             return "patch", {"mode": "patch", "patch": argv[1]}
         command = shlex.join(argv)
     if isinstance(command, list):
-        raise NoEqual("command is text, or a list of words")
+        raise NoEquivalent("command is text, or a list of words")
     _refuse_escalation(given)
     given.drop("login")
     found = {} if command is None else {"command": command}
@@ -425,7 +431,7 @@ def _convert_write_stdin(given: ArgumentConverter) -> _Ours:
     given.drop("yield_time_ms", "max_output_tokens")
     chars = given.take("chars", "")
     if isinstance(chars, str) and re.search(r"[\x00-\x08\x0e-\x1f\x7f]", chars):
-        raise NoEqual(
+        raise NoEquivalent(
             "control characters do nothing here; process(action='kill') ends it, action='close' ends its input"
         )
     return "process", {"action": "write", **found, "data": chars} if chars else {"action": "poll", **found}
@@ -439,7 +445,7 @@ def _convert_update_plan(given: ArgumentConverter) -> _Ours:
     given.drop("explanation")
     plan = _as_list(given.take("plan"))
     if not plan:
-        raise NoEqual("write todo(todos=[{'content': …, 'status': …}])")
+        raise NoEquivalent("write todo(todos=[{'content': …, 'status': …}])")
     todos: list[Any] = []
     for each in plan:
         item = ArgumentConverter(given.tool, cast("dict[str, Any]", each) if isinstance(each, dict) else {"step": each})
@@ -463,11 +469,13 @@ def _convert_editor(given: ArgumentConverter) -> _Ours:
             strings = given.rename(old_string="old_str", new_string="new_str")
             return "patch", {"mode": "replace", **found, **strings}
         case "insert":
-            raise NoEqual("lines are inserted after lines, not numbers; patch(mode='patch', patch=…) with @@ and +")
+            raise NoEquivalent(
+                "lines are inserted after lines, not numbers; patch(mode='patch', patch=…) with @@ and +"
+            )
         case "undo_edit":
-            raise NoEqual("changes are not kept; write the old content with write_file or patch")
+            raise NoEquivalent("changes are not kept; write the old content with write_file or patch")
         case _:
-            raise NoEqual(f"command={command!r} is none of view, create, str_replace")
+            raise NoEquivalent(f"command={command!r} is none of view, create, str_replace")
 
 
 def _convert_range(view_range: Any) -> dict[str, Any]:
@@ -475,7 +483,7 @@ def _convert_range(view_range: Any) -> dict[str, Any]:
         return {}
     numbers = _as_list(view_range)
     if len(numbers) != 2 or not all(isinstance(each, int) for each in numbers):
-        raise NoEqual("view_range is no pair of lines; write offset=FIRST, limit=LINES")
+        raise NoEquivalent("view_range is no pair of lines; write offset=FIRST, limit=LINES")
     first, last = numbers
     return {"offset": first, "limit": _MOST_READ if last == -1 else last - first + 1}
 
@@ -536,7 +544,7 @@ ABSENT: Mapping[str, str] = {
 MS = 1000
 
 
-class NoEqual(Exception):
+class NoEquivalent(Exception):
     """A call means something that no tool of ours does; the text says which tool to use instead."""
 
 
@@ -570,7 +578,7 @@ class ArgumentConverter:
                 continue
             value = self._left.pop(theirs)
             if self._left.setdefault(ours, value) != value:
-                raise NoEqual(f"{ours} and {theirs} mean the same and differ; write {ours} alone")
+                raise NoEquivalent(f"{ours} and {theirs} mean the same and differ; write {ours} alone")
             found[ours] = self._left.pop(ours)
         return found
 
@@ -586,7 +594,7 @@ class ArgumentConverter:
             NoEqual: it is another one; ``instead`` says what to write.
         """
         if key in self._left and (value := self._left.pop(key)) not in values:
-            raise NoEqual(f"{key}={value!r} has no equal here; {instead}")
+            raise NoEquivalent(f"{key}={value!r} has no equal here; {instead}")
 
     def seconds(self, theirs: str) -> dict[str, Any]:
         """Take a time limit in milliseconds out, as our ``timeout`` in whole seconds.
@@ -598,7 +606,7 @@ class ArgumentConverter:
             return {}
         value = self._left.pop(theirs)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0 or value % MS:
-            raise NoEqual(f"{theirs} is in milliseconds, and {value!r} is no whole number of seconds; "
+            raise NoEquivalent(f"{theirs} is in milliseconds, and {value!r} is no whole number of seconds; "
                           "timeout of our tools is in whole seconds")  # fmt: skip
         self.notes.append(f"{theirs}={value:g} is in milliseconds, timeout in seconds")
         return {"timeout": int(value) // MS}
@@ -610,4 +618,4 @@ class ArgumentConverter:
             NoEqual: some have no equal.
         """
         if self._left:
-            raise NoEqual(f"{', '.join(self._left)}: no equal here; leave it out")
+            raise NoEquivalent(f"{', '.join(self._left)}: no equal here; leave it out")

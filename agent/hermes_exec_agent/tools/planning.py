@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failed
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Clarify(BaseTool[ClarifyArguments]):
             answer = await context.person.clarify(args.question, args.choices)
         except Unsupported:
             why = "nobody is there to be asked. Take the most careful choice, and say at the end what you assumed"
-            return failed(HERE, Failure("nobody", why))
+            return failure_envelope(HERE, Failure("nobody", why))
         return Envelope(ok=True, place=HERE, output=answer)
 
 
@@ -149,6 +149,6 @@ class Delegate(BaseTool[DelegateArguments]):
         if context.delegate is None:
             raise Unsupported("this conversation cannot delegate", remedy="do it here")
         ok, message = await context.delegate(request, context)
-        text, reference = await context.workspace.shortened(message)
+        text, reference = await context.workspace.shorten(message)
         error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
         return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error)

@@ -12,8 +12,8 @@ from hermes_exec.errors import HermesError
 from hermes_exec.files import ResolvedPath
 from hermes_exec.guest.files.real_path import source
 from hermes_exec_agent.tools.inside.sensitive import is_below, secret_below, secret_of
-from hermes_exec_agent.tools.target_python import words
-from hermes_exec_agent.tools.tool import Denied, refusal
+from hermes_exec_agent.tools.target_python import build_argv
+from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,7 +35,7 @@ printf '%s\\0%s\\0' "${path%?x}" "$links" && cat /proc/self/mountinfo
 """
 
 
-class Reader:
+class FileReader:
     """Reads one file of the target, after checking that the model may see it.
 
     The question is about the file that is read: its path is resolved as it is opened, and a path that leads to another
@@ -67,7 +67,7 @@ class Reader:
         if self._where is None:
             await self._settle(path, where)
         elif where.identity != self._where.identity or where.path != self._where.path:
-            raise Denied(f"{path} leads to another file than before; nothing of that was read. Try: the same again")
+            raise ReadDenied(f"{path} leads to another file than before; nothing of that was read. Try: the same again")
         return data
 
     async def _read_plainly(self, path: str) -> bytes:
@@ -124,9 +124,9 @@ async def ask(tool: str, verb: str, path: str, real: str, kind: str, context: Co
         why = f"outside of the workspace {root}" if root else "outside of a workspace: the conversation began in /"
     named = real if real and real == path else f"{real or 'a file'} (asked for as {path})"
     scope = f"{verb} {real or path}"
-    no = await refusal(tool, f"{verb} {named}, {why}", context, scope=scope, always=kind != OUTSIDE)
+    no = await check_approval(tool, f"{verb} {named}, {why}", context, scope=scope, always=kind != OUTSIDE)
     if no is not None:
-        raise Denied(no.message)
+        raise ReadDenied(no.message)
 
 
 async def ask_for_folders(tool: str, version: Version, context: Context) -> None:
@@ -135,14 +135,14 @@ async def ask_for_folders(tool: str, version: Version, context: Context) -> None
     Raises:
         Denied: the run is not approved.
     """
-    from hermes_exec_agent.skills.run.preconditions import folders_of
+    from hermes_exec_agent.skills.run.preconditions import read_folders
 
-    for folder in folders_of(version):
+    for folder in read_folders(version):
         source, secret = await asyncio.to_thread(_look_below, folder.source)
         if secret:
             what = f"let {version.name} {version.number} read {source}, in which is a secret: {secret}"
-            if (no := await refusal(tool, what, context, scope=what, always=True)) is not None:
-                raise Denied(no.message)
+            if (no := await check_approval(tool, what, context, scope=what, always=True)) is not None:
+                raise ReadDenied(no.message)
 
 
 def _look_below(folder: str) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _look_below(folder: str) -> tuple[str, str]:
     return real, secret_below(real, _ours())
 
 
-def wish(context: Context) -> dict[str, object]:
+def limits_for(context: Context) -> dict[str, object]:
     """Return the limits for programs that walk folders of the target: home, own state, kept outputs and workspace."""
     workspace = context.workspace
     return {"home": workspace.home, "ours": _ours(), "kept": workspace.kept, "root": workspace.root}
@@ -159,9 +159,9 @@ def wish(context: Context) -> dict[str, object]:
 async def _other_name(where: ResolvedPath, context: Context) -> str:
     """Check whether a file with several names (hard links) is a secret by another one."""
     try:
-        payload = json.dumps({**wish(context), "identity": where.identity})
+        payload = json.dumps({**limits_for(context), "identity": where.identity})
         result = await context.terminal.run(
-            words(context.terminal, "linked", "-I", "-S"), stdin=payload, timeout=_LIMIT_S
+            build_argv(context.terminal, "linked", "-I", "-S"), stdin=payload, timeout=_LIMIT_S
         )
         if result.ok and result.stdout_text.strip() == "no":
             return ""
@@ -195,9 +195,9 @@ def _ours() -> tuple[str, ...]:
 @cache
 def _state_folders(conversations: str, *_: str) -> tuple[str, ...]:
     from hermes_exec.config.paths import config_folder, state_folder
-    from hermes_exec_agent.skills.registry.home import this_home
+    from hermes_exec_agent.skills.registry.home import default_home
 
-    registry = this_home()
+    registry = default_home()
     folders = [state_folder(os.environ), config_folder(os.environ), registry.folder, registry.keys]
     chosen = [conversations] if conversations else []
     return tuple(dict.fromkeys(os.path.realpath(each) for each in [*map(str, folders), *chosen]))

@@ -11,8 +11,8 @@ from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools import reader
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
-from hermes_exec_agent.tools.target_python import NO_PYTHON, words
-from hermes_exec_agent.tools.tool import safe
+from hermes_exec_agent.tools.target_python import NO_PYTHON, build_argv
+from hermes_exec_agent.tools.tool import to_safe_line
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -49,31 +49,31 @@ class SearchFiles(BaseTool[SearchFilesArguments]):
         """Search."""
         workspace = context.workspace
         path = await workspace.path(args.path)
-        request = {**args.model_dump(), **reader.wish(context), "path": path, "agreed": ""}
+        request = {**args.model_dump(), **reader.limits_for(context), "path": path, "agreed": ""}
         request["anywhere"] = context.approvals.of(self.name) == "allow"
-        result = await self._searched(request, context)
+        result = await self._run_search(request, context)
         if result.exit_code == _ASK:
-            root, kind = _told(result.stdout)
+            root, kind = _parse_question(result.stdout)
             await reader.ask(self.name, "search", path, root, kind, context)
-            result = await self._searched({**request, "agreed": root, "path": root}, context)
+            result = await self._run_search({**request, "agreed": root, "path": root}, context)
         if result.exit_code == 127:
             raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)
         if result.exit_code == 1:
             raise UsageError(" ".join(result.stderr_text.split())[-400:])
         if not result.ok:
             return await workspace.envelope(result, "")
-        text, reference = await workspace.shortened(result.stdout_text.rstrip("\n"))
+        text, reference = await workspace.shorten(result.stdout_text.rstrip("\n"))
         return Envelope(
             ok=True, place=context.place, output=text, output_ref=reference, truncated=bool(reference),
-            note="; ".join(filter(None, ["" if text else "nothing was found", _left_out(result.stderr)])),
+            note="; ".join(filter(None, ["" if text else "nothing was found", _describe_left_out(result.stderr)])),
         )  # fmt: skip
 
-    async def _searched(self, request: dict[str, Any], context: Context) -> Result:
-        argv = words(context.terminal, "search", "-I", "-S")
+    async def _run_search(self, request: dict[str, Any], context: Context) -> Result:
+        argv = build_argv(context.terminal, "search", "-I", "-S")
         return await context.terminal.run(argv, stdin=json.dumps(request), timeout=_LIMIT_S)
 
 
-def _told(data: bytes) -> tuple[str, str]:
+def _parse_question(data: bytes) -> tuple[str, str]:
     """Parse the folder that a person must approve, and why. The target's answer is not trusted."""
     try:
         fields = json.loads(data)
@@ -82,7 +82,7 @@ def _told(data: bytes) -> tuple[str, str]:
         return "", "an invalid answer of the target"
 
 
-def _left_out(data: bytes) -> str:
+def _describe_left_out(data: bytes) -> str:
     """Describe the files that the search left out."""
     try:
         fields = json.loads(data.splitlines()[-1])
@@ -96,7 +96,7 @@ def _left_out(data: bytes) -> str:
     notes: list[str] = []
     if secrets:
         more = f" and {secrets - len(named)} more" if secrets > len(named) else ""
-        notes.append(f"left out as secrets: {safe(', '.join(named))}{more}; read_file asks the person for one")
+        notes.append(f"left out as secrets: {to_safe_line(', '.join(named))}{more}; read_file asks the person for one")
     if elsewhere:
         notes.append(f"{elsewhere} {'link leads' if elsewhere == 1 else 'links lead'} out of the workspace")
     return "; ".join(notes)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
-from hermes_exec_agent.tools.tool import Denied, refusal
+from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 from hermes_exec_agent.tools.workspace import KEPT
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TerminalTool(BaseTool[TerminalArguments]):
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await finished(_killed(starting), limit_s=None)  # the caller would never learn its id
+            await shield_to_completion(_kill_started(starting), limit_s=None)  # the caller would never learn its id
             raise
         (workspace.lasting if args.keep else workspace.background)[job.id] = args.command
         return Envelope(
@@ -72,7 +72,7 @@ class TerminalTool(BaseTool[TerminalArguments]):
         )
 
 
-async def _killed(starting: Awaitable[Job]) -> None:
+async def _kill_started(starting: Awaitable[Job]) -> None:
     job = await starting
     await job.kill(max_output=0)
     await job.prune()  # a remembered ended job would keep the target
@@ -113,34 +113,34 @@ class ProcessTool(BaseTool[ProcessArguments]):
         """Run the action."""
         if args.action == "list":
             own = context.workspace.jobs
-            lines = "\n".join(line(each, ours=each.id in own) for each in await context.terminal.jobs())
+            lines = "\n".join(format_process(each, ours=each.id in own) for each in await context.terminal.jobs())
             return Envelope(ok=True, place=context.place, output=lines or "none")
         if not args.session_id:
             raise UsageError(f"{args.action} needs a session_id", remedy="action list gives them")
         job = await context.terminal.job(args.session_id)
         if args.action in _LOOKS and job.id not in context.workspace.jobs:
             what = f"read the output of {job.id}, which this conversation did not start"
-            if (no := await refusal(self.name, what, context, scope=what)) is not None:
-                raise Denied(no.message)
+            if (no := await check_approval(self.name, what, context, scope=what)) is not None:
+                raise ReadDenied(no.message)
         match args.action:
             case "poll":
-                return await self._news(job, context)
+                return await self._read_news(job, context)
             case "log":
-                return await self._log(job, args, context)
+                return await self._read_log(job, args, context)
             case "wait":
                 try:
                     await job.wait(args.timeout, max_output=0)
                 except TimeoutError:
-                    return await self._news(job, context)
+                    return await self._read_news(job, context)
             case "kill":
                 await job.kill(max_output=0)
             case "close":
                 await job.close_stdin()
             case _:
                 await job.write(args.data + ("\n" if args.action == "submit" else ""))
-        return await self._news(job, context)
+        return await self._read_news(job, context)
 
-    async def _news(self, job: Job, context: Context) -> Envelope:
+    async def _read_news(self, job: Job, context: Context) -> Envelope:
         status = await job.status()
         data = bytearray()
         async for event in job.logs(self._read.get(job.id, 0)):
@@ -148,9 +148,9 @@ class ProcessTool(BaseTool[ProcessArguments]):
             if len(data) >= KEPT:
                 break
         self._read[job.id] = self._read.get(job.id, 0) + len(data)
-        return await _told(status, data.decode("utf-8", "replace"), context)
+        return await _create_envelope(status, data.decode("utf-8", "replace"), context)
 
-    async def _log(self, job: Job, args: ProcessArguments, context: Context) -> Envelope:
+    async def _read_log(self, job: Job, args: ProcessArguments, context: Context) -> Envelope:
         status = await job.status()
         data = bytearray()
         async for event in job.logs():
@@ -158,11 +158,11 @@ class ProcessTool(BaseTool[ProcessArguments]):
             if data.count(b"\n") >= args.offset + args.limit or len(data) >= 16 * KEPT:
                 break
         lines = data.decode("utf-8", "replace").splitlines()[args.offset : args.offset + args.limit]
-        return await _told(status, "\n".join(lines), context)
+        return await _create_envelope(status, "\n".join(lines), context)
 
 
-async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
-    shown, reference = await context.workspace.shortened(text)
+async def _create_envelope(status: JobStatus, text: str, context: Context) -> Envelope:
+    shown, reference = await context.workspace.shorten(text)
     ended = status.result
     return Envelope(
         ok=ended is None or ended.ok, place=context.place, output=shown, output_ref=reference,
@@ -172,7 +172,7 @@ async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
     )  # fmt: skip
 
 
-def line(status: JobStatus, *, ours: bool) -> str:
+def format_process(status: JobStatus, *, ours: bool) -> str:
     """Format a process for a list; the command of one that another conversation may have started is left out."""
     how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
     command = quote(status.command, 100) if ours else "(not started by this conversation)"

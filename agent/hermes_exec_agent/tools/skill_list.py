@@ -43,7 +43,7 @@ class SkillsList(BaseTool[SkillsListArguments]):
         terms = args.query.lower().replace("_", "-").split()
         found = [
             each
-            for each in context.service(Skillset).registry.listed()
+            for each in context.service(Skillset).registry.list_facts()
             if all(word in f"{each['name']} {each['summary']}".lower() for word in terms)
         ]
         lines = [
@@ -75,19 +75,23 @@ class SkillView(BaseTool[SkillViewArguments]):
         """Show the skill, after comparing its files with the signed list."""
         skills = context.service(Skillset)
         version = skills.registry.version(args.name)
-        files = await skills.workshop.files(version)
+        files = await skills.builder.files(version)
         if args.file_path:
             if args.file_path not in files:
-                raise UsageError(f"{version.name} has no file {args.file_path!r}", remedy=f"one of {_listed(files)}")
+                raise UsageError(
+                    f"{version.name} has no file {args.file_path!r}", remedy=f"one of {_join_paths(files)}"
+                )
             text = files[args.file_path]
         else:
             body = files["SKILL.md"].split("\n---\n", 1)[-1].strip()
-            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{describe_version(version)}"
-        shown, reference = await context.workspace.shortened(text)
+            text = (
+                f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_join_paths(files)}\n{describe_version(version)}"
+            )
+        shown, reference = await context.workspace.shorten(text)
         return Envelope(ok=True, place=HERE, output=shown, truncated=bool(reference), output_ref=reference)
 
 
-def _listed(paths: Iterable[str]) -> str:
+def _join_paths(paths: Iterable[str]) -> str:
     return ", ".join(map(quote_name, paths))
 
 

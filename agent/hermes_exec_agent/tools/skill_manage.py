@@ -59,39 +59,39 @@ class SkillManage(BaseTool[SkillManageArguments]):
         """Run the action."""
         match args.action:
             case "create" | "improve" | "patch":
-                return await self._made(args, context)
+                return await self._build(args, context)
             case "validate":
-                return await self._validated(args.name, context)
+                return await self._validate(args.name, context)
             case _:
-                return self._kept(args, context)
+                return self._update(args, context)
 
-    async def _made(self, args: SkillManageArguments, context: Context) -> Envelope:
+    async def _build(self, args: SkillManageArguments, context: Context) -> Envelope:
         with Stopwatch() as watch:
-            version = await self._version(args, context)
+            version = await self._build_version(args, context)
         context.service(Skillset).failures.pop(version.name, None)
         context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
-        return _registered(version, watch.elapsed_s)
+        return _registered_envelope(version, watch.elapsed_s)
 
-    async def _version(self, args: SkillManageArguments, context: Context) -> Version:
+    async def _build_version(self, args: SkillManageArguments, context: Context) -> Version:
         skills = context.service(Skillset)
-        shop = skills.workshop
+        shop = skills.builder
         if args.action == "improve":
-            failure = "\n".join(filter(None, [args.task, skills.failures.get(_plain(args.name), "")]))
+            failure = "\n".join(filter(None, [args.task, skills.failures.get(_normalize_name(args.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
             return await shop.improve(args.name, failure, request=context.request)
         if args.patch:
-            return await shop.submit(args.name, await self._files(args, skills))
+            return await shop.submit(args.name, await self._patch_files(args, skills))
         if args.action == "create" and args.task:
             return await shop.compile(args.name, args.task, context.request)
         raise UsageError(f"{args.action} needs a patch", remedy="or create with a task")
 
-    async def _files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, str]:
+    async def _patch_files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, str]:
         """Return the files of the skill after the patch."""
         files: dict[str, str] = {}
         if args.action == "patch":
-            files = await skills.workshop.files(skills.registry.version(args.name))
-        elif _plain(args.name) in skills.registry.skills():
+            files = await skills.builder.files(skills.registry.version(args.name))
+        elif _normalize_name(args.name) in skills.registry.skills():
             raise UsageError(f"there is a skill {args.name} already", remedy="the action patch")
         for operation in v4a.parse(args.patch):
             change = operation.change(files.get(operation.path))
@@ -101,18 +101,18 @@ class SkillManage(BaseTool[SkillManageArguments]):
                 files[change.moved or operation.path] = change.text
         return files
 
-    async def _validated(self, name: str, context: Context) -> Envelope:
-        from hermes_exec_agent.skills.registry.admission import prove_anew
+    async def _validate(self, name: str, context: Context) -> Envelope:
+        from hermes_exec_agent.skills.registry.admission import prove_again
 
         registry = context.service(Skillset).registry
-        done = await prove_anew(registry, registry.version(name))
+        done = await prove_again(registry, registry.version(name))
         if done.version is None:
             why = "; ".join(done.report.reasons)
             message = f"{name} does not pass any more: {why}"
             return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", message))
-        return _registered(done.version, sum(done.report.seconds.values()))
+        return _registered_envelope(done.version, sum(done.report.seconds.values()))
 
-    def _kept(self, args: SkillManageArguments, context: Context) -> Envelope:
+    def _update(self, args: SkillManageArguments, context: Context) -> Envelope:
         """Run an action that needs no sandbox."""
         registry = context.service(Skillset).registry
         skill = registry.skill(args.name)
@@ -136,10 +136,10 @@ class SkillManage(BaseTool[SkillManageArguments]):
         return Envelope(ok=True, place=HERE, output=f"{now.name} {now.current}: {now.state}")
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.replace("_", "-").lower()
 
 
-def _registered(version: Version, seconds: float) -> Envelope:
+def _registered_envelope(version: Version, seconds: float) -> Envelope:
     text = f"registered and ready for skill_run: {describe_version(version)}"
     return Envelope(ok=True, place=SANDBOX, output=text, duration_s=seconds)

@@ -13,16 +13,16 @@ from hermes_exec_agent.quoting import quote_name
 from hermes_exec_agent.tools import reader
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delivery import deliver
-from hermes_exec_agent.tools.dispatch import parsed
+from hermes_exec_agent.tools.dispatch import parse_arguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
-from hermes_exec_agent.tools.tool import approve, refusal, safe
+from hermes_exec_agent.tools.tool import approve, check_approval, to_safe_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.skills.run.runner import Outcome
+    from hermes_exec_agent.skills.run.runner import SkillOutcome
     from hermes_exec_agent.tools.tool import Context
 
 _LOG = 2000
@@ -56,34 +56,34 @@ class SkillRun(BaseTool[SkillRunArguments]):
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         try:
-            arguments = parsed(args.arguments)
+            arguments = parse_arguments(args.arguments)
         except ValueError as error:
             raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
         version = context.service(Skillset).registry.version(args.name, args.version or None)
-        envelope, outcome = await self._once(version, args, arguments, context)
+        envelope, outcome = await self._run_once(version, args, arguments, context)
         if outcome.ok or outcome.kind == SECURITY:
             return envelope
         try:
-            better = await self._mended(version, args, outcome, arguments, context)
+            better = await self._repair(version, args, outcome, arguments, context)
         except HermesError as error:
-            return _noted(envelope, f"it was not improved: {error}")
+            return _add_note(envelope, f"it was not improved: {error}")
         if better is None:
             return envelope
         failed = f"{version.name} {version.number} failed ({outcome.error})"
         try:
-            envelope, _ = await self._once(better, args, arguments, context)
+            envelope, _ = await self._run_once(better, args, arguments, context)
         except HermesError as error:
-            return _noted(envelope, f"{failed}; version {better.number} is registered, and did not run: {error}")
-        return _noted(envelope, f"{failed}; it was improved, and this is of version {better.number}")
+            return _add_note(envelope, f"{failed}; version {better.number} is registered, and did not run: {error}")
+        return _add_note(envelope, f"{failed}; it was improved, and this is of version {better.number}")
 
-    async def _once(
+    async def _run_once(
         self, version: Version, args: SkillRunArguments, arguments: dict[str, Any], context: Context
-    ) -> tuple[Envelope, Outcome]:
+    ) -> tuple[Envelope, SkillOutcome]:
         from hermes_exec_agent.skills.registry.content import private_folder
         from hermes_exec_agent.skills.run import runner
 
         skills = context.service(Skillset)
-        agreed = await self._agreed(version, args, context)
+        agreed = await self._has_consent(version, args, context)
         await reader.ask_for_folders(self.name, version, context)
         with private_folder() as folder:
             outcome = await runner.run(
@@ -92,12 +92,12 @@ class SkillRun(BaseTool[SkillRunArguments]):
             )  # fmt: skip
             context.record("skill", {"name": version.name, "version": version.number, "outcome": outcome.kind or "ok"})
             if not outcome.ok:
-                return self._failed(outcome, arguments, context), outcome
+                return self._failure_envelope(outcome, arguments, context), outcome
             kept = deliver(folder / "files", outcome.files, skills.data)
             if args.copy_to:
-                kept += await _copied(folder / "files", outcome.files, args.copy_to, context)
+                kept += await _copy_to_target(folder / "files", outcome.files, args.copy_to, context)
         skills.failures.pop(version.name, None)
-        text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
+        text, reference = await context.workspace.shorten(json.dumps(outcome.result, ensure_ascii=False))
         notes = [
             *([f"files: {', '.join(map(quote_name, kept))}"] if kept else []),
             *(f"left behind: {quote_name(each)}" for each in outcome.left),
@@ -108,41 +108,46 @@ class SkillRun(BaseTool[SkillRunArguments]):
         )  # fmt: skip
         return envelope, outcome
 
-    async def _mended(
-        self, version: Version, args: SkillRunArguments, outcome: Outcome, arguments: dict[str, Any], context: Context
+    async def _repair(
+        self,
+        version: Version,
+        args: SkillRunArguments,
+        outcome: SkillOutcome,
+        arguments: dict[str, Any],
+        context: Context,
     ) -> Version | None:
         """Return the repaired version; None if no repair is attempted.
 
         Raises:
             HermesError: the repair failed; the message has the cause.
         """
-        from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
+        from hermes_exec_agent.skills.build.repair import FailedRun, NotRepaired, find_obstacle, repair
 
         skills = context.service(Skillset)
-        if args.version or skills.mender is None or version.name in skills.mended:
+        if args.version or skills.repair_model is None or version.name in skills.repaired:
             return None
-        if why := why_not(skills.registry.skill(version.name), version, outcome):
-            raise NotMended(why)
+        if why := find_obstacle(skills.registry.skill(version.name), version, outcome):
+            raise NotRepaired(why)
         summary = f"improve {version.name} {version.number}, which failed: {outcome.error}"
-        if no := await refusal(_MANAGE, summary, context):
-            raise NotMended(no.message)
-        skills.mended.add(version.name)
-        failed = Failed(version, arguments, outcome.error, outcome.logs)
-        better = await mended(skills.workshop, skills.mender, failed, context.request)
+        if no := await check_approval(_MANAGE, summary, context):
+            raise NotRepaired(no.message)
+        skills.repaired.add(version.name)
+        failed = FailedRun(version, arguments, outcome.error, outcome.logs)
+        better = await repair(skills.builder, skills.repair_model, failed, context.request)
         context.record("skill", {"name": better.name, "version": better.number, "outcome": "registered"})
         return better
 
-    async def _agreed(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
+    async def _has_consent(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
         """Whether a person approves a run of a skill whose only evidence is its own tests."""
         if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
         why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {args.arguments}?"
         try:
-            return await approve(self.name, safe(why), context)
+            return await approve(self.name, to_safe_line(why), context)
         except HermesError:
             return False  # no person can be asked
 
-    def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
+    def _failure_envelope(self, outcome: SkillOutcome, arguments: dict[str, Any], context: Context) -> Envelope:
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         if outcome.denied:
@@ -162,11 +167,11 @@ class SkillRun(BaseTool[SkillRunArguments]):
         )  # fmt: skip
 
 
-def _noted(envelope: Envelope, note: str) -> Envelope:
+def _add_note(envelope: Envelope, note: str) -> Envelope:
     return replace(envelope, note="; ".join(filter(None, [note, envelope.note])))
 
 
-async def _copied(source: Path, files: tuple[str, ...], folder: str, context: Context) -> list[str]:
+async def _copy_to_target(source: Path, files: tuple[str, ...], folder: str, context: Context) -> list[str]:
     """Copy files to the target of the conversation."""
     done: list[str] = []
     for file in files:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.tools.tool import approve, safe
+from hermes_exec_agent.tools.tool import approve, to_safe_line
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
-    from hermes_exec_agent.skills.build.builder import Workshop
+    from hermes_exec_agent.skills.build.builder import SkillBuilder
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.tools.tool import Context
 
@@ -28,7 +28,7 @@ class Skillset:
         self._context = context
         self.failures: dict[str, str] = {}
         """The last failure of each skill in this conversation."""
-        self.mended: set[str] = set()
+        self.repaired: set[str] = set()
         """Skills whose repair was attempted after a failure, which happens once."""
 
     @cached_property
@@ -44,35 +44,37 @@ class Skillset:
         return Registry(modules=self.data.parent / NAME)
 
     @cached_property
-    def workshop(self) -> Workshop:
+    def builder(self) -> SkillBuilder:
         """The builder of skills, with the attempts of this conversation."""
-        from hermes_exec_agent.models.counted import Counted
-        from hermes_exec_agent.skills.build.builder import Maker, Workshop
+        from hermes_exec_agent.models.counted import CountedModel
+        from hermes_exec_agent.skills.build.builder import Requester, SkillBuilder
 
         context, models = self._context, self._context.models
 
         async def agree(why: str) -> bool:
             try:
-                return await approve("skill_manage", safe(why), context)
+                return await approve("skill_manage", to_safe_line(why), context)
             except HermesError:
                 return False  # no person can be asked
 
-        maker = Maker(model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree)
-        judge = Counted(models.auxiliary, context.spend) if models else None
-        return Workshop(self.registry, maker, self._counted(), judge=judge, cases=context.cases)
+        maker = Requester(
+            model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree
+        )
+        judge = CountedModel(models.auxiliary, context.spend) if models else None
+        return SkillBuilder(self.registry, maker, self._counted_model(), judge=judge, cases=context.cases)
 
-    def _counted(self) -> Model | None:
+    def _counted_model(self) -> Model | None:
         """Return the model that drafts, whose usage the conversation counts."""
-        from hermes_exec_agent.models.counted import Counted
+        from hermes_exec_agent.models.counted import CountedModel
 
         models = self._context.models
-        return Counted(models.main, self._context.spend) if models is not None else None
+        return CountedModel(models.main, self._context.spend) if models is not None else None
 
     @property
-    def mender(self) -> Model | None:
+    def repair_model(self) -> Model | None:
         """The model that finds out why a skill failed; None if no failing skill is to be improved."""
         can_change = any(tool.spec.name == "skill_manage" for tool in self._context.tools)
-        return self._counted() if can_change and self._context.repair_skills else None
+        return self._counted_model() if can_change and self._context.repair_skills else None
 
     @property
     def data(self) -> Path:

@@ -26,7 +26,7 @@ def _text(module: str) -> str:
     return files(package).joinpath(f"{name}.py").read_text("utf-8")
 
 
-def words(terminal: Terminal, program: str, *options: str) -> list[str]:
+def build_argv(terminal: Terminal, program: str, *options: str) -> list[str]:
     """Return the argv that runs a program of ``inside`` in the target.
 
     Raises:

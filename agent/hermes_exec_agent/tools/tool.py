@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
 _LONGEST = 2000
 
 
-class Denied(HermesError):
+class ReadDenied(HermesError):
     """A read was not approved; the model received nothing of it."""
 
 
@@ -54,7 +54,7 @@ class Approvals:
         return self.tools.get(tool, self.mode)
 
 
-async def refusal(
+async def check_approval(
     tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False
 ) -> Failure | None:
     """Return why a call may not run, or None. If no person can be asked, the answer is no.
@@ -69,19 +69,19 @@ async def refusal(
     mode = context.approvals.of(tool)
     if mode == "allow" and not always:
         return None
-    line = safe(summary)
+    line = to_safe_line(summary)
     if mode == "deny":
         what = (
             f"{tool} may not {line}: denied by the settings" if scope else f"{tool} is not allowed in this conversation"
         )
         answer, why = "denied by the settings", f"{what}; do without it"
     else:
-        answer, why = await _asked(tool, line, scope, context)
+        answer, why = await _ask_person(tool, line, scope, context)
     context.record("approval", {"tool": tool, "summary": line, "answer": answer})
     return Failure("denied", why) if why else None
 
 
-async def _asked(tool: str, line: str, scope: str, context: Context) -> tuple[str, str]:
+async def _ask_person(tool: str, line: str, scope: str, context: Context) -> tuple[str, str]:
     """Return the answer for the log, and the reason of a refusal."""
     try:
         if await approve(tool, line, context, scope):
@@ -102,7 +102,7 @@ async def approve(tool: str, line: str, context: Context, scope: str = "") -> bo
         return await context.person.approve(tool, line, scope)
 
 
-def safe(text: str) -> str:
+def to_safe_line(text: str) -> str:
     """Return untrusted text as one line of bounded length that moves no cursor.
 
     The beginning and the end of a longer text are shown, with the number of characters between them, so that nothing
@@ -131,7 +131,7 @@ class Person(Protocol):
         ...
 
 
-def _drop(*_: Any) -> None:
+def _ignore(*_: Any) -> None:
     """Ignore the call."""
 
 
@@ -149,13 +149,13 @@ class Context:
     model: str = ""
     """The name of the model, for the environment of shells and the author of skills."""
     approvals: Approvals = field(default_factory=Approvals)
-    tell: Callable[[str], None] = _drop
+    tell: Callable[[str], None] = _ignore
     """Shows the person one line."""
-    notify: Callable[[Update], None] = _drop
+    notify: Callable[[Update], None] = _ignore
     """Sends an update to the listener of the turn."""
-    record: Callable[[Kind, dict[str, Any]], None] = _drop
+    record: Callable[[Kind, dict[str, Any]], None] = _ignore
     """Appends to the log of events."""
-    spend: Callable[[Usage], None] = _drop
+    spend: Callable[[Usage], None] = _ignore
     """Counts the usage of a model that a tool asked by itself."""
     request: str = ""
     """The person's last request, verbatim: examples in it are test cases of skills."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 from hermes_exec.config.load import load_settings
-from hermes_exec.config.plugins import find_plugins, load_class, own_entry_points, owner
+from hermes_exec.config.plugins import find_owner, find_plugins, load_class, own_entry_points
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_agent.tools.base import BaseTool
 
@@ -85,7 +85,8 @@ def _find_plugin_tools(names: Sequence[str], ours: dict[str, EntryPoint]) -> dic
         if name not in members:
             known = [*_OUR_SETS, *ours, *members, *plugins]
             raise ConfigError(
-                f"there is no tool or set of tools {name!r}", remedy=f"{nearest(name, known)}; or {', '.join(known)}"
+                f"there is no tool or set of tools {name!r}",
+                remedy=f"{nearest_name(name, known)}; or {', '.join(known)}",
             )
         found |= members[name]
     return found
@@ -100,7 +101,7 @@ def _load_sets(plugins: dict[str, EntryPoint]) -> dict[str, dict[str, type[BaseT
         except (ConfigError, PlaceUnavailable) as error:
             _log.warning("%s", error)
             continue
-        sets.setdefault(tool.tool_set or owner(point), {})[name] = tool
+        sets.setdefault(tool.tool_set or find_owner(point), {})[name] = tool
     return sets
 
 
@@ -108,12 +109,12 @@ def _load(point: EntryPoint) -> type[BaseTool[Any]]:
     tool: type[BaseTool[Any]] = load_class(point, BaseTool)
     if tool.name != point.name:
         raise ConfigError(
-            f"the distribution {owner(point)!r} registers the tool {tool.name!r} under the name {point.name!r}",
+            f"the distribution {find_owner(point)!r} registers the tool {tool.name!r} under the name {point.name!r}",
             remedy=f"name its entry point {tool.name}",
         )
     if tool.tool_set in _OUR_SETS:
         raise ConfigError(
-            f"the distribution {owner(point)!r} puts the tool {tool.name!r} into our own set {tool.tool_set!r}",
+            f"the distribution {find_owner(point)!r} puts the tool {tool.name!r} into our own set {tool.tool_set!r}",
             remedy="another tool_set",
         )
     return tool

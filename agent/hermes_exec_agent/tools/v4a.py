@@ -16,7 +16,7 @@ _ADD, _DELETE, _UPDATE, _MOVE = "*** Add File: ", "*** Delete File: ", "*** Upda
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """The new content of a file; ``text`` is None if it is deleted."""
 
     text: str | None
@@ -25,7 +25,7 @@ class Change:
     summary: str = ""
 
 
-class Operation(Protocol):
+class PatchOperation(Protocol):
     """One change of one file."""
 
     @property
@@ -33,7 +33,7 @@ class Operation(Protocol):
         """The file's path."""
         ...
 
-    def change(self, text: str | None) -> Change:
+    def change(self, text: str | None) -> FileChange:
         """Return the file's new content, given its current text; None if it does not exist.
 
         Raises:
@@ -51,7 +51,7 @@ class Replace:
     new: str
     everywhere: bool = False
 
-    def change(self, text: str | None) -> Change:
+    def change(self, text: str | None) -> FileChange:
         """Return the text with the new string."""
         if text is None:
             raise UsageError(f"there is no file {self.path}", remedy="write_file makes one")
@@ -64,7 +64,7 @@ class Replace:
             raise UsageError(
                 f"old_string is {count} times in {self.path}", remedy="more lines around it, or replace_all"
             )
-        return Change(text.replace(self.old, self.new), summary=f"{count} replaced")
+        return FileChange(text.replace(self.old, self.new), summary=f"{count} replaced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Add:
     path: str
     text: str
 
-    def change(self, text: str | None) -> Change:
+    def change(self, text: str | None) -> FileChange:
         """Return the new text."""
         if text is not None:
             raise UsageError(f"{self.path} is there already", remedy=f"{_UPDATE}{self.path}")
-        return Change(self.text, summary="new")
+        return FileChange(self.text, summary="new")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ class Delete:
 
     path: str
 
-    def change(self, text: str | None) -> Change:
+    def change(self, text: str | None) -> FileChange:
         """Return a deletion."""
         if text is None:
             raise UsageError(f"there is no file {self.path} to delete")
-        return Change(None)
+        return FileChange(None)
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class Update:
     moved: str = ""
     hunks: list[Hunk] = field(default_factory=list[Hunk])
 
-    def change(self, text: str | None) -> Change:
+    def change(self, text: str | None) -> FileChange:
         """Return the text with every hunk applied."""
         if text is None:
             raise UsageError(f"there is no file {self.path} to update", remedy=f"{_ADD}{self.path}")
@@ -134,7 +134,7 @@ class Update:
                 )
             lines[place : place + len(hunk.old)] = hunk.new
             at = place + len(hunk.new)
-        return Change(newline.join(lines), self.moved, f"{len(self.hunks)} hunks")
+        return FileChange(newline.join(lines), self.moved, f"{len(self.hunks)} hunks")
 
 
 def _place(lines: list[str], hunk: Hunk, at: int) -> int:
@@ -157,7 +157,7 @@ def _find(lines: list[str], wanted: list[str], start: int) -> int:
     return -1
 
 
-def parse(text: str) -> list[Operation]:
+def parse(text: str) -> list[PatchOperation]:
     """Parse a patch into changes.
 
     Raises:
@@ -168,7 +168,7 @@ def parse(text: str) -> list[Operation]:
         raise UsageError(f"a patch begins with {_BEGIN!r}")
     if lines[-1].strip() != _END:
         raise UsageError(f"a patch ends with {_END!r}", remedy="send all of it")
-    found: list[Operation] = []
+    found: list[PatchOperation] = []
     at = 1
     while at < len(lines) - 1:
         line = lines[at]
@@ -180,7 +180,7 @@ def parse(text: str) -> list[Operation]:
     return found
 
 
-def _operation(line: str, body: list[str], number: int) -> Operation:
+def _operation(line: str, body: list[str], number: int) -> PatchOperation:
     if line.startswith(_DELETE):
         return Delete(line.removeprefix(_DELETE).strip())
     if line.startswith(_ADD):

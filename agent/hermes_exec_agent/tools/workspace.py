@@ -100,7 +100,7 @@ class Workspace:
 
     async def envelope(self, result: Result, cwd: str) -> Envelope:
         """Convert a command's result, shortened for a model."""
-        text, reference = await self.shortened(result.stdout_text)
+        text, reference = await self.shorten(result.stdout_text)
         error = None
         if result.timed_out:
             remedy = "give it a longer timeout, or run it in the background"
@@ -113,7 +113,7 @@ class Workspace:
             duration_s=result.duration_s, note=result.note, error=error,
         )  # fmt: skip
 
-    async def shortened(self, text: str) -> tuple[str, str]:
+    async def shorten(self, text: str) -> tuple[str, str]:
         """Return a text, without its middle if it is long, and the file in the target that has all of it."""
         if len(text) <= SHOWN:
             return text, ""

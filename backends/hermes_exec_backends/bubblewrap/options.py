@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_backends.bubblewrap.outer_host import TRIAL
+from hermes_exec_backends.bubblewrap.outer_host import PROBE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from hermes_exec.config.values import Bind as ProfileBind
-    from hermes_exec_backends.bubblewrap.outer_host import Outside
+    from hermes_exec_backends.bubblewrap.outer_host import OuterHost
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
     from hermes_exec_backends.sandbox import Bind, Confinement
 
@@ -48,7 +48,7 @@ _DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 _IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # noqa: S108  private folders of the sandbox
 
 
-def prefix(variables: AbstractSet[str], user: int | None, kept: AbstractSet[str]) -> list[str]:
+def environment_prefix(variables: AbstractSet[str], user: int | None, kept: AbstractSet[str]) -> list[str]:
     """The command before bwrap: it removes the outer ``variables`` except ``kept``, and changes the user."""
     argv = ["env", "-i"]
     if kept:
@@ -58,7 +58,7 @@ def prefix(variables: AbstractSet[str], user: int | None, kept: AbstractSet[str]
     return argv
 
 
-def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]) -> list[str]:
+def profile_options(outside: OuterHost, profile: BubblewrapProfile, env: Mapping[str, str]) -> list[str]:
     """The options for a terminal of a profile. Variables in ``env`` are in bwrap's environment and not set again."""
     argv = [*NAMESPACES, *ALWAYS, "--hostname", profile.hostname]
     if profile.network == "none":
@@ -74,7 +74,7 @@ def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]
     return [*argv, *_variables(_ENVIRONMENT, env)]
 
 
-def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]:
+def terminal_options(confinement: Confinement, env: Mapping[str, str]) -> list[str]:
     """The options for a terminal under a specification; the launcher applies the rest of it.
 
     Raises:
@@ -84,7 +84,7 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
         raise Unsupported("bubblewrap: a policy that creates files cannot confine a terminal")
     argv = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
     # Without a pid namespace it shares the kernel's settings, so the filter forbids user namespaces instead.
-    argv += [*(["--disable-userns"] if own_processes(confinement) else []), *ALWAYS]
+    argv += [*(["--disable-userns"] if has_pid_namespace(confinement) else []), *ALWAYS]
     if "uts" in confinement.namespaces:
         argv += ["--hostname", confinement.hostname]
     for bind in confinement.binds:
@@ -92,7 +92,7 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
     for path, link in confinement.links:
         argv += ["--symlink", link, path]
     if confinement.proc:
-        argv += proc(confinement)
+        argv += proc_options(confinement)
     if confinement.dev:
         argv += ["--dev", "/dev"]
     for path in confinement.masked:
@@ -106,7 +106,7 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
     return [*argv, *_variables(dict(confinement.env), env)]
 
 
-def options_for_program(confinement: Confinement, files: Sequence[int]) -> list[str]:
+def program_options(confinement: Confinement, files: Sequence[int]) -> list[str]:
     """The options for one program under a specification; ``files`` are descriptors of its files, in order."""
     argv = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
     # The launcher needs these two for mounts that bwrap cannot create, and then drops them.
@@ -144,22 +144,22 @@ def _bind(bind: Bind | ProfileBind) -> list[str]:
     return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
-def trial_under(confinement: Confinement) -> tuple[str, ...]:
+def probe_options(confinement: Confinement) -> tuple[str, ...]:
     """The options of a sandbox with the same namespaces that runs a no-op, to check that one starts."""
-    if own_processes(confinement):
-        return TRIAL
+    if has_pid_namespace(confinement):
+        return PROBE
     argv = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
-    return (*argv, *ALWAYS, "--ro-bind", "/", "/", *proc(confinement), "--dev", "/dev", "/bin/sh", "-c", ":")
+    return (*argv, *ALWAYS, "--ro-bind", "/", "/", *proc_options(confinement), "--dev", "/dev", "/bin/sh", "-c", ":")
 
 
-def own_processes(confinement: Confinement) -> bool:
+def has_pid_namespace(confinement: Confinement) -> bool:
     """Whether the sandbox has a pid namespace."""
     return "pid" in confinement.namespaces
 
 
-def proc(confinement: Confinement) -> list[str]:
+def proc_options(confinement: Confinement) -> list[str]:
     """The options for a new /proc or, without a pid namespace, for the outer one."""
-    if own_processes(confinement):
+    if has_pid_namespace(confinement):
         return ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     return ["--ro-bind", "/proc", "/proc"]
 
@@ -168,7 +168,7 @@ def _variables(values: Mapping[str, str], given: Mapping[str, str]) -> list[str]
     return [word for name, value in values.items() if name not in given for word in ("--setenv", name, value)]
 
 
-def _system(outside: Outside, profile: BubblewrapProfile) -> list[str]:
+def _system(outside: OuterHost, profile: BubblewrapProfile) -> list[str]:
     argv = ["--ro-bind", "/usr", "/usr", "--perms", "0755", "--dir", "/etc", "--dir", "/run"]
     argv += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108  the sandbox's own
     for path, link in outside.system.items():

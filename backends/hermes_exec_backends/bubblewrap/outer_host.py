@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
-from hermes_exec_backends.sandbox.host import NAMESPACE_SYSCTLS, explain
+from hermes_exec.transport.shell.target import run_helper
+from hermes_exec_backends.sandbox.host import NAMESPACE_SYSCTLS, explain_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ echo "hx environ"
 cat /proc/self/environ
 """.replace("SYSCTLS", " ".join(NAMESPACE_SYSCTLS))
 
-TRIAL = (
+PROBE = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
     "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/sh", "-c", ":",
 )  # fmt: skip
@@ -46,7 +46,7 @@ TRIAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OuterHost:
     """The facts of the outer target that a sandbox needs."""
 
     program: str
@@ -57,10 +57,10 @@ class Outside:
     """The names of the environment variables of a process there."""
 
 
-_here: dict[tuple[str, int | None, tuple[str, ...]], Outside] = {}
+_here: dict[tuple[str, int | None, tuple[str, ...]], OuterHost] = {}
 
 
-async def look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = TRIAL) -> Outside:
+async def inspect_outer(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = PROBE) -> OuterHost:
     """Inspect the outer target; ``trial`` is the argv of a sandbox that has to start there.
 
     Raises:
@@ -73,9 +73,9 @@ async def look(outer: Backend, program: str, user: int | None, trial: tuple[str,
     return _here[program, user, trial]
 
 
-async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...]) -> Outside:
+async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...]) -> OuterHost:
     argv = ["/bin/sh", "-c", _LOOK, "sh", program, "" if user is None else str(user), *trial]
-    reply = await ask(outer, argv)
+    reply = await run_helper(outer, argv)
     text, found, environ = reply.stdout.partition(b"hx environ\n")
     facts: dict[str, list[str]] = {}
     for line in text.decode("utf-8", "replace").splitlines():
@@ -88,14 +88,14 @@ async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str
             f"bubblewrap: no {program} at {outer.target}", remedy="install bubblewrap there: apt-get install bubblewrap"
         )
     if not found or "program" not in facts:
-        raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be inspected: {reply.complaint}")
+        raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be inspected: {reply.failure}")
     if "refused" in facts:
         sysctls = dict(value.split(" ", 1) for value in facts.get("sysctl", ()))
-        why = explain(facts["refused"][0], sysctls, root=user is None)
+        why = explain_refusal(facts["refused"][0], sysctls, root=user is None)
         raise PlaceUnavailable(f"bubblewrap: no sandbox starts at {outer.target}: {why.reason}", remedy=why.remedy)
     links = dict(value.split(" ", 1) for value in facts.get("link", ()))
     names = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in environ.split(b"\0")}
-    return Outside(
+    return OuterHost(
         program=facts["program"][0],
         system={**dict.fromkeys(facts.get("folder", ()), ""), **links},
         variables=frozenset(names - {""}),

@@ -15,14 +15,22 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.bubblewrap.options import options_for_program
-from hermes_exec_backends.sandbox.bounds import Bounds
-from hermes_exec_backends.sandbox.control import Control, Report, empty_file, given, launcher, memory_file, read_report
-from hermes_exec_backends.sandbox.host import explain, read_settings
+from hermes_exec_backends.bubblewrap.options import program_options
+from hermes_exec_backends.sandbox.bounds import LimitEnforcer
+from hermes_exec_backends.sandbox.control import (
+    LauncherReport,
+    LauncherSocket,
+    empty_file,
+    launcher_argv,
+    launcher_payload,
+    memory_file,
+    read_report,
+)
+from hermes_exec_backends.sandbox.host import explain_refusal, read_sysctls
 from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS
-from hermes_exec_backends.sandbox.observe import Watch, observing
-from hermes_exec_backends.sandbox.ready import ready
-from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
+from hermes_exec_backends.sandbox.observe import WatchSpec, observing_filter
+from hermes_exec_backends.sandbox.ready import verify_and_hold
+from hermes_exec_backends.sandbox.sandbox_handle import PipedSandbox, kill_group, output_streams, wait_for_exit
 from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ async def start(
     *,
     stdin: bytes | None = b"",
     limits: Limits | None = None,
-    watch: Watch | None = None,
+    watch: WatchSpec | None = None,
     python: str = "/usr/bin/python3",
     program: str = "bwrap",
 ) -> Run:
@@ -63,16 +71,16 @@ async def start(
     path = shutil.which(program)
     if path is None:
         raise PlaceUnavailable(f"bubblewrap: no {program} on the PATH", remedy="apt-get install bubblewrap")
-    observed = observing(confinement.seccomp, watch.calls) if watch else b""
-    control = Control()
+    observed = observing_filter(confinement.seccomp, watch.calls) if watch else b""
+    control = LauncherSocket()
     files = [memory_file(data, "file") for _, data in confinement.files]
-    source = memory_file(given(confinement, argv, mounts=True, observed=observed), "launcher")
+    source = memory_file(launcher_payload(confinement, argv, mounts=True, observed=observed), "launcher")
     later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
     now = -1 if stdin is None else _stdin_file(stdin)
     inherited = [*files, source, control.theirs.fileno()]
     try:
-        command = [path, *options_for_program(confinement, files), "--"]
-        command += launcher(python, source, control.theirs.fileno())
+        command = [path, *program_options(confinement, files), "--"]
+        command += launcher_argv(python, source, control.theirs.fileno())
         process = _spawn(command, confinement, now if later is None else later.fileno(), inherited)
     except BaseException:
         control.close()
@@ -84,23 +92,23 @@ async def start(
             os.close(fd)
     control.theirs.close()
     limits = limits or Limits()
-    bounds = Bounds(limits)
-    bounding = asyncio.ensure_future(asyncio.to_thread(bounds.begin, process.pid))
+    bounds = LimitEnforcer(limits)
+    bounding = asyncio.ensure_future(asyncio.to_thread(bounds.hold_starter, process.pid))
     try:
         async with asyncio.timeout(_START_S):
             report = await _read_launcher_report(process, control)
             await asyncio.shield(bounding)
-            held = Piped(process, control, process_tree.stat(control.pid)[1], later)
-            run = await ready(held, report, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
+            held = PipedSandbox(process, control, process_tree.stat(control.pid)[1], later)
+            run = await verify_and_hold(held, report, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
             if watch is not None:
                 listener, control.listener = control.listener, -1
                 run.observe(listener, confinement.seccomp, watch)
             return run
     except BaseException as error:
-        kill(process)  # ends the whole sandbox
-        await asyncio.shield(asyncio.gather(gone(process), bounding))
+        kill_group(process)  # ends the whole sandbox
+        await asyncio.shield(asyncio.gather(wait_for_exit(process), bounding))
         bounds.remove()
-        for stream in streams(process):
+        for stream in output_streams(process):
             stream.close()
         control.close()
         if later is not None:
@@ -110,7 +118,7 @@ async def start(
         raise
 
 
-def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -> None:
+def _check(confinement: Confinement, argv: Sequence[str], watch: WatchSpec | None) -> None:
     if watch is not None and not confinement.seccomp:
         raise UsageError("system calls can only be observed with a seccomp filter")
     if not argv or not argv[0].startswith("/"):
@@ -161,7 +169,7 @@ def _setpriv() -> str | None:
     return found if found is not None and Path(found).resolve().name == "setpriv" else None
 
 
-async def _read_launcher_report(process: subprocess.Popen[bytes], control: Control) -> Report:
+async def _read_launcher_report(process: subprocess.Popen[bytes], control: LauncherSocket) -> LauncherReport:
     applied = await control.receive()
     report = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if report is None:
@@ -170,7 +178,7 @@ async def _read_launcher_report(process: subprocess.Popen[bytes], control: Contr
 
 
 async def _explain_failure(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
-    await gone(process)
-    output = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
-    why = explain(output, read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
+    await wait_for_exit(process)
+    output = b"".join(stream.read(4096) for stream in output_streams(process)).decode("utf-8", "replace").strip()
+    why = explain_refusal(output, read_sysctls(Path("/proc/sys")), root=os.geteuid() == 0)
     return PlaceUnavailable(f"bubblewrap: no sandbox could be created: {why.reason}", remedy=why.remedy)

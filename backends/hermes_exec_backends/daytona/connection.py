@@ -225,7 +225,7 @@ class Connection:
             self._ready.set_result(None)  # frames can follow at once: they wait until the program has begun
         if not data or self.lost:
             return
-        self._heartbeat.heard()
+        self._heartbeat.record_activity()
         try:
             for kind, number, payload in self._parser.feed(data):
                 self._arrived[0] += frames.HEADER.size + len(payload)

@@ -7,7 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.registry import sdk_missing
+from hermes_exec.config.registry import explain_missing_sdk
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def sdk_errors(what: str) -> Generator[None]:
     try:
         yield
     except ImportError as error:
-        raise sdk_missing("daytona", error) from error
+        raise explain_missing_sdk("daytona", error) from error
     except Exception as error:
         raise translated(what, error) from error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_exec.config.paths import expanded, home
+from hermes_exec.config.paths import expand_home, home_folder
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ class Address:
     @classmethod
     def _tcp(cls, scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Address:
         verify = bool(environ.get("DOCKER_TLS_VERIFY"))
-        folder = environ.get("DOCKER_CERT_PATH") or (str(home() / ".docker") if verify else "")
+        folder = environ.get("DOCKER_CERT_PATH") or (str(home_folder() / ".docker") if verify else "")
         if scheme == "https" or folder:
-            return cls(host=host, port=port or _TLS_PORT, certificates=expanded(folder or "~/.docker"), verify=verify)
+            return cls(
+                host=host, port=port or _TLS_PORT, certificates=expand_home(folder or "~/.docker"), verify=verify
+            )
         return cls(host=host, port=port or _PORT)
 
     def __str__(self) -> str:
@@ -101,7 +103,7 @@ def usual(environ: Mapping[str, str]) -> Iterator[str]:
     private = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     yield "/var/run/docker.sock"
     yield f"{private}/docker.sock"
-    yield str(home() / ".docker/run/docker.sock")
+    yield str(home_folder() / ".docker/run/docker.sock")
     yield f"{private}/podman/podman.sock"
     yield "/run/podman/podman.sock"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.limits import cgroups
-from hermes_exec.guest.limits.cgroups import CPU, CPUS, MEMORY, PROCESSES, Home
-from hermes_exec_backends.sandbox.bounds import Bounds
+from hermes_exec.guest.limits.cgroups import CPU, CPUS, MEMORY, PROCESSES, CgroupParent
+from hermes_exec_backends.sandbox.bounds import LimitEnforcer
 
 if TYPE_CHECKING:
     from hermes_exec_backends.sandbox.spec import Limits
@@ -17,7 +17,7 @@ _EVENTS = {(1, MEMORY): "memory.oom_control", (2, MEMORY): "memory.events"}
 _NAMES = {MEMORY: b"oom_kill", PROCESSES: b"max"}
 
 
-class ContainerBounds(Bounds):
+class ContainerBounds(LimitEnforcer):
     """What an engine was asked to limit, believed where the kernel shows it."""
 
     def __init__(self, limits: Limits) -> None:
@@ -39,20 +39,20 @@ class ContainerBounds(Bounds):
                 self._groups[kind] = home, home.folder
                 self.enforcers[kind] = home.enforcer
 
-    def exceeded(self) -> str:
+    def find_exceeded(self) -> str:
         """As ever; and what the groups have refused so far is seen, for they are gone when the container is."""
         for kind in _NAMES.keys() & self._groups.keys():
             home, folder = self._groups[kind]
             if cgroups.counter(f"{folder}/{_EVENTS.get((home.version, kind), 'pids.events')}", _NAMES[kind]):
                 self._hits.add(kind)
-        return super().exceeded()
+        return super().find_exceeded()
 
     def ended(self, *, out_of_memory: bool) -> None:
         """Take in what the engine saw of the end."""
         if out_of_memory:
             self._hits.add(MEMORY)
 
-    def hit(self) -> str:
+    def find_kernel_hit(self) -> str:
         """The limit that a group has enforced by itself, as far as it was seen."""
         return next((kind for kind in (MEMORY, PROCESSES) if kind in self._hits), "")
 
@@ -61,20 +61,20 @@ class ContainerBounds(Bounds):
         self._groups.clear()
 
 
-def _homes(pid: int) -> dict[str, Home]:
+def _homes(pid: int) -> dict[str, CgroupParent]:
     """The groups that a process is in, by what they bound."""
     paths: dict[frozenset[str], str] = {}
     for line in cgroups.read(f"/proc/{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
         paths[frozenset(names.split(",")) - {""}] = path
-    found: dict[str, Home] = {}
+    found: dict[str, CgroupParent] = {}
     for controllers, root, mount in cgroups.mounts():
         shared = [each for names, each in paths.items() if names & controllers or not (names or controllers)]
         if not shared or ".." in shared[0]:
             continue
         inside = root != "/" and (shared[0] + "/").startswith(root + "/")
         below = shared[0].removeprefix(root) if inside else shared[0]
-        home = Home(1 if controllers else 2, f"{mount}{below}")
+        home = CgroupParent(1 if controllers else 2, f"{mount}{below}")
         for kind in (MEMORY, PROCESSES, CPU):
             if kind not in found and Path(f"{home.folder}/{home.file(kind)}").is_file():
                 found[kind] = home

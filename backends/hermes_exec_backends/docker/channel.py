@@ -276,7 +276,7 @@ class ExecChannel(Channel):
     async def _ping(self) -> None:
         with contextlib.suppress(PlaceUnavailable):  # the next one may be answered
             await self._exec.ping()
-            self._heartbeat.heard()
+            self._heartbeat.record_activity()
 
     def _fall_silent(self) -> None:
         self._tell(Exit(lost=f"the engine was silent for {self._heartbeat.patience_s:g} s"))
@@ -294,7 +294,7 @@ class ExecChannel(Channel):
         if not data:
             self._ended("")
             return
-        self._heartbeat.heard()
+        self._heartbeat.record_activity()
         if len(data) < _SMALL:
             self._size = max(_SMALL, self._size // 2)
         else:

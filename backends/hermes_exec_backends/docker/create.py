@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import finished, made
+from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
 from hermes_exec_backends._shared.labels import LEASE
 from hermes_exec_backends.docker import images, labels, lease, options
@@ -42,7 +42,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     paths: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []} if options.SYSTEM_PATHS in security else {}
     for command in lease.commands(lease_s, profile.job_lease_s):
         begun = {"entrypoint": command[:1], "command": command[1:]}
-        new = await made(_made(engine, {**fields, **begun}, host, paths), Container.remove)
+        new = await create_or_rollback(_made(engine, {**fields, **begun}, host, paths), Container.remove)
         if await _started(engine, new, name, gpus="device_requests" in host):
             return new
     raise PlaceUnavailable(
@@ -60,7 +60,7 @@ async def _started(engine: Engine, new: Container, name: str, *, gpus: bool) -> 
     except BaseException as error:
         lacking = isinstance(error, Refused) and (error.status == _BAD_REQUEST or await _no_program(new))
         with contextlib.suppress(HermesError):
-            await finished(new.remove())
+            await shield_to_completion(new.remove())
         if isinstance(error, Refused) and _NO_DRIVER in error.said:
             raise PlaceUnavailable(
                 f"docker: gpus: this engine has no driver for them: {error.said}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.registry import sdk_missing
+from hermes_exec.config.registry import explain_missing_sdk
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends.docker.address import START, no_permission
 
@@ -32,7 +32,7 @@ def sdk_errors(what: str, where: Address) -> Generator[None]:
     try:
         yield
     except ImportError as error:
-        raise sdk_missing("docker", error) from error
+        raise explain_missing_sdk("docker", error) from error
     except Exception as error:
         raise translated(what, where, error) from error
 

@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-from hermes_exec.transport.write_buffer import Outgoing
+from hermes_exec.transport.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = connection
-        self._outgoing = Outgoing()
+        self._outgoing = WriteBuffer()
         self._waiting = False
         self._eof = False
         self._open = True
@@ -49,7 +49,7 @@ class Sender:
 
     async def drained(self) -> None:
         """Return when at most 1 MiB is queued, or nothing is sent any more."""
-        await self._outgoing.drained()
+        await self._outgoing.drain()
 
     def stop(self) -> None:
         """Send nothing more, and forget what is queued."""

@@ -23,9 +23,9 @@ from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.confinement import check, options
 from hermes_exec_backends.docker.engine import Engine
 from hermes_exec_backends.docker.errors import Refused
-from hermes_exec_backends.sandbox.control import given, read_report, streamed
+from hermes_exec_backends.sandbox.control import launcher_payload, read_report, streamed_argv
 from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS
-from hermes_exec_backends.sandbox.ready import ready
+from hermes_exec_backends.sandbox.ready import verify_and_hold
 from hermes_exec_backends.sandbox.spec import Limits
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def start(
             return await _held(made, confinement, stdin, limits)
     except BaseException as error:
         if made is not None:
-            await asyncio.shield(made.let_go())
+            await asyncio.shield(made.release())
         else:
             await there.close()
         if isinstance(error, TimeoutError):
@@ -120,7 +120,7 @@ class Made:
         self.streams.send(b"go" + (self.stdin if stdin is None else stdin))
         self.streams.end_input()
 
-    async def told(self) -> tuple[int | None, str]:
+    async def wait_status(self) -> tuple[int | None, str]:
         """See ``Held``. An engine tells one number, so an exit with 137 and an end by signal 9 are the same."""
         await self.streams.over()
         await self._engine.call("docker: a sandbox's end", lambda client: client.wait(self.container.id))
@@ -129,10 +129,10 @@ class Made:
         code = int(state.get("ExitCode") or 0)
         return (code - 128 if 128 < code < 193 else code << 8), ""
 
-    async def over(self) -> None:
+    async def wait_gone(self) -> None:
         """See ``Held``; the engine has said so."""
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """See ``Held``."""
         self.streams.close()
         with contextlib.suppress(HermesError):  # what is left is found by its label
@@ -144,12 +144,12 @@ async def _created(
     engine: Engine, confinement: Confinement, argv: Sequence[str], image: str, limits: Limits, python: str
 ) -> Made:
     ours = replace(confinement, apparmor="")  # which the engine applies to our launcher already
-    source = given(ours, argv, mounts=False, wall_s=limits.wall_s)
+    source = launcher_payload(ours, argv, mounts=False, wall_s=limits.wall_s)
     mark = secrets.token_hex(16)
     config: dict[str, Any] = {
         **options(confinement, limits),
         "Image": image,
-        "Entrypoint": streamed(python, len(source), mark),
+        "Entrypoint": streamed_argv(python, len(source), mark),
         "Cmd": [],
         "Labels": labels.container_labels({"specification": confinement.digest}, _LEFT_S),
     }
@@ -171,7 +171,7 @@ async def _created(
         await streams.start(engine.version, container.id)
         await engine.call("docker: a sandbox could not be started", lambda client: client.start(container.id))
     except BaseException:
-        await held.let_go()
+        await held.release()
         raise
     held.mark = mark
     streams.send(source)
@@ -192,7 +192,7 @@ async def _held(made: Made, confinement: Confinement, stdin: bytes, limits: Limi
             remedy="an engine of this machine",
         )
     made.first, made.pid, made.stdin = first, children[0], stdin
-    return await ready(made, told, confinement, limits, DOCKER_MOUNTS, made.bounds)
+    return await verify_and_hold(made, told, confinement, limits, DOCKER_MOUNTS, made.bounds)
 
 
 def _words(pid: int) -> bytes:

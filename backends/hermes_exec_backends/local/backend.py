@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
-from hermes_exec.config.paths import home
-from hermes_exec.errno_hints import remedy_for
+from hermes_exec.config.paths import home_folder
+from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import PlaceError, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a command may see."""
     env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
     env.setdefault("PATH", _PATH)
-    env.setdefault("HOME", str(home(environ)))
+    env.setdefault("HOME", str(home_folder(environ)))
     return env
 
 
 def _check_inotify() -> Check:
     from hermes_exec.guest.streams import inotify
 
-    watches: list[inotify.Touched] = []
+    watches: list[inotify.Inotify] = []
     try:
-        watches.extend(inotify.Touched() for _ in range(2))  # as many as a guest takes
+        watches.extend(inotify.Inotify() for _ in range(2))  # as many as a guest takes
     except (OSError, AttributeError):
         return Check("inotify", "warning", "none is left, so sessions are slower", _MORE_INOTIFY)
     finally:
@@ -130,7 +130,7 @@ class LocalBackend(Backend):
             return ProcessChannel(argv, receiver, {**clean_environment(os.environ), **(env or {})})
         except OSError as error:
             what = f"cannot start {os.fsdecode(argv[0])}: {error.strerror}"
-            if remedy := remedy_for(error.errno):  # no other program could be started either
+            if remedy := errno_remedy(error.errno):  # no other program could be started either
                 raise PlaceError(what, remedy=remedy) from error
             raise PlaceUnavailable(what) from error
 

@@ -19,7 +19,7 @@ import termios
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
-from hermes_exec.transport.write_buffer import Outgoing
+from hermes_exec.transport.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +91,7 @@ class ProcessChannel(Channel):
             self._out: receiver.received,
             err: receiver.stderr_received,
         }
-        self._outgoing = Outgoing()
+        self._outgoing = WriteBuffer()
         self._eof = False
         self._writing = False
         self._paused = False
@@ -232,7 +232,7 @@ class ProcessChannel(Channel):
 
     async def drained(self) -> None:
         """Return when at most 1 MiB is queued, or the process takes no more."""
-        await self._outgoing.drained()
+        await self._outgoing.drain()
 
     def pause(self) -> None:
         """Stop reading; the pipes hold the process."""

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import repeat
@@ -90,7 +90,7 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     try:
         return await repeat(once, (Trouble,))  # its name keeps it from being created twice
     except (Doubtful, asyncio.CancelledError):
-        await finished(_end_doubtful(account, profile, name))
+        await shield_to_completion(_end_doubtful(account, profile, name))
         raise
 
 

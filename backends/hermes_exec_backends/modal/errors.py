@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.registry import sdk_missing
+from hermes_exec.config.registry import explain_missing_sdk
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.extras import install_command
 
@@ -59,7 +59,7 @@ def sdk_errors(what: str) -> Generator[None]:
     try:
         yield
     except ImportError as error:
-        raise sdk_missing("modal", error) from error
+        raise explain_missing_sdk("modal", error) from error
     except Exception as error:
         raise translated(what, error) from error
 

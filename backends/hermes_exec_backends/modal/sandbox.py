@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import made
+from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends.modal import lease
@@ -59,7 +59,7 @@ class Sandbox:
         work = self._call(
             "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
         )
-        process = await made(work, self._unwanted)
+        process = await create_or_rollback(work, self._unwanted)
         return self._channel(process, receiver, bulk=bulk)
 
     def _channel(self, process: Any, receiver: Receiver, *, bulk: bool = False) -> ExecChannel:

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox.spec import Limits
 
 WATCHDOG = "watchdog"
-LOOK_S = 0.05
+POLL_S = 0.05
 _KINDS = (MEMORY, PROCESSES, CPU, CPUS)
 _PERIOD_US = 100_000
 _numbers = itertools.count()
 
 
-class Bounds:
+class LimitEnforcer:
     """Enforces the limits on memory, processes, CPU time and processors of one sandbox, from ``hold`` to ``remove``."""
 
     def __init__(self, limits: Limits) -> None:
         wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s, CPUS: limits.cpus}
         self._limits: dict[str, float] = {kind: value for kind, value in wanted.items() if value is not None}
-        self._groups: dict[str, tuple[cgroups.Home, str]] = {}
+        self._groups: dict[str, tuple[cgroups.CgroupParent, str]] = {}
         self._name = f"{cgroups.prefix()}{next(_numbers)}"
         self._made: set[str] = set()
         self._own = 1
@@ -44,7 +44,7 @@ class Bounds:
         self._root = 0
         self.enforcers = dict.fromkeys(self._limits.keys() - {CPUS}, WATCHDOG)
 
-    def begin(self, starter: int) -> None:
+    def hold_starter(self, starter: int) -> None:
         """Limit the process that creates the sandbox, and thereby every process that it starts.
 
         Joining a group is slow in the kernel, so it happens while the sandbox is created.
@@ -83,7 +83,7 @@ class Bounds:
             self._groups[kind] = home, folder
             self.enforcers[kind] = home.enforcer
 
-    def _bound(self, home: cgroups.Home, folder: str, kind: str) -> None:
+    def _bound(self, home: cgroups.CgroupParent, folder: str, kind: str) -> None:
         if kind == CPU:
             return  # the group counts, and the watchdog compares
         if kind == CPUS:
@@ -98,7 +98,7 @@ class Bounds:
             with contextlib.suppress(OSError):  # this kernel does not count swap
                 cgroups.write(f"{folder}/{swap[0]}", str(swap[1]).encode())
 
-    def exceeded(self) -> str:
+    def find_exceeded(self) -> str:
         """The limit that is exceeded now according to the watchdog, or an empty string."""
         seen = self._limits.keys() - {CPUS}
         looked = {kind: self._limits[kind] for kind in seen if kind not in self._groups or kind == CPU}
@@ -120,7 +120,7 @@ class Bounds:
             return int(cgroups.read(f"{folder}/cpuacct.usage") or 0) / 1e9
         return cgroups.counter(f"{folder}/cpu.stat", b"usage_usec") / 1e6
 
-    def hit(self) -> str:
+    def find_kernel_hit(self) -> str:
         """The limit that a control group has enforced, read after the sandbox ended; or an empty string."""
         for kind, files, name in (
             (MEMORY, ("", "memory.oom_control", "memory.events"), b"oom_kill"),
@@ -141,7 +141,7 @@ class Bounds:
 
 
 @lru_cache(maxsize=4)
-def _homes(_ours: bytes) -> Mapping[str, cgroups.Home]:
+def _homes(_ours: bytes) -> Mapping[str, cgroups.CgroupParent]:
     """Where groups can be created. Finding out creates one, so the answer is cached for the groups that we are in."""
     return cgroups.find(_KINDS, joins=False)
 

@@ -72,7 +72,7 @@ def memory_file(data: bytes, name: str) -> int:
     """Return a descriptor, at offset 0, of a sealed file in memory that holds ``data``."""
     fd = empty_file(name)
     try:
-        fill(fd, data)
+        fill_and_seal(fd, data)
     except BaseException:
         os.close(fd)
         raise
@@ -88,7 +88,7 @@ def empty_file(name: str) -> int:
         return os.memfd_create(name, flags)
 
 
-def fill(fd: int, data: bytes) -> None:
+def fill_and_seal(fd: int, data: bytes) -> None:
     """Write ``data`` to an empty file in memory and seal it; its file offset stays 0."""
     written = 0
     while written < len(data):
@@ -96,7 +96,7 @@ def fill(fd: int, data: bytes) -> None:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
-async def readable(fd: int) -> None:
+async def wait_readable(fd: int) -> None:
     """Wait until ``fd`` is readable or at its end."""
     loop = asyncio.get_running_loop()
     now = asyncio.Event()
@@ -107,18 +107,18 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def launcher(python: str, given: int, control: int) -> list[str]:
+def launcher_argv(python: str, given: int, control: int) -> list[str]:
     """The argv that starts the launcher, which inherits both descriptors."""
     return [python, FLAGS, _STUB, str(given), str(control)]
 
 
-def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
+def inline_argv(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
     """The argv of a process that confines itself and becomes ``argv``, where no descriptor can be inherited."""
     whole = base64.b64encode(marshal.dumps((*_program(), _to_plain(confinement, argv, mounts=False)), 2)).decode()
     return [python, "-ISc", _INLINE, whole]
 
 
-def streamed(python: str, size: int, mark: str) -> list[str]:
+def streamed_argv(python: str, size: int, mark: str) -> list[str]:
     """The argv that starts the launcher where no descriptor is inherited: it reads ``size`` bytes of standard input.
 
     ``mark`` has no effect; it identifies the process among others.
@@ -126,7 +126,7 @@ def streamed(python: str, size: int, mark: str) -> list[str]:
     return [python, FLAGS, _STREAMED, str(size), mark]
 
 
-def given(
+def launcher_payload(
     confinement: Confinement,
     argv: Sequence[str],
     *,
@@ -204,7 +204,7 @@ def _to_plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: 
     }
 
 
-class Control:
+class LauncherSocket:
     """Our end of the launcher's socket. The kernel reports the process that sent each message."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class Control:
             try:
                 return self._take()
             except BlockingIOError:
-                await readable(self._ours.fileno())
+                await wait_readable(self._ours.fileno())
             except ConnectionError:
                 return b""
 
@@ -267,7 +267,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LauncherReport:
     """The mechanisms that the launcher applied before it started the program."""
 
     no_new_privs: bool = True
@@ -282,7 +282,7 @@ class Report:
     """Requested mechanisms that were neither required nor available, and why."""
 
 
-def read_report(place: str, *messages: bytes) -> Report | None:
+def read_report(place: str, *messages: bytes) -> LauncherReport | None:
     """Parse the launcher's two messages; None if it ended before it sent both.
 
     Raises:
@@ -296,12 +296,12 @@ def read_report(place: str, *messages: bytes) -> Report | None:
     if not all(messages):
         return None
     try:
-        return parse(*messages)
+        return parse_report(*messages)
     except ValueError as error:
         raise ProtocolError(f"{place}: {error}") from error
 
 
-def parse(applied: bytes, ready: bytes) -> Report:
+def parse_report(applied: bytes, ready: bytes) -> LauncherReport:
     """Parse the two messages that precede the start of the program.
 
     Raises:
@@ -317,7 +317,7 @@ def parse(applied: bytes, ready: bytes) -> Report:
     rlimits = {name: tuple(map(int, value.split())) for name, value in _with_prefix(facts, "rlimit-").items()}
     if (landlock is not None and len(landlock) != 4) or any(len(bounds) != 2 for bounds in rlimits.values()):
         raise ValueError("the launcher reported malformed numbers")
-    return Report(
+    return LauncherReport(
         seccomp=ready == b"ready filtered",
         landlock=landlock,
         apparmor=facts.get("apparmor", ""),

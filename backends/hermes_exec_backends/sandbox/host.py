@@ -31,7 +31,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class ControlGroups:
     """The control groups that can enforce a limit: ``cgroup v2``, ``cgroup v1`` or empty."""
 
     memory: str = ""
@@ -40,7 +40,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Machine:
     """The facts of one machine and user."""
 
     kernel: str
@@ -61,7 +61,7 @@ class Host:
     """Why an ordinary process cannot create any; empty if it can."""
     proc: str = ""
     """Why no new /proc can be mounted in a sandbox; empty if it can, or if no sandbox can be created at all."""
-    groups: Groups
+    groups: ControlGroups
     versions: dict[str, str]
     """Versions of the installed programs that start sandboxes, and of libseccomp."""
     sysctls: dict[str, str]
@@ -98,12 +98,12 @@ SYSCTLS = (
 
 
 @cache
-def this_host() -> Host:
+def this_machine() -> Machine:
     """The facts of this machine, cached in the process. It starts programs to read their versions."""
     security = Path("/sys/kernel/security")
     apparmor = _text("/sys/module/apparmor/parameters/enabled") == "Y"
-    sysctls = read_settings(Path("/proc/sys"))
-    return Host(
+    sysctls = read_sysctls(Path("/proc/sys"))
+    return Machine(
         kernel=platform.release(),
         machine=platform.machine(),
         boot_id=_text("/proc/sys/kernel/random/boot_id"),
@@ -147,7 +147,7 @@ def _profiles(text: str) -> tuple[str, ...]:
 
 
 def _namespaces(sysctls: Mapping[str, str]) -> str:
-    if restriction := forbidden(sysctls):
+    if restriction := find_restriction(sysctls):
         return restriction.reason
     unshare = shutil.which("unshare")
     if unshare and _output(unshare, "--user", "--", "true") is None:
@@ -168,12 +168,12 @@ def _proc() -> str:
     return "parts of /proc are covered here, as they are in a container, so the kernel mounts no new one"
 
 
-def _groups() -> Groups:
+def _groups() -> ControlGroups:
     from hermes_exec.guest.limits import cgroups
 
     homes = cgroups.find((cgroups.MEMORY, cgroups.PROCESSES, cgroups.CPUS))
     by = {kind: home.enforcer for kind, home in homes.items()}
-    return Groups(
+    return ControlGroups(
         memory=by.get(cgroups.MEMORY, ""), processes=by.get(cgroups.PROCESSES, ""), cpus=by.get(cgroups.CPUS, "")
     )
 
@@ -238,7 +238,7 @@ def _text(path: str | Path) -> str:
         return ""
 
 
-def read_settings(folder: Path) -> dict[str, str]:
+def read_sysctls(folder: Path) -> dict[str, str]:
     """The settings in ``folder`` (/proc/sys) that affect the isolation of a sandbox; missing ones are left out."""
     return {name: value for name in SYSCTLS if (value := _text(folder / name))}
 
@@ -265,7 +265,9 @@ _WRITABLE = (
 )
 
 
-def forbidden(sysctls: Mapping[str, str], program: str = "/usr/bin/bwrap", name: str = "bwrap") -> Restriction | None:
+def find_restriction(
+    sysctls: Mapping[str, str], program: str = "/usr/bin/bwrap", name: str = "bwrap"
+) -> Restriction | None:
     """The setting that keeps an ordinary user from user namespaces, and the command that allows them to ``program``.
 
     ``name`` is the AppArmor profile's. A profile that allows them and is loaded already is not taken into account.
@@ -282,20 +284,20 @@ def forbidden(sysctls: Mapping[str, str], program: str = "/usr/bin/bwrap", name:
         return Restriction(
             "AppArmor allows user namespaces only to programs with a profile that says so "
             "(sysctl kernel.apparmor_restrict_unprivileged_userns is 1)",
-            allowing(program, name),
+            apparmor_profile_command(program, name),
         )
     return None
 
 
-def allow_namespaces(host: Host) -> str:
+def allow_namespaces(host: Machine) -> str:
     """The command that allows user namespaces to an ordinary user on ``host``."""
-    found = forbidden({name.replace(".", "/"): value for name, value in host.sysctls.items()})
+    found = find_restriction({name.replace(".", "/"): value for name, value in host.sysctls.items()})
     if found is not None:
         return found.remedy
     return _CONTAINER if "container" in host.user_namespaces else "sudo sysctl -w user.max_user_namespaces=15000"
 
 
-def explain(
+def explain_refusal(
     output: str, sysctls: Mapping[str, str], *, root: bool = False, program: str = "/usr/bin/bwrap"
 ) -> Restriction:
     """The most likely reason for bwrap's error message ``output``, judged with the kernel's settings there."""
@@ -305,7 +307,7 @@ def explain(
     denied = any(word in output for word in _FORBIDDEN)
     # Root needs no permission to clone, and AppArmor's setting explains only a refusal.
     applying = {CLONE: not root, APPARMOR: denied}
-    if found := forbidden({name: value for name, value in sysctls.items() if applying.get(name, True)}, program):
+    if found := find_restriction({name: value for name, value in sysctls.items() if applying.get(name, True)}, program):
         return found
     if _READ_ONLY in output:
         return Restriction(f"bwrap cannot forbid further user namespaces ({output})", _WRITABLE)
@@ -314,7 +316,7 @@ def explain(
     return Restriction(output or "bwrap reported no reason", "")
 
 
-def allowing(program: str, name: str) -> str:
+def apparmor_profile_command(program: str, name: str) -> str:
     """The command that loads an AppArmor profile which allows ``program`` user namespaces and restricts nothing."""
     lines = ["abi <abi/4.0>,", "include <tunables/global>", f"profile {name} {program} flags=(unconfined) {{"]
     quoted = " ".join(shlex.quote(line) for line in [*lines, "  userns,", "}"])

@@ -61,7 +61,7 @@ class _Mount:
     """Options of the file system, as ``rw,size=64k``."""
 
 
-def differences(confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts) -> list[str]:
+def find_differences(confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts) -> list[str]:
     """Compare the mounts of the process ``pid``, whose mountinfo is ``lines``, with the specification.
 
     Raises:

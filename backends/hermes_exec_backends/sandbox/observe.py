@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hermes_exec.errors import Unsupported
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.sandbox.syscall_args import words
+from hermes_exec_backends.sandbox.syscall_args import read_texts
 
 NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
@@ -58,7 +58,7 @@ Steps = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ObservedCall:
     """One system call that a program made or tried to make."""
 
     pid: int
@@ -70,23 +70,23 @@ class Act:
     arguments: tuple[int, ...]
     refused: bool
     """Whether the filter refused it."""
-    words: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     """Texts that an allowed call points to: a path, an address, an argv. The program may change them while we read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchSpec:
     """What to observe of a program besides refused calls."""
 
     calls: frozenset[str]
-    notable: Callable[[Act], bool]
+    notable: Callable[[ObservedCall], bool]
     """Whether to keep a call. It is evaluated at once, so that many harmless calls cannot crowd out others."""
     linger_s: float | None = 5.0
     """Seconds that child processes may outlive the program before they count as leftovers; None to not check."""
 
 
 @lru_cache(maxsize=32)
-def observing(program: bytes, calls: frozenset[str]) -> bytes:
+def observing_filter(program: bytes, calls: frozenset[str]) -> bytes:
     """A filter that notifies us where ``program`` refuses with EPERM, and of each of ``calls``.
 
     Raises:
@@ -96,7 +96,7 @@ def observing(program: bytes, calls: frozenset[str]) -> bytes:
     if machine not in _MACHINES:
         raise Unsupported(f"system calls cannot be observed on {machine}", remedy="a machine with x86_64 or aarch64")
     numbers = NUMBERS[machine]
-    if answer(decoded(program), _HANDS_OVER[machine], _MACHINES[machine], (0,) * 6) != _ALLOW:
+    if evaluate_filter(decode_filter(program), _HANDS_OVER[machine], _MACHINES[machine], (0,) * 6) != _ALLOW:
         raise Unsupported("system calls cannot be observed with a filter that refuses sendmsg")
     wanted = sorted(numbers[name] for name in calls if name in numbers)
     asked = [(_EQUAL, len(wanted) - at, 0, number) for at, number in enumerate(wanted)]
@@ -104,17 +104,19 @@ def observing(program: bytes, calls: frozenset[str]) -> bytes:
         (_LOAD, 0, 0, 4), (_EQUAL, 0, len(asked) + 3, _MACHINES[machine]), (_LOAD, 0, 0, 0),
         *asked, (_JUMP, 0, 0, 1), (_RETURN, 0, 0, _NOTIFY),
     ]  # fmt: skip
-    rest = [(*step[:3], _NOTIFY) if step[0] == _RETURN and step[3] == _EPERM else step for step in decoded(program)]
+    rest = [
+        (*step[:3], _NOTIFY) if step[0] == _RETURN and step[3] == _EPERM else step for step in decode_filter(program)
+    ]
     return b"".join(_STEP.pack(*step) for step in (*first, *rest))
 
 
 @lru_cache(maxsize=32)
-def decoded(program: bytes) -> Steps:
+def decode_filter(program: bytes) -> Steps:
     """The instructions of a filter."""
     return tuple(_STEP.iter_unpack(program))
 
 
-def answer(steps: Steps, call: int, machine: int, arguments: tuple[int, ...]) -> int:
+def evaluate_filter(steps: Steps, call: int, machine: int, arguments: tuple[int, ...]) -> int:
     """Evaluate a filter for a call, as the kernel's BPF interpreter does (seccomp(2), classic BPF).
 
     Raises:
@@ -148,13 +150,13 @@ def answer(steps: Steps, call: int, machine: int, arguments: tuple[int, ...]) ->
 class Observer:
     """Replies to the notifications of one sandbox from ``begin`` to ``close``, and keeps notable calls."""
 
-    def __init__(self, listener: int, program: bytes, watch: Watch) -> None:
+    def __init__(self, listener: int, program: bytes, watch: WatchSpec) -> None:
         """Take ownership of the descriptor ``listener``; ``program`` is the filter without notifications."""
-        self.acts: list[Act] = []
+        self.acts: list[ObservedCall] = []
         self.failure = ""
         """Why calls may have been missed; if not empty, ``acts`` prove nothing."""
         self._listener = listener
-        self._steps = decoded(program)
+        self._steps = decode_filter(program)
         self._watch = watch
         self._names = {number: name for name, number in NUMBERS[platform.machine()].items()}
         self._opened: Counter[int] = Counter()
@@ -186,7 +188,7 @@ class Observer:
             return  # the caller was killed meanwhile
         key, pid, _, call, machine, _, *given = _CALL.unpack(question)
         arguments = tuple(given)
-        verdict = answer(self._steps, call, machine, arguments)
+        verdict = evaluate_filter(self._steps, call, machine, arguments)
         try:
             self._keep(pid, call, arguments, refused=verdict != _ALLOW)
         except Exception as failure:  # noqa: BLE001  the caller still waits for a reply
@@ -198,8 +200,8 @@ class Observer:
 
     def _keep(self, pid: int, call: int, arguments: tuple[int, ...], *, refused: bool) -> None:
         name = self._names.get(call, "")
-        found = () if refused else words(pid, name, arguments)
-        act = Act(pid, call, name, arguments, refused, found)
+        found = () if refused else read_texts(pid, name, arguments)
+        act = ObservedCall(pid, call, name, arguments, refused, found)
         if len(self.acts) < _MAX_CALLS and self._watch.notable(act):
             self.acts.append(act)
         if name in _OPENS:
@@ -214,11 +216,11 @@ class Observer:
             most = int(limits.partition(b"Max open files")[2].split()[0])
             there = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  counted often
             if there >= most - 2 * _SOMETIMES:
-                self.acts.append(Act(pid, call, DESCRIPTORS, (there, most), refused=False))
+                self.acts.append(ObservedCall(pid, call, DESCRIPTORS, (there, most), refused=False))
                 self._opened[pid] = -(1 << 20)  # once is enough
 
 
-async def remaining(first: int, linger_s: float) -> tuple[str, ...]:
+async def find_survivors(first: int, linger_s: float) -> tuple[str, ...]:
     """The command lines of processes below ``first`` that still run after ``linger_s`` seconds, if any."""
     give_up = time.monotonic() + linger_s
     while True:

@@ -16,7 +16,7 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProcessFacts:
     """The credentials, namespaces, mounts and limits of one process."""
 
     pid: int
@@ -45,7 +45,7 @@ class Facts:
     """The lines of its limits."""
 
 
-def read(pid: int) -> Facts:
+def read_facts(pid: int) -> ProcessFacts:
     """Read the facts of a process.
 
     Raises:
@@ -54,7 +54,7 @@ def read(pid: int) -> Facts:
     folder = Path("/proc", str(pid))
     try:
         status = _status(folder)
-        return Facts(
+        return ProcessFacts(
             pid=pid,
             seccomp=int(status.get("Seccomp", "0")),
             no_new_privs=status["NoNewPrivs"] == "1",

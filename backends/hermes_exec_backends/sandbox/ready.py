@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, Unsupported
-from hermes_exec_backends.sandbox.mounts import differences
+from hermes_exec_backends.sandbox.mounts import find_differences
 from hermes_exec_backends.sandbox.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_backends.sandbox.bounds import Bounds
-    from hermes_exec_backends.sandbox.control import Report
+    from hermes_exec_backends.sandbox.bounds import LimitEnforcer
+    from hermes_exec_backends.sandbox.control import LauncherReport
     from hermes_exec_backends.sandbox.mounts import RuntimeMounts
-    from hermes_exec_backends.sandbox.procfs import Facts
-    from hermes_exec_backends.sandbox.sandbox_handle import Held
+    from hermes_exec_backends.sandbox.procfs import ProcessFacts
+    from hermes_exec_backends.sandbox.sandbox_handle import SandboxHandle
     from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 _FILTERED = 2
@@ -43,13 +43,13 @@ class NotAsSpecified(Unsupported):
         )
 
 
-async def ready(
-    held: Held,
-    report: Report,
+async def verify_and_hold(
+    held: SandboxHandle,
+    report: LauncherReport,
     confinement: Confinement,
     limits: Limits,
     runtime: RuntimeMounts,
-    bounds: Bounds | None = None,
+    bounds: LimitEnforcer | None = None,
 ) -> Run:
     """Return a run of the held program once the sandbox matches its specification.
 
@@ -68,7 +68,7 @@ async def ready(
     return run
 
 
-def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> None:
+def _verify(seen: ProcessFacts, confinement: Confinement, runtime: RuntimeMounts) -> None:
     """Compare the kernel's view of a sandbox with its specification."""
     found = [f"privileges.capabilities: {name} is {value:x}" for name, value in seen.caps.items() if value]
     if not seen.no_new_privs:
@@ -87,7 +87,7 @@ def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> No
         if seen.namespaces[name] == Path("/proc/self/ns", name).stat().st_ino
     ]
     try:
-        found += differences(confinement, seen.mounts, seen.pid, runtime)
+        found += find_differences(confinement, seen.mounts, seen.pid, runtime)
     except (OSError, ValueError) as error:
         raise PlaceUnavailable(f"the mounts of a sandbox cannot be read: {error}") from error
     if found:

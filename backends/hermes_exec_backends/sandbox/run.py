@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Self
 
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec_backends.sandbox.bounds import LOOK_S, Bounds
+from hermes_exec_backends.sandbox.bounds import POLL_S, LimitEnforcer
 from hermes_exec_backends.sandbox.collect import Collected, collect
-from hermes_exec_backends.sandbox.observe import Observer, Watch, remaining
-from hermes_exec_backends.sandbox.procfs import read
+from hermes_exec_backends.sandbox.observe import Observer, WatchSpec, find_survivors
+from hermes_exec_backends.sandbox.procfs import read_facts
 from hermes_exec_backends.sandbox.sandbox_handle import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from hermes_exec_backends.sandbox.control import Report
-    from hermes_exec_backends.sandbox.observe import Act
-    from hermes_exec_backends.sandbox.sandbox_handle import Held
+    from hermes_exec_backends.sandbox.control import LauncherReport
+    from hermes_exec_backends.sandbox.observe import ObservedCall
+    from hermes_exec_backends.sandbox.sandbox_handle import SandboxHandle
     from hermes_exec_backends.sandbox.spec import Limits
 
 WALL, OUTPUT = "wall", "output"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramResult:
     """How a program ended, as seen from outside."""
 
     exit: Exit
@@ -46,7 +46,7 @@ class Ended:
     stdout: bytes
     stderr: bytes
     duration_s: float
-    acts: tuple[Act, ...] = ()
+    acts: tuple[ObservedCall, ...] = ()
     """The notable system calls that it made, if it was observed."""
     left: tuple[str, ...] = ()
     """Command lines of processes that outlived it, if it was observed; they have been killed."""
@@ -57,28 +57,30 @@ class Ended:
 class Run:
     """A sandbox with a program that waits for ``go``. ``close`` or ``async with`` ends it and releases everything."""
 
-    def __init__(self, held: Held, report: Report, limits: Limits, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, held: SandboxHandle, report: LauncherReport, limits: Limits, bounds: LimitEnforcer | None = None
+    ) -> None:
         self.report = report
         self._held = held
         self._first = os.pidfd_open(held.first)
         self._limits = limits
         self._folders: dict[str, int] = {}
         self._outputs = {STDOUT: bytearray(), STDERR: bytearray()}
-        self._bounds = bounds or Bounds(limits)
+        self._bounds = bounds or LimitEnforcer(limits)
         self._limit = ""
         self._began = 0.0
-        self._ended: asyncio.Task[Ended] | None = None
-        self._watched: Watch | None = None
+        self._ended: asyncio.Task[ProgramResult] | None = None
+        self._watched: WatchSpec | None = None
         self.observer: Observer | None = None
         """Replies to the observed system calls; None if none are observed."""
         self._bounds.hold(held.first, held.pid)
-        seen = read(held.pid)
+        seen = read_facts(held.pid)
         # The kernel shows the label of the next exec only to the process itself, so the launcher reports it.
         self.facts = replace(seen, next_label=seen.next_label or report.apparmor)
         """The facts of the process that becomes the program, read from outside while it waits."""
 
     @property
-    def enforcers(self) -> Mapping[str, str]:
+    def limit_enforcers(self) -> Mapping[str, str]:
         """The enforcer of each limit: ``cgroup v2``, ``cgroup v1`` or ``watchdog``."""
         known = dict(self._bounds.enforcers)
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
@@ -97,7 +99,7 @@ class Run:
         except OSError as error:
             raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
 
-    def observe(self, listener: int, program: bytes, watch: Watch) -> None:
+    def observe(self, listener: int, program: bytes, watch: WatchSpec) -> None:
         """Observe the program from ``go`` on. Takes ownership of ``listener``; ``program`` is its filter.
 
         Raises:
@@ -122,7 +124,7 @@ class Run:
         self._ended = asyncio.get_running_loop().create_task(self._watch())
         self._held.begin(self._on_output, stdin)
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> ProgramResult:
         """Wait until the program and everything in its sandbox has ended.
 
         Raises:
@@ -160,7 +162,7 @@ class Run:
         if self._ended is not None:
             with contextlib.suppress(PlaceUnavailable):
                 await asyncio.shield(self._ended)
-        await self._held.let_go()
+        await self._held.release()
         self._bounds.remove()
         if self.observer is not None:
             self.observer.close()
@@ -179,17 +181,17 @@ class Run:
         """Close it."""
         await self.close()
 
-    async def _watch(self) -> Ended:
+    async def _watch(self) -> ProgramResult:
         left: tuple[str, ...] = ()
         watching = asyncio.get_running_loop().create_task(self._guard())
         try:
-            status, refusal = await self._held.told()
+            status, refusal = await self._held.wait_status()
             duration_s = time.monotonic() - self._began
             if refusal:
                 self.kill()
             elif self._watched is not None and self._watched.linger_s is not None:
-                left = await remaining(self._held.first, self._watched.linger_s)
-            await self._held.over()
+                left = await find_survivors(self._held.first, self._watched.linger_s)
+            await self._held.wait_gone()
         finally:
             watching.cancel()
             if self.observer is not None:
@@ -200,10 +202,10 @@ class Run:
             raise PlaceUnavailable(f"the program could not be observed: {self.observer.failure}")
         stdout, stderr = map(bytes, self._outputs.values())
         exit = self._exit(status)
-        hit = self._bounds.hit()
+        hit = self._bounds.find_kernel_hit()
         limit = self._limit or (hit if exit.code != 0 else "")
         acts = tuple(self.observer.acts) if self.observer is not None else ()
-        return Ended(exit, limit, stdout, stderr, duration_s, acts, left, hit)
+        return ProgramResult(exit, limit, stdout, stderr, duration_s, acts, left, hit)
 
     def _exit(self, status: int | None) -> Exit:
         if status is not None:
@@ -218,11 +220,11 @@ class Run:
         give_up = None if self._limits.wall_s is None else self._began + self._limits.wall_s
         while True:
             now = time.monotonic()
-            limit = WALL if give_up is not None and now >= give_up else self._bounds.exceeded()
+            limit = WALL if give_up is not None and now >= give_up else self._bounds.find_exceeded()
             if limit:
                 self.kill(limit)
                 return
-            await asyncio.sleep(LOOK_S if give_up is None else max(0.0, min(LOOK_S, give_up - now)))
+            await asyncio.sleep(POLL_S if give_up is None else max(0.0, min(POLL_S, give_up - now)))
 
     def _on_output(self, kind: int, data: bytes) -> None:
         most = self._limits.output

@@ -10,20 +10,20 @@ import os
 import signal
 from typing import IO, TYPE_CHECKING, Protocol
 
-from hermes_exec_backends.sandbox.control import fill, readable
+from hermes_exec_backends.sandbox.control import fill_and_seal, wait_readable
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from hermes_exec_backends.sandbox.control import Control
+    from hermes_exec_backends.sandbox.control import LauncherSocket
 
 STDOUT, STDERR = 1, 2
 _READ = 64 << 10
 _SILENT_S = 60.0
 
 
-class Held(Protocol):
+class SandboxHandle(Protocol):
     """A sandbox in which a program waits."""
 
     @property
@@ -43,24 +43,24 @@ class Held(Protocol):
         """
         ...
 
-    async def told(self) -> tuple[int | None, str]:
+    async def wait_status(self) -> tuple[int | None, str]:
         """Wait for its wait status, None if unknown, and the reason if it could not be started."""
         ...
 
-    async def over(self) -> None:
+    async def wait_gone(self) -> None:
         """Wait until every process in the sandbox has ended and all output was passed on."""
         ...
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Release the resources of the sandbox, in which nothing runs any more."""
         ...
 
 
-class Piped:
+class PipedSandbox:
     """A sandbox that a child process (bwrap, apptainer) runs, with a pipe for each output and the launcher's socket."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], control: Control, first: int, stdin: IO[bytes] | None = None
+        self, process: subprocess.Popen[bytes], control: LauncherSocket, first: int, stdin: IO[bytes] | None = None
     ) -> None:
         """The last sender on ``control`` becomes the program; ``stdin`` is an empty file to fill."""
         self._stdin = stdin
@@ -77,14 +77,14 @@ class Piped:
         """See ``Held``."""
         self._output = output
         if self._stdin is not None:
-            fill(self._stdin.fileno(), stdin or b"")
-        for kind, stream in enumerate(streams(self._process), STDOUT):
+            fill_and_seal(self._stdin.fileno(), stdin or b"")
+        for kind, stream in enumerate(output_streams(self._process), STDOUT):
             os.set_blocking(stream.fileno(), False)
             self._open[stream.fileno()] = kind
             self._loop.add_reader(stream, self._readable, stream.fileno())
         self._control.send(b"go")
 
-    async def told(self) -> tuple[int | None, str]:
+    async def wait_status(self) -> tuple[int | None, str]:
         """See ``Held``."""
         message = await self._control.receive()
         kind, _, value = message.partition(b" ")
@@ -93,11 +93,11 @@ class Piped:
         # The program cannot reach the socket. If it could, a forged message would only falsify the exit code.
         return (int(value) & 0xFFFF if kind == b"ended" and value.isdigit() and len(value) < 9 else None), ""
 
-    async def over(self) -> None:
+    async def wait_gone(self) -> None:
         """See ``Held``."""
         self._control.send(b"bye")  # process 1 ends, and all other processes with it
         try:
-            await gone(self._process)
+            await wait_for_exit(self._process)
             if self._open:
                 async with asyncio.timeout(_SILENT_S):
                     await self._silent.wait()
@@ -105,11 +105,11 @@ class Piped:
             for fd in self._open:
                 self._loop.remove_reader(fd)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """See ``Held``."""
-        await gone(self._process)
+        await wait_for_exit(self._process)
         self._control.close()
-        for stream in streams(self._process):
+        for stream in output_streams(self._process):
             stream.close()
         if self._stdin is not None:
             self._stdin.close()
@@ -128,12 +128,12 @@ class Piped:
             self._silent.set()
 
 
-def streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+def output_streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
     """Our ends of the pipes of its outputs."""
     return [stream for stream in (process.stdout, process.stderr) if stream is not None]
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill bwrap or another runtime with its process group.
 
     A child of bwrap that still waits for its parent would not notice its death and wait for ever.
@@ -142,13 +142,13 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def gone(process: subprocess.Popen[bytes]) -> None:
+async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     """Wait until bwrap or another runtime has exited, which it does after every process in the sandbox."""
     if process.poll() is not None:
         return
     fd = os.pidfd_open(process.pid)
     try:
-        await readable(fd)
+        await wait_readable(fd)
     finally:
         os.close(fd)
     process.wait()

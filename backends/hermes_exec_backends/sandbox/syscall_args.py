@@ -29,7 +29,7 @@ _TEXTS = {"symlink": 0, "symlinkat": 0, "setxattr": 1, "lsetxattr": 1, "fsetxatt
 _READ = frozenset({"execve", "execveat", "connect", *_PATHS, *_TEXTS})
 
 
-def words(pid: int, name: str, arguments: tuple[int, ...]) -> tuple[str, ...]:
+def read_texts(pid: int, name: str, arguments: tuple[int, ...]) -> tuple[str, ...]:
     """The texts of a call: its paths, made absolute, then another text; empty if the memory cannot be read."""
     if name not in _READ:
         return ()

@@ -17,10 +17,10 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.singularity import scripts
@@ -60,9 +60,9 @@ class SingularityBackend(Wrapper):
     @property
     def own_target(self) -> str:
         """By its image, or by its name."""
-        from hermes_exec.config.targets import target_of
+        from hermes_exec.config.targets import format_target
 
-        return target_of(self._profile)
+        return format_target(self._profile)
 
     @property
     def traits(self) -> BackendTraits:
@@ -121,7 +121,7 @@ class SingularityBackend(Wrapper):
         try:
             self._holder = await Holder.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
         except BaseException as error:
-            await finished(self._remove(name))
+            await shield_to_completion(self._remove(name))
             if isinstance(error, PlaceUnavailable):
                 raise self._refused(error.what) from error
             raise
@@ -132,7 +132,7 @@ class SingularityBackend(Wrapper):
     async def _remove(self, name: str) -> None:
         """Remove what there is of a container whose start was not told."""
         with contextlib.suppress(HermesError):
-            await ask(self.outer, ["/bin/sh", "-c", scripts.END, "sh", name, self._program])
+            await run_helper(self.outer, ["/bin/sh", "-c", scripts.END, "sh", name, self._program])
 
     async def _image(self) -> str:
         if not (self._profile.definition or self._profile.requirements):
@@ -172,14 +172,14 @@ class SingularityBackend(Wrapper):
         holder, self._holder = self._holder, None
         try:
             if name and script:
-                await ask(self.outer, ["/bin/sh", "-c", script, "sh", name, self._program])
+                await run_helper(self.outer, ["/bin/sh", "-c", script, "sh", name, self._program])
         finally:
             if holder is not None:
                 holder.let_go()
 
     async def _find(self) -> str:
         wanted = [self._profile.program] if self._profile.program else PROGRAMS
-        reply = await ask(self.outer, ["/bin/sh", "-c", _FIND, "sh", *wanted])
+        reply = await run_helper(self.outer, ["/bin/sh", "-c", _FIND, "sh", *wanted])
         lines = reply.stdout.decode("utf-8", "replace").splitlines()
         if reply.exit.code != 0 or not lines:
             raise PlaceUnavailable(
@@ -192,7 +192,7 @@ class SingularityBackend(Wrapper):
         """How to enter what runs already."""
         rest = [f"{INSTANCE}{name}"]
         if self.options.reopen:
-            reply = await ask(self.outer, ["/bin/sh", "-c", scripts.FIND, "sh", name, self._program])
+            reply = await run_helper(self.outer, ["/bin/sh", "-c", scripts.FIND, "sh", name, self._program])
             kind, *folders = reply.stdout.decode("utf-8", "replace").rpartition("hx ")[2].split()[:4] or [""]
             if kind not in {"instance", "folder"} or (kind == "folder" and len(folders) != 3):
                 raise PlaceGone(f"singularity: the container {name!r} of {self._profile.image} has ended")
@@ -201,10 +201,10 @@ class SingularityBackend(Wrapper):
         said = ""
         for flags in ([], ["--userns"]):
             argv = [self._program, "--silent", "exec", *flags, *rest, "/bin/sh", "-c", ":"]
-            reply = await ask(self.outer, argv)
+            reply = await run_helper(self.outer, argv)
             if reply.exit.code == 0:
                 return [*flags, *rest]
-            said = reply.complaint
+            said = reply.failure
         raise PlaceUnavailable(f"singularity: the instance {name!r} cannot be entered: {said}")
 
     def _refused(self, said: str) -> PlaceUnavailable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec_backends._shared.doctor import find_program, run_program
-from hermes_exec_backends.sandbox.host import forbidden, read_settings
+from hermes_exec_backends.sandbox.host import find_restriction, read_sysctls
 from hermes_exec_backends.singularity.options import PROGRAMS
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ async def examine(profile: SingularityProfile | None = None) -> list[Check]:
 
 def namespaces(settings: Path, program: str) -> list[Check]:
     """Return a warning where the distribution forbids user namespaces to ordinary users."""
-    why = forbidden(read_settings(settings), _STARTER.format(program), program)
+    why = find_restriction(read_sysctls(settings), _STARTER.format(program), program)
     return [] if why is None else [Check("namespaces", "warning", why.reason, f"{why.remedy}, unless its package did")]

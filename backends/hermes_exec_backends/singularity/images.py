@@ -11,9 +11,9 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.registry import sdk_missing
+from hermes_exec.config.registry import explain_missing_sdk
 from hermes_exec.errors import ConfigError, PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,11 +48,11 @@ async def built_image(outer: Backend, program: str, profile: SingularityProfile)
     """
     text = await asyncio.to_thread(definition_of, profile)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
-    reply = await ask(outer, ["/bin/sh", "-c", _BUILD, "sh", program, name], text.encode())
+    reply = await run_helper(outer, ["/bin/sh", "-c", _BUILD, "sh", program, name], text.encode())
     line = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
     if reply.exit.code != 0 or not line.startswith("hx /"):
         what = profile.definition or f"{profile.image} with its requirements"
-        raise PlaceUnavailable(f"singularity: {what} could not be built at {outer.target}: {reply.complaint}")
+        raise PlaceUnavailable(f"singularity: {what} could not be built at {outer.target}: {reply.failure}")
     return line.removeprefix("hx ")
 
 
@@ -93,5 +93,5 @@ def _from_dockerfile(path: Path) -> str:
         from spython.main.parse.parsers import DockerParser
         from spython.main.parse.writers import SingularityWriter
     except ImportError as error:
-        raise sdk_missing("singularity", error) from error
+        raise explain_missing_sdk("singularity", error) from error
     return SingularityWriter(DockerParser(str(path)).parse()).convert()

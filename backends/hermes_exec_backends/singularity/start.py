@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.sandbox.control import Control, given, launcher, memory_file, read_report
+from hermes_exec_backends.sandbox.control import (
+    LauncherSocket,
+    launcher_argv,
+    launcher_payload,
+    memory_file,
+    read_report,
+)
 from hermes_exec_backends.sandbox.mounts import APPTAINER_MOUNTS
-from hermes_exec_backends.sandbox.ready import ready
-from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
+from hermes_exec_backends.sandbox.ready import verify_and_hold
+from hermes_exec_backends.sandbox.sandbox_handle import PipedSandbox, kill_group, output_streams, wait_for_exit
 from hermes_exec_backends.sandbox.spec import Limits
 from hermes_exec_backends.singularity.options import mount
 
@@ -80,11 +86,13 @@ async def start(
             f"singularity: no {program or ' or '.join(PROGRAMS)} on the PATH", remedy="install Apptainer"
         )
     limits = limits or Limits()
-    control = Control()
+    control = LauncherSocket()
     nested = [name for name in NESTED if name in confinement.namespaces]
-    source = memory_file(given(confinement, argv, mounts=True, nested=nested, wall_s=limits.wall_s), "launcher")
+    source = memory_file(
+        launcher_payload(confinement, argv, mounts=True, nested=nested, wall_s=limits.wall_s), "launcher"
+    )
     words = [path, "--silent", "exec", *options(confinement), image]
-    words += launcher(python, source, control.theirs.fileno())
+    words += launcher_argv(python, source, control.theirs.fileno())
     with _named(confinement) as names:
         try:
             process = _spawn(words, confinement, stdin, [source, control.theirs.fileno()], names)
@@ -98,9 +106,9 @@ async def start(
             async with asyncio.timeout(_START_S):
                 return await _ready(process, control, confinement, limits, image)
         except BaseException as error:
-            kill(process)  # with it, all that is inside
-            await asyncio.shield(gone(process))
-            for stream in streams(process):
+            kill_group(process)  # with it, all that is inside
+            await asyncio.shield(wait_for_exit(process))
+            for stream in output_streams(process):
                 stream.close()
             control.close()
             if isinstance(error, TimeoutError):
@@ -109,14 +117,14 @@ async def start(
 
 
 async def _ready(
-    process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits, image: str
+    process: subprocess.Popen[bytes], control: LauncherSocket, confinement: Confinement, limits: Limits, image: str
 ) -> Run:
     applied = await control.receive()
     told = read_report("singularity", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process, image)
-    held = Piped(process, control, process_tree.stat(control.pid)[1])
-    return await ready(held, told, confinement, limits, APPTAINER_MOUNTS)
+    held = PipedSandbox(process, control, process_tree.stat(control.pid)[1])
+    return await verify_and_hold(held, told, confinement, limits, APPTAINER_MOUNTS)
 
 
 def options(confinement: Confinement) -> list[str]:
@@ -183,7 +191,7 @@ def _named(confinement: Confinement) -> Generator[str]:
 
 
 async def _not_made(process: subprocess.Popen[bytes], image: str) -> PlaceUnavailable:
-    await gone(process)
-    said = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
+    await wait_for_exit(process)
+    said = b"".join(stream.read(4096) for stream in output_streams(process)).decode("utf-8", "replace").strip()
     last = said.splitlines()[-1] if said else "it gave no reason"
     return PlaceUnavailable(f"singularity: {image} does not start as a sandbox: {last}")

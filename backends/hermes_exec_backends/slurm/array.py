@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, UsageError
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from hermes_exec_backends.slurm.options import submit_options
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def run_array(
     if outer is None:
         from hermes_exec.config import registry
 
-        outer = registry.backend_class("local")()
+        outer = registry.find_backend_class("local")()
     numbers = sorted(set(indices))
     if not numbers or numbers[0] < 0:
         raise UsageError("an array needs at least one index, and none below 0")
@@ -75,7 +75,7 @@ async def run_array(
     try:
         await _until_over(outer, job)
     except asyncio.CancelledError:
-        await asyncio.shield(ask(outer, ["scancel", "--quiet", job]))
+        await asyncio.shield(run_helper(outer, ["scancel", "--quiet", job]))
         raise
     codes = await _codes(outer, job, folder)
     return [
@@ -89,25 +89,25 @@ async def _submit(outer: Backend, profile: SlurmProfile, argv: Sequence[str], nu
 
     script = _TASK % {"folder": quote(folder), "words": join(argv)}
     wanted = f"--array={','.join(map(str, numbers))}"
-    reply = await ask(outer, ["sbatch", "--parsable", *submit_options(profile), wanted], script.encode())
+    reply = await run_helper(outer, ["sbatch", "--parsable", *submit_options(profile), wanted], script.encode())
     job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
     if reply.exit.code != 0 or not job.isdigit():
-        raise PlaceUnavailable(f"slurm: no array at {outer.target}: {reply.complaint}")
+        raise PlaceUnavailable(f"slurm: no array at {outer.target}: {reply.failure}")
     return job
 
 
 async def _until_over(outer: Backend, job: str) -> None:
     while True:
-        reply = await ask(outer, ["squeue", "--noheader", f"--jobs={job}", "--format=%i"])
+        reply = await run_helper(outer, ["squeue", "--noheader", f"--jobs={job}", "--format=%i"])
         if not reply.stdout.strip() and (reply.exit.code == 0 or b"Invalid job id" in reply.stderr):
             return
         if reply.exit.code != 0:
-            raise OutcomeUnknown(f"slurm: the array {job}: {reply.complaint}", remedy=f"squeue --jobs={job}")
+            raise OutcomeUnknown(f"slurm: the array {job}: {reply.failure}", remedy=f"squeue --jobs={job}")
         await asyncio.sleep(_POLL_S)
 
 
 async def _codes(outer: Backend, job: str, folder: str) -> dict[int, int]:
-    reply = await ask(outer, ["/bin/sh", "-c", _CODES, "sh", folder, job])
+    reply = await run_helper(outer, ["/bin/sh", "-c", _CODES, "sh", folder, job])
     found: dict[int, int] = {}
     for line in reply.stdout.decode("utf-8", "replace").splitlines():
         match line.split():

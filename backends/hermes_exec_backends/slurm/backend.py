@@ -15,10 +15,10 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec._async import finished, made
+from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.slurm import scripts
@@ -62,9 +62,9 @@ class SlurmBackend(Wrapper):
     @property
     def own_target(self) -> str:
         """``slurm``, or by the number of the job that is attached to."""
-        from hermes_exec.config.targets import target_of
+        from hermes_exec.config.targets import format_target
 
-        return target_of(self._profile)
+        return format_target(self._profile)
 
     @property
     def traits(self) -> BackendTraits:
@@ -112,14 +112,14 @@ class SlurmBackend(Wrapper):
         """
         self._job = self._profile.job or ""
         if not self._job:
-            self._job = await made(self._submit(), self._cancel)
+            self._job = await create_or_rollback(self._submit(), self._cancel)
         try:
             now = await self._begun()
             self._nodes = now.nodes
             self._presence = await self._be_present()
         except BaseException:
             if not self._profile.job:
-                await finished(self._cancel(self._job))
+                await shield_to_completion(self._cancel(self._job))
             raise
         if now.left_s is not None:
             delay = max(0.0, now.left_s - _WARN_S)
@@ -159,11 +159,11 @@ class SlurmBackend(Wrapper):
 
     async def _submit(self) -> str:
         script = scripts.placeholder(self.options.lease_s)
-        reply = await ask(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
+        reply = await run_helper(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
         job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
         if reply.exit.code != 0 or not job.isdigit():
             raise PlaceUnavailable(
-                f"slurm: no allocation at {self.outer.target}: {reply.complaint}",
+                f"slurm: no allocation at {self.outer.target}: {reply.failure}",
                 remedy="sinfo, at the place where Slurm's commands are",
             )
         return job
@@ -222,7 +222,7 @@ class SlurmBackend(Wrapper):
         )
 
     async def _cancel(self, job: str) -> None:
-        await ask(self.outer, ["scancel", "--quiet", job])
+        await run_helper(self.outer, ["scancel", "--quiet", job])
 
     def _step(self) -> list[str]:
         where = ["--relative=0", "--nodes=1", "--ntasks=1"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.transport.shell.target import ask
+from hermes_exec.transport.shell.target import run_helper
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
@@ -72,7 +72,7 @@ async def standing(outer: Backend, job: str) -> Standing:
     Raises:
         PlaceUnavailable: Slurm does not answer; says what it said.
     """
-    reply = await ask(outer, ["squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"])
+    reply = await run_helper(outer, ["squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"])
     for line in reply.stdout.decode("utf-8", "replace").splitlines():
         fields = line.strip().split("|")
         if fields[0] == "hx" and len(fields) == 6:
@@ -80,7 +80,7 @@ async def standing(outer: Backend, job: str) -> Standing:
             return Standing(state, reason, nodes, _seconds(left), start)
     if reply.exit.code == 0 or b"Invalid job id" in reply.stderr:
         return Standing("UNKNOWN")
-    raise PlaceUnavailable(f"slurm: {reply.complaint}", remedy="sinfo, at the place where Slurm's commands are")
+    raise PlaceUnavailable(f"slurm: {reply.failure}", remedy="sinfo, at the place where Slurm's commands are")
 
 
 def _seconds(text: str) -> float | None:

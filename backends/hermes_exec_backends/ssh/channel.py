@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from paramiko import SSHException
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec.transport.write_buffer import Outgoing, cut
+from hermes_exec.transport.write_buffer import WriteBuffer, split
 from hermes_exec_backends.ssh.channel_shim import Room, Stream
 from hermes_exec_backends.ssh.nonblocking_socket import FULL
 from hermes_exec_backends.ssh.packets import Packets
@@ -54,7 +54,7 @@ class SshChannel(Channel):
         self._told = False
         self._waits_for_room = False
         self._rests = False
-        self._outgoing = Outgoing()
+        self._outgoing = WriteBuffer()
         self._sent = 0
         self._turn = False
         self._held_up = False
@@ -221,10 +221,10 @@ class SshChannel(Channel):
         packets = self._transport.packetizer
         if isinstance(packets, Packets) and packets.seals:
             size = self._room_for(parts, most)
-            packets.send_data(self._chan.remote_chanid, cut(parts, size, min(room, self._chan.out_max_packet_size)))
+            packets.send_data(self._chan.remote_chanid, split(parts, size, min(room, self._chan.out_max_packet_size)))
             return size
         try:
-            done = self._chan.send(b"".join(next(cut(parts, room, room))))
+            done = self._chan.send(b"".join(next(split(parts, room, room))))
         except TimeoutError:  # the host's window is full
             return 0
         if not done:
@@ -262,7 +262,7 @@ class SshChannel(Channel):
 
     async def drained(self) -> None:
         """Return when at most 1 MiB is queued, or the channel closed."""
-        await self._outgoing.drained()
+        await self._outgoing.drain()
 
     def pause(self) -> None:
         """Stop taking; the window of the channel then holds the host."""

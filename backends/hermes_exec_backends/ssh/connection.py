@@ -48,7 +48,7 @@ class Connection:
         """Whether the host has just refused a further channel."""
         self._silent = False
         self._heartbeat = Heartbeat(host.keepalive_s, self._ask_for_life, self._fall_silent, lambda: self.alive)
-        wire.on_bytes = self._heartbeat.heard
+        wire.on_bytes = self._heartbeat.record_activity
         self._heartbeat.watch()
 
     @classmethod

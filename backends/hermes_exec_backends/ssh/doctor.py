@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
-from hermes_exec.config.paths import home
+from hermes_exec.config.paths import home_folder
 from hermes_exec_backends._shared.doctor import check_package
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _agent() -> Check:
 
 
 def _known_hosts(path: Path) -> Check:
-    path = home() / path
+    path = home_folder() / path
     if path.is_file():
         return Check("known hosts", "ok", str(path))
     return Check(
@@ -67,7 +67,7 @@ def _key(path: Path) -> Check:
 
 
 def _usual_keys() -> list[Path]:
-    return [path for name in ("id_ed25519", "id_ecdsa", "id_rsa") if (path := home() / ".ssh" / name).is_file()]
+    return [path for name in ("id_ed25519", "id_ecdsa", "id_rsa") if (path := home_folder() / ".ssh" / name).is_file()]
 
 
 def _open_keys(paths: list[Path]) -> list[Check]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hermes_exec.config.paths import expanded, home
+from hermes_exec.config.paths import expand_home, home_folder
 from hermes_exec.errors import ConfigError
 from hermes_exec_backends.ssh.ssh_config import lookup
 
@@ -122,15 +122,15 @@ def _keys(profile: SshProfile, options: dict[str, object]) -> tuple[tuple[Path, 
         return (profile.key_path,), True
     named = options.get("identityfile")
     if isinstance(named, list):
-        return tuple(expanded(str(path)) for path in cast("list[object]", named)), True
-    return tuple(path for each in _USUAL_KEYS if (path := home() / ".ssh" / each).is_file()), False
+        return tuple(expand_home(str(path)) for path in cast("list[object]", named)), True
+    return tuple(path for each in _USUAL_KEYS if (path := home_folder() / ".ssh" / each).is_file()), False
 
 
 def _certificates(profile: SshProfile, options: dict[str, object]) -> tuple[Path, ...]:
     if profile.certificate_path:
         return (profile.certificate_path,)
     named = options.get("certificatefile")
-    return (expanded(str(named)),) if named else ()
+    return (expand_home(str(named)),) if named else ()
 
 
 def _known_hosts(profile: SshProfile, options: dict[str, object]) -> tuple[Path, ...]:
@@ -138,7 +138,7 @@ def _known_hosts(profile: SshProfile, options: dict[str, object]) -> tuple[Path,
         return (profile.known_hosts_path,)
     users = str(options.get("userknownhostsfile") or "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     everybodys = str(options.get("globalknownhostsfile") or "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
-    return tuple(map(expanded, (*users.split(), *everybodys.split())))
+    return tuple(map(expand_home, (*users.split(), *everybodys.split())))
 
 
 def _agent(name: str) -> str:
@@ -146,7 +146,7 @@ def _agent(name: str) -> str:
         return ""
     if name == "SSH_AUTH_SOCK":
         return os.environ.get(name, "")
-    return os.environ.get(name[1:], "") if name.startswith("$") else str(expanded(name.strip('"')))
+    return os.environ.get(name[1:], "") if name.startswith("$") else str(expand_home(name.strip('"')))
 
 
 def _proxy_command(profile: SshProfile, options: dict[str, object]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from hermes_exec.transport.write_buffer import Outgoing
+from hermes_exec.transport.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,7 +43,7 @@ class Wire:
         self._poll.register(sock, select.POLLIN)
         self._read = memoryview(b"")
         self._lock = threading.Lock()
-        self._outgoing = Outgoing()
+        self._outgoing = WriteBuffer()
         self._closed = False
         self._waiting: list[Callable[[], None]] = []
         self._reader: Callable[[bytes | None], None] | None = None

@@ -6,7 +6,7 @@ import glob
 import shlex
 from pathlib import Path
 
-from hermes_exec.config.paths import expanded, home
+from hermes_exec.config.paths import expand_home, home_folder
 from hermes_exec.errors import ConfigError
 
 _SYSTEM = Path("/etc/ssh")
@@ -25,7 +25,7 @@ def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> 
     """
     from paramiko.ssh_exception import ConfigParseError
 
-    folder = home() / ".ssh"
+    folder = home_folder() / ".ssh"
     files = [(path, folder)] if path else [(folder / "config", folder), (_SYSTEM / "ssh_config", _SYSTEM)]
     if path and not path.exists():
         raise ConfigError(f"ssh: no file {path}")
@@ -74,7 +74,7 @@ class _Said:
                 self.lines.append(line)
             elif self._applies(block):
                 for pattern in _values(value, path):
-                    for found in sorted(glob.glob(str(base / expanded(pattern)))):  # noqa: PTH207  may be absolute
+                    for found in sorted(glob.glob(str(base / expand_home(pattern)))):  # noqa: PTH207  may be absolute
                         self.add(Path(found), base, depth + 1)
                 self.lines.append(block)  # where the included file ended in a block of its own
 

@@ -25,7 +25,7 @@ def close_above(last: int) -> None:
                 pass  # the listing's own descriptor, closed already
 
 
-def enlarge(fd: int) -> bool:
+def enlarge_pipe(fd: int) -> bool:
     """Set a pipe's size to 1 MiB, which doubles its throughput; return whether that succeeded."""
     try:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)

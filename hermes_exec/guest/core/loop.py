@@ -30,7 +30,7 @@ def _clock() -> "Callable[[], float]":
 now = _clock()
 
 
-def report(error: BaseException) -> None:
+def report_exception(error: BaseException) -> None:
     """Print a caught exception to standard error, of which the link keeps the end."""
     sys.excepthook(type(error), error, error.__traceback__)
 
@@ -173,7 +173,7 @@ class Loop:
                 while self._soon:
                     self._soon.popleft()()
             except Exception as error:  # noqa: BLE001  a bug in one callback must not end the work of others
-                report(error)
+                report_exception(error)
 
     def _wait_time(self) -> float:
         timers = self._timers

@@ -11,8 +11,8 @@ import sys
 
 from . import libc, malloc, orphan_cleanup, process_tree
 from .fdutil import close_above, remove_folder
-from .loop import Loop, report
-from .server import Connection, Server
+from .loop import Loop, report_exception
+from .server import ClientConnection, GuestServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ _SWEEP_S = 1.0
 """When a supervisor sweeps orphans of killed guests; later than the start, so as not to delay the first commands."""
 
 
-def make_folder(name: str) -> str:
+def make_runtime_folder(name: str) -> str:
     """Create a private folder on this machine, in memory if possible, and never in a home that may be shared."""
-    for base in orphan_cleanup.bases():
+    for base in orphan_cleanup.runtime_bases():
         path = "{}/hx-{}".format(base, name)
         try:
             os.mkdir(path, 0o700)
@@ -42,11 +42,11 @@ def listen(folder: str) -> "_socket.socket":
     os.chmod(folder + "/door", 0o600)
     control.listen(16)
     control.setblocking(False)
-    orphan_cleanup.sign(folder)
+    orphan_cleanup.sign_folder(folder)
     return control
 
 
-def keep(guest: int, folders: "list[str]") -> None:
+def supervise(guest: int, folders: "list[str]") -> None:
     """Be the supervisor: wait for the guest's end, and clean up after it. Does not return."""
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
@@ -59,7 +59,7 @@ def keep(guest: int, folders: "list[str]") -> None:
         os.kill(guest, _signal.SIGKILL)
 
     _signal.signal(_signal.SIGTERM, end_guest)
-    _signal.signal(_signal.SIGALRM, lambda _, __: sweep())
+    _signal.signal(_signal.SIGALRM, lambda _, __: sweep_orphans())
     libc.become_subreaper()
     _signal.setitimer(_signal.ITIMER_REAL, _SWEEP_S)
     status = 0
@@ -74,14 +74,14 @@ def keep(guest: int, folders: "list[str]") -> None:
     early = _signal.setitimer(_signal.ITIMER_REAL, 0)[0] > 0
     clean_up(folders)
     if early:
-        sweep()
+        sweep_orphans()
     os._exit(0 if status == 0 else 1)
 
 
-def sweep() -> None:
+def sweep_orphans() -> None:
     """Clean up after killed guests, in a process of its own, so that the supervisor does not block."""
     try:
-        if not orphan_cleanup.certain() or os.fork():
+        if not orphan_cleanup.find_certain() or os.fork():
             return
     except Exception:  # noqa: BLE001  no failure here may harm the guest
         return
@@ -89,7 +89,7 @@ def sweep() -> None:
         os.setsid()
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
         os.nice(10)
-        orphan_cleanup.sweep(orphan_cleanup.certain())
+        orphan_cleanup.sweep(orphan_cleanup.find_certain())
         orphan_cleanup.sweep_runners()
     finally:
         os._exit(0)
@@ -107,7 +107,7 @@ def _accept_fd(control: "_socket.socket") -> int:
     return control._accept()[0]  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  see above
 
 
-def _accept(server: Server, control: "_socket.socket") -> None:
+def _accept(server: GuestServer, control: "_socket.socket") -> None:
     """Accept a bridge, which passes the descriptors of a new connection and waits until that is closed."""
     try:
         number = _accept_fd(control)
@@ -127,7 +127,7 @@ def _accept(server: Server, control: "_socket.socket") -> None:
             bridge.close()
             return
         data: bytes = ancillary[0][2]
-        connection = Connection(
+        connection = ClientConnection(
             server, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[4:8], sys.byteorder)
         )
         connection.on_closed = bridge.close
@@ -145,7 +145,7 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
     close_above(2)
     os.write(1, nonce.encode())
     name = os.urandom(8).hex()
-    folder = make_folder(name)
+    folder = make_runtime_folder(name)
     control = listen(folder)
     identity = {
         "id": name,
@@ -160,14 +160,14 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
     supervisor = os.getpid()
     guest = os.fork()
     if guest:
-        keep(guest, folders)
+        supervise(guest, folders)
     try:
         os.setsid()
         for number in (_signal.SIGHUP, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_IGN)
         malloc.keep_freed_memory()
         loop = Loop()
-        server = Server(loop, identity, folder)
+        server = GuestServer(loop, identity, folder)
         server.load_part = load_part
         loop.on_read(control.fileno(), lambda: _accept(server, control))
         fd_in, fd_out = os.dup(0), os.dup(1)
@@ -175,12 +175,12 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
         os.dup2(null, 0)
         os.dup2(null, 1)
         os.close(null)
-        Connection(server, fd_in, fd_out)
+        ClientConnection(server, fd_in, fd_out)
         loop.run()
         if os.getppid() != supervisor:  # it was killed
             clean_up(folders)
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  printed to standard error, of which the link keeps the end
-        report(error)
+        report_exception(error)
     finally:
         os._exit(1)

@@ -51,14 +51,14 @@ def _namespace() -> str:
         return ""
 
 
-def sign(folder: str) -> None:
+def sign_folder(folder: str) -> None:
     """Record in a guest's folder its boot and pid namespace."""
     namespace = _namespace()
     if namespace:
         os.symlink(namespace, folder + "/" + _HOME)
 
 
-def bases() -> "list[str]":
+def runtime_bases() -> "list[str]":
     """The parents of guests' folders, in the order in which they are tried."""
     runtime = "/run/user/{}".format(os.getuid())
     found: "list[str]" = []
@@ -68,10 +68,10 @@ def bases() -> "list[str]":
     return found
 
 
-def folders() -> "dict[str, list[str]]":
+def guest_folders() -> "dict[str, list[str]]":
     """The folders of each guest of this user by name: its runtime folder, and maybe one on disk."""
     found: "dict[str, list[str]]" = {}
-    for base in bases():
+    for base in runtime_bases():
         try:
             names = [name for name in os.listdir(base) if name.startswith("hx-")]
         except OSError:
@@ -112,14 +112,14 @@ def _is_listening(path: str) -> bool:
         probe.close()
 
 
-def certain() -> "dict[str, list[str]]":
+def find_certain() -> "dict[str, list[str]]":
     """The folders of guests that are gone and were of this boot and pid namespace."""
     namespace = _namespace()
     if not namespace:
         return {}
     listening = _listening()
     found: "dict[str, list[str]]" = {}
-    for name, paths in folders().items():
+    for name, paths in guest_folders().items():
         if any((path + "/door").encode() in listening for path in paths):
             continue  # its socket is in the kernel's table, so it need not be woken by a connection
         if any(_signature(path) == namespace for path in paths) and is_gone(paths):
@@ -173,7 +173,7 @@ def _ours() -> "Iterator[tuple[int, bytes]]":
 
 
 def _argv(pid: int) -> bytes:
-    return process_tree.read("/proc/{}/cmdline".format(pid))
+    return process_tree.read_file("/proc/{}/cmdline".format(pid))
 
 
 def _shells_of(name: str, paths: "list[str]") -> "list[int]":
@@ -183,7 +183,7 @@ def _shells_of(name: str, paths: "list[str]") -> "list[int]":
     for path in paths:
         if _signature(path) == _namespace():  # else its pids are of another namespace
             for session in os.listdir(path):
-                recorded.update(process_tree.read(path + "/" + session + "/left").splitlines())
+                recorded.update(process_tree.read_file(path + "/" + session + "/left").splitlines())
     return [
         pid
         for pid, argv in _ours()
@@ -215,7 +215,7 @@ def _is_runner(pid: int) -> bool:
 
 def _kill(pids: "list[int]") -> "tuple[list[int], str]":
     """Kill these and their descendants; return the killed, and an error message if some survive."""
-    roots = process_tree.living(pids)
+    roots = process_tree.living_processes(pids)
     for root in roots:
         process_tree.send(root, _signal.SIGSTOP)  # or a shell starts its next command when one is killed
     for _ in range(300):  # a vforking shell stops only once its program runs, which is then found below it
@@ -224,10 +224,10 @@ def _kill(pids: "list[int]") -> "tuple[list[int], str]":
         time.sleep(0.003)
 
     def targets() -> "list[int]":
-        standing = [pid for pid, _ in process_tree.still(roots)]
+        standing = [pid for pid, _ in process_tree.same_processes(roots)]
         # Descendants first: anything that they start meanwhile still has the root above it, and is found.
         below = process_tree.descendants(standing)
-        return below if process_tree.living(below) else standing
+        return below if process_tree.living_processes(below) else standing
 
     killed, left = process_tree.kill_all(targets, _PATIENCE_S)
     error = "processes that cannot be ended: {}".format(sorted(pid for pid, _ in left)) if left else ""

@@ -26,7 +26,7 @@ GIVE_UP_S = 10.0
 _HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
 
 
-def read(path: str) -> bytes:
+def read_file(path: str) -> bytes:
     """Read a file of procfs, up to 1 MiB; empty when its process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -42,15 +42,15 @@ def read(path: str) -> bytes:
 
 def stat(pid: int) -> "tuple[bytes, int, int]":
     """Return state letter, parent and start time (clock ticks since boot); state ``b""`` when the process is gone."""
-    fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    fields = read_file("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     if len(fields) < 20:
         return b"", 0, 0
     return fields[0], int(fields[1]), int(fields[19])
 
 
-def session(pid: int) -> int:
+def session_of(pid: int) -> int:
     """Return the session id of a process; 0 when it is gone."""
-    fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    fields = read_file("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     return int(fields[3]) if len(fields) > 3 else 0
 
 
@@ -67,14 +67,14 @@ def children(pid: int) -> "list[int]":
     if not _HAS_CHILDREN_FILES:
         return _scan().get(pid, [])
     main = "/proc/{}/task/{}/children".format(pid, pid)
-    found = read(main).split()
+    found = read_file(main).split()
     try:
         threads = _names("/proc/{}/task".format(pid))
     except OSError:
         return []
     for thread in threads:
         if thread != str(pid):
-            found += read("/proc/{}/task/{}/children".format(pid, thread)).split()
+            found += read_file("/proc/{}/task/{}/children".format(pid, thread)).split()
     return [int(child) for child in found]
 
 
@@ -110,7 +110,7 @@ def descendants(roots: "Iterable[int]") -> "list[int]":
     return found
 
 
-def living(pids: "Iterable[int]") -> "set[Process]":
+def living_processes(pids: "Iterable[int]") -> "set[Process]":
     """Return those that are alive, with start times; zombies are not alive."""
     alive: "set[Process]" = set()
     for pid in pids:
@@ -120,7 +120,7 @@ def living(pids: "Iterable[int]") -> "set[Process]":
     return alive
 
 
-def still(processes: "Iterable[Process]") -> "set[Process]":
+def same_processes(processes: "Iterable[Process]") -> "set[Process]":
     """Return those whose pid still belongs to the same process, alive or zombie."""
     return {(pid, start) for pid, start in processes if stat(pid)[2] == start}
 
@@ -143,7 +143,7 @@ def kill_all(targets: "Callable[[], Iterable[int]]", patience_s: float) -> "tupl
     killed: "set[Process]" = set()
     give_up = now() + patience_s
     while True:
-        left = living(targets())
+        left = living_processes(targets())
         if not left or now() > give_up:
             return killed, left
         for process in left:
@@ -185,7 +185,7 @@ class TreeKill:
 
     def _round(self) -> None:
         # Processes that were signalled stay targets, as without a subreaper orphans leave the tree.
-        alive = living(self._targets()) | living(pid for pid, _ in still(self._signalled))
+        alive = living_processes(self._targets()) | living_processes(pid for pid, _ in same_processes(self._signalled))
         late = now() - self._kill_at
         if not alive or late > GIVE_UP_S:
             TreeKill.active -= 1

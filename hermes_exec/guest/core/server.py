@@ -12,16 +12,16 @@ import struct
 from _collections import deque  # collections itself is slow to import
 
 from . import libc, wire
-from .fdutil import enlarge
-from .loop import now, report
+from .fdutil import enlarge_pipe
+from .loop import now, report_exception
 from .process_tree import TreeKill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
-    from ..streams.input_stream import Inlet
-    from ..streams.output_stream import Outlet
+    from ..streams.input_stream import InputStream
+    from ..streams.output_stream import OutputStream
     from .loop import Loop, Timer
 
 _SMALL = 16 << 10  # bytes of a read; allocating a large buffer costs more than a small read
@@ -31,7 +31,7 @@ _QUIET_S = 1.0  # interval of PONGs to a client that sends a large input, as pro
 _REST_S = 0.001  # pause on a full 1 MiB pipe: waking up for each page that is read costs more than writing it
 
 
-class Unsupported(Exception):
+class UnsupportedRequest(Exception):
     """The target does not support a request; raised before anything has run."""
 
 
@@ -41,41 +41,41 @@ class Request:
     def __init__(self, client: "Client", number: int) -> None:
         self.client = client
         self.number = number
-        self.outlets: "dict[int, Outlet]" = {}
-        self.inlet: "Inlet | None" = None
+        self.outputs: "dict[int, OutputStream]" = {}
+        self.input: "InputStream | None" = None
         self.answer: "bytes | None" = None
         self.cancel: "Callable[[], None]" = lambda: None
 
-    def outlet(self, channel: int, *, bulk: bool = False) -> "Outlet":
+    def open_output(self, channel: int, *, bulk: bool = False) -> "OutputStream":
         """Open an output stream to the client; the pipe of a ``bulk`` one can be handed off to it."""
         client = self.client
-        outlet = client.server.new_outlet(client, self.number, channel, bulk)
-        self.outlets[channel] = outlet
+        outlet = client.server.new_output(client, self.number, channel, bulk)
+        self.outputs[channel] = outlet
         if client.connection is None:
             outlet.spool_to(client.server.spool_folder)
         return outlet
 
-    def expect_input(self) -> "Inlet":
+    def expect_input(self) -> "InputStream":
         """Open an input stream from the client, whose descriptor is not known yet."""
-        self.inlet = self.client.server.new_inlet(self.client.server.loop, self.credit)
-        return self.inlet
+        self.input = self.client.server.new_input(self.client.server.loop, self.send_credit)
+        return self.input
 
-    def open_inlet(self, fd: int) -> "Inlet":
+    def open_input(self, fd: int) -> "InputStream":
         """Open an input stream from the client to ``fd``, which the stream then owns."""
         inlet = self.expect_input()
         inlet.write_to(fd)
         return inlet
 
-    def credit(self, offset: int) -> None:
+    def send_credit(self, offset: int) -> None:
         """Send CREDIT: the input was written up to ``offset``."""
-        self.client.control(wire.CREDIT, wire.STDIN, self.number, wire.OFFSET.pack(offset))
+        self.client.send_control(wire.CREDIT, wire.STDIN, self.number, wire.OFFSET.pack(offset))
 
     def finish(self, answer: "dict[str, Any]") -> None:
         """Send the answer, which is kept until the client acknowledges it."""
         if self.answer is None:
             self.answer = wire.pack(answer)
             self.cancel = lambda: None
-            self.client.answered(self)
+            self.client.send_answer(self)
 
     def fail(self, kind: str, message: str, code: int = 0) -> None:
         """Answer that nothing ran, and why. ``kind`` is one of the kinds in docs/protocol.md."""
@@ -83,31 +83,31 @@ class Request:
 
     def close(self) -> None:
         """Close the streams."""
-        for outlet in self.outlets.values():
+        for outlet in self.outputs.values():
             outlet.close()
-        if self.inlet is not None:
-            self.inlet.close()
+        if self.input is not None:
+            self.input.close()
 
 
 class Client:
     """One user of the guest: its requests, and its connection while it has one."""
 
-    def __init__(self, server: "Server", name: bytes) -> None:
+    def __init__(self, server: "GuestServer", name: bytes) -> None:
         self.server = server
         self.name = name
         self.lease_s = 900.0
         self.env: "dict[bytes, bytes]" = {}
         self.cwd = b""  # the part for commands resolves it
         self.note = ""
-        self.near = False
-        self.connection: "Connection | None" = None
+        self.shares_host = False
+        self.connection: "ClientConnection | None" = None
         self.requests: "dict[int, Request]" = {}
         self.highest = 0
         self.lapsed = False  # its lease has expired, and it may not know that yet
         self.on_close: "list[Callable[[], None]]" = []
         self._lease: "Timer | None" = None
 
-    def attach(self, connection: "Connection", received: "dict[int, list[int]]") -> None:
+    def attach(self, connection: "ClientConnection", received: "dict[int, list[int]]") -> None:
         """Resume over a new connection; ``received`` has the client's offsets per pending request."""
         if self.connection is not None:
             self.connection.close()
@@ -119,43 +119,43 @@ class Client:
             if offsets is None:  # the client has its answer, and the acknowledgement was lost
                 self.forget(request.number)
                 continue
-            for channel, outlet in request.outlets.items():
+            for channel, outlet in request.outputs.items():
                 outlet.resume(offsets[channel])
-            if request.inlet is not None:
-                request.inlet.tell()
+            if request.input is not None:
+                request.input.send_credit()
             if request.answer is not None:
-                self.answered(request)
+                self.send_answer(request)
 
-    def detached(self) -> None:
+    def detach(self) -> None:
         """Keep running without a connection, spool output, and close when the lease expires."""
         self.connection = None
         self._lease = self.server.loop.call_later(self.lease_s, self.close)
         for request in self.requests.values():
-            for outlet in request.outlets.values():
+            for outlet in request.outputs.values():
                 outlet.spool_to(self.server.spool_folder)
 
-    def control(self, kind: int, channel: int, request: int, payload: bytes) -> None:
+    def send_control(self, kind: int, channel: int, request: int, payload: bytes) -> None:
         """Send a small frame ahead of all data; dropped while disconnected."""
         if self.connection is not None:
-            self.connection.control(wire.frame(kind, channel, request, payload))
+            self.connection.queue_control(wire.frame(kind, channel, request, payload))
 
-    def event(self, request: int, event: "dict[str, Any]") -> None:
+    def send_event(self, request: int, event: "dict[str, Any]") -> None:
         """Send an unsolicited event; dropped while disconnected."""
-        self.control(wire.EVENT, 0, request, wire.pack(event))
+        self.send_control(wire.EVENT, 0, request, wire.pack(event))
 
-    def ready(self, outlet: "Outlet") -> None:
+    def output_ready(self, outlet: "OutputStream") -> None:
         """Queue an output stream that has something to send."""
         if self.connection is not None and not outlet.queued:
-            self.connection.data(outlet)
+            self.connection.queue_data(outlet)
 
-    def answered(self, request: Request) -> None:
+    def send_answer(self, request: Request) -> None:
         """Send an answer, after the data before it."""
-        for outlet in request.outlets.values():
+        for outlet in request.outputs.values():
             if outlet.spooled:
-                outlet.on_emptied = lambda: self.answered(request)
+                outlet.on_emptied = lambda: self.send_answer(request)
                 return
         if self.connection is not None:
-            self.connection.answer(request)
+            self.connection.queue_answer(request)
 
     def request(self, number: int, payload: bytes) -> None:
         """Run a request, unless its id was received before."""
@@ -184,13 +184,13 @@ class Client:
             request.cancel()
             request.close()
         self.requests.clear()
-        self.server.closed(self)
+        self.server.remove_client(self)
 
 
-class Connection:
+class ClientConnection:
     """Two descriptors to one client: a parser, and queues of what is to be written."""
 
-    def __init__(self, server: "Server", fd_in: int, fd_out: int) -> None:
+    def __init__(self, server: "GuestServer", fd_in: int, fd_out: int) -> None:
         self._server = server
         self._loop: "Loop" = server.loop
         self._in = fd_in
@@ -199,7 +199,7 @@ class Connection:
         self._parser = wire.Parser(self._frame, self._data, wire.MAX_REQUEST)
         self._sealer = wire.Sealer()
         self._control: "Deque[bytes]" = deque()
-        self._ready: "Deque[Outlet]" = deque()
+        self._ready: "Deque[OutputStream]" = deque()
         self._answers: "Deque[Request]" = deque()
         self._partial: "list[bytes | memoryview]" = []
         self._flush_soon = False
@@ -211,22 +211,22 @@ class Connection:
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
-        self._large = enlarge(fd_out)
+        self._large = enlarge_pipe(fd_out)
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
-    def control(self, frame: bytes) -> None:
+    def queue_control(self, frame: bytes) -> None:
         """Queue a small frame ahead of all data."""
         self._control.append(frame)
         self._schedule()
 
-    def data(self, outlet: "Outlet") -> None:
+    def queue_data(self, outlet: "OutputStream") -> None:
         """Queue an output stream that has something to send."""
         outlet.queued = True
         self._ready.append(outlet)
         self._schedule()
 
-    def answer(self, request: "Request") -> None:
+    def queue_answer(self, request: "Request") -> None:
         """Queue an answer; it is sent once the request's output streams have nothing left to send."""
         self._answers.append(request)
         self._schedule()
@@ -249,7 +249,7 @@ class Connection:
         if client is None:
             self._server.check_idle()
         elif client.connection is self:
-            client.detached()
+            client.detach()
 
     def _expect_attach(self) -> None:
         if self._client is None and self._open:
@@ -277,7 +277,7 @@ class Connection:
     def _pong(self) -> None:
         self._heard = 0
         self._said = now()
-        self.control(wire.frame(wire.PONG, 0, 0))
+        self.queue_control(wire.frame(wire.PONG, 0, 0))
 
     def _refuse(self, error: Exception) -> None:
         reason = {"message": "malformed: {}".format(error), "damaged": type(error) is wire.DamageError}
@@ -295,15 +295,15 @@ class Connection:
             client.request(number, payload)
         elif kind in (wire.CREDIT, wire.RETURN):
             request = client.requests.get(number)
-            if request is not None and channel in request.outlets:
-                request.outlets[channel].told(kind, payload)
+            if request is not None and channel in request.outputs:
+                request.outputs[channel].on_reader_frame(kind, payload)
         elif kind == wire.FORGET:
             for (forgotten,) in wire.OFFSET.iter_unpack(payload):
                 client.forget(forgotten)
         elif kind == wire.EOF:
             request = client.requests.get(number)
-            if request is not None and request.inlet is not None:
-                request.inlet.receive_end(payload)
+            if request is not None and request.input is not None:
+                request.input.receive_end(payload)
         elif kind == wire.CANCEL:
             request = client.requests.get(number)
             if request is not None:
@@ -319,8 +319,8 @@ class Connection:
 
     def _data(self, _: int, number: int, position: int, data: bytes) -> None:
         request = self._client.requests.get(number) if self._client is not None else None
-        if request is not None and request.inlet is not None:
-            request.inlet.receive(position, data)
+        if request is not None and request.input is not None:
+            request.input.receive(position, data)
 
     def _attach(self, hello: "dict[str, Any]") -> None:
         client = self._client = self._server.client(hello)
@@ -331,9 +331,9 @@ class Connection:
             "highest": client.highest,
             "lapsed": client.lapsed,
             "inlets": [
-                [request.number, request.inlet.received]
+                [request.number, request.input.received]
                 for request in client.requests.values()
-                if request.inlet is not None
+                if request.input is not None
             ],
             "parts": sorted(self._server.parts),
             # It always works on the client's own machine, and loading ctypes would delay WELCOME by some milliseconds.
@@ -360,14 +360,14 @@ class Connection:
             outlet = self._ready.popleft()
             chunk = outlet.next_chunk()
             if chunk:
-                parts += outlet.frame(chunk, self._sealer)
+                parts += outlet.data_frame(chunk, self._sealer)
                 room -= len(chunk)
             outlet.queued = outlet.pending
             if outlet.queued:
                 self._ready.append(outlet)
         for _ in range(len(self._answers)):
             request = self._answers.popleft()
-            if any(outlet.queued for outlet in request.outlets.values()):
+            if any(outlet.queued for outlet in request.outputs.values()):
                 self._answers.append(request)
             elif request.answer is not None and request.number in request.client.requests:
                 parts.append(self._sealer.seal(wire.frame(wire.RESULT, 0, request.number, request.answer)))
@@ -415,7 +415,7 @@ class Connection:
         return False
 
 
-class Server:
+class GuestServer:
     """The operations, the clients and the loaded parts."""
 
     def __init__(self, loop: "Loop", identity: "dict[str, Any]", folder: str) -> None:
@@ -425,13 +425,13 @@ class Server:
         self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {"stays": self._answer_stays}
         self.parts: "set[str]" = set()
         self.load_part: "Callable[[bytes], Any]"
-        self.new_inlet: "Callable[[Loop, Callable[[int], None]], Inlet]"
-        self.new_outlet: "Callable[[Client, int, int, bool], Outlet]"
+        self.new_input: "Callable[[Loop, Callable[[int], None]], InputStream]"
+        self.new_output: "Callable[[Client, int, int, bool], OutputStream]"
         self.clients: "dict[bytes, Client]" = {}
         self.keeps_alive: "list[Callable[[], bool]]" = []
         self.on_idle: "Callable[[], None]" = loop.stop
         self._spool_folder = ""
-        self._farewells: "list[Connection]" = []
+        self._farewells: "list[ClientConnection]" = []
         TreeKill.on_quiet.append(self.check_idle)
 
     def client(self, hello: "dict[str, Any]") -> Client:
@@ -444,7 +444,7 @@ class Server:
             client.cwd = hello.get("cwd") or b""
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]
-        client.near = bool(hello.get("near"))
+        client.shares_host = bool(hello.get("near"))
         return client
 
     def run(self, request: "Request", operation: str, arguments: "dict[str, Any]") -> None:
@@ -455,7 +455,7 @@ class Server:
             return
         try:
             call(request, arguments)
-        except Unsupported as reason:
+        except UnsupportedRequest as reason:
             request.fail("unsupported", str(reason))
         except OSError as error:
             request.fail("os", error.strerror or str(error), error.errno or 0)
@@ -470,7 +470,7 @@ class Server:
         try:
             self.load_part(blob).install(self)
         except Exception as error:  # noqa: BLE001  its operations are then missing, and requests are answered so
-            report(error)
+            report_exception(error)
         else:
             self.parts.add(name.decode())
 
@@ -486,7 +486,7 @@ class Server:
                 self._spool_folder = self.folder
         return self._spool_folder
 
-    def closed(self, client: Client) -> None:
+    def remove_client(self, client: Client) -> None:
         """Remove a client; its connection gets BYE when everything of it has ended."""
         self.clients.pop(client.name, None)
         if client.connection is not None:
@@ -507,7 +507,7 @@ class Server:
             return
         ends = not self.clients and not self._stays()
         for connection in self._farewells:
-            connection.control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})))
+            connection.queue_control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})))
             connection.flush()
             connection.close()
         self._farewells = []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VERSION = 2
 
 ATTACH, REQUEST, DATA, EOF, CREDIT, CANCEL, FORGET, LOAD, BYE, RETURN, PING = range(1, 12)
-WELCOME, RESULT, EVENT, FATAL, LEND, RECALL, PONG = range(16, 23)
+WELCOME, RESULT, EVENT, FATAL, HANDOFF, RECLAIM, PONG = range(16, 23)
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -35,9 +35,9 @@ MAX_DEPTH = 16
 HEADER = struct.Struct(">IBBQQ")
 CHECK = struct.Struct(">I")
 OFFSET = struct.Struct(">Q")
-RETURNED = struct.Struct(">QQ")
+RETURN_FIELDS = struct.Struct(">QQ")
 """In RETURN: the offset that was read up to, and the offset that was consumed up to."""
-LENT = struct.Struct(">IIQQ")
+HANDOFF_FIELDS = struct.Struct(">IIQQ")
 """In HANDOFF: the guest's process id, its descriptor, the pipe's inode, and the stream's offset."""
 
 

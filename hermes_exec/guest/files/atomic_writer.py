@@ -7,9 +7,9 @@ import stat
 import struct
 import time
 
-from ..core.fdutil import enlarge
+from ..core.fdutil import enlarge_pipe
 from . import kernel_copy, staging
-from .safe_paths import BUFFER, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
+from .safe_paths import BUFFER, FOLDER, NEW, PERMISSIONS, InvalidTreeData, make_folders, read_up_to, sha256, write_all
 from .tree_stream import DIGEST
 from .tree_writer import TEMPORARY
 
@@ -30,7 +30,7 @@ class BrokeOff(Exception):
     """The sender is gone before everything came."""
 
 
-class Replacement:
+class AtomicWriter:
     """The new content of the file at ``path``; links on the way are followed, since the caller names it."""
 
     def __init__(self, path: bytes, parents: bool) -> None:
@@ -131,7 +131,7 @@ def _is_ours_alone(fd: int) -> bool:
 def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
     """Write exactly ``size`` bytes of what comes, and hash them."""
     room = memoryview(bytearray(min(size, BUFFER)))
-    patient = enlarge(fd_in)
+    patient = enlarge_pipe(fd_in)
     while size:
         count = os.readv(fd_in, [room[:size]])
         if not count:
@@ -149,7 +149,7 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
     if arguments["append"]:
         _append(path, fd_in, arguments)
         return
-    new = Replacement(path, arguments["parents"])
+    new = AtomicWriter(path, arguments["parents"])
     try:
         new.create(0o666)
         if arguments.get("beside"):
@@ -165,22 +165,22 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
 def _take(fd: int, arguments: "dict[str, Any]", streams: "tuple[int, int]", size: int, digest: "Any") -> None:
     """Take what comes beside the channel, by a pipe or by files; then its hash."""
     by_pipe = arguments["beside"] == "pipe"
-    come = (staging.Inflow if by_pipe else staging.Shelf)(arguments["shelf"])
+    come = (staging.StagingPipe if by_pipe else staging.StagingDir)(arguments["shelf"])
     try:
-        come.tell(streams[1], size)
+        come.announce(streams[1], size)
         if not come.receive(streams[0], fd, size, digest):
             raise BrokeOff
     finally:
         come.close()
     told = read_up_to(streams[0], DIGEST)
     if by_pipe and not told:
-        raise staging.Elsewhere
+        raise staging.NotStaged
     _compare(told, digest)
 
 
 def _compare(told: bytes, digest: "Any") -> None:
     if told != digest.digest():
-        raise Refused("the content does not have the hash that came with it")
+        raise InvalidTreeData("the content does not have the hash that came with it")
 
 
 def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
@@ -207,15 +207,15 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
     """Take an uploaded file: its content, then its SHA-256 if that is to be compared."""
     resumable = arguments["resume"]
     verify = arguments["verify"] or arguments.get("beside")
-    new = Replacement(path, arguments["parents"])
+    new = AtomicWriter(path, arguments["parents"])
     keep = False
     try:
         digest = sha256() if verify else None
         size = arguments["size"]
         if resumable:
             new.resume()
-            if arguments["near"] and kernel_copy.copied(arguments["near"], new.fd, size):
-                write_all(fd_out, OFFER.pack(size, kernel_copy.TAKEN))
+            if arguments["near"] and kernel_copy.copy_from(arguments["near"], new.fd, size):
+                write_all(fd_out, OFFER.pack(size, kernel_copy.COPIED))
                 _name(new, arguments)
                 return
             start, so_far = _agree(new.fd, size, fd_in, fd_out)
@@ -230,16 +230,16 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
             if verify:
                 _compare(read_up_to(fd_in, DIGEST), digest)
             elif os.read(fd_in, 1):
-                raise Refused("more came than was told")
+                raise InvalidTreeData("more came than was told")
         _name(new, arguments)
-    except (BrokeOff, staging.Elsewhere):
+    except (BrokeOff, staging.NotStaged):
         keep = resumable
         raise
     finally:
         new.close(keep=keep)
 
 
-def _name(new: Replacement, arguments: "dict[str, Any]") -> None:
+def _name(new: AtomicWriter, arguments: "dict[str, Any]") -> None:
     os.fchmod(new.fd, arguments["mode"] & PERMISSIONS)
     os.utime(new.fd, ns=(arguments["mtime"], arguments["mtime"]))
     new.commit()
@@ -262,7 +262,7 @@ def _agree(fd: int, size: int, fd_in: int, fd_out: int) -> "tuple[int, Any]":
         raise BrokeOff
     (start,) = START.unpack(answer)
     if start not in (0, there):
-        raise Refused("a start that was not offered")
+        raise InvalidTreeData("a start that was not offered")
     os.ftruncate(fd, start)
     os.lseek(fd, start, os.SEEK_SET)
     return start, digest if start else sha256()

@@ -151,7 +151,7 @@ def _matches(parts: "list[frozenset[int] | None]", name: bytes) -> bool:
     return all(part is STAR for part in parts[index:])
 
 
-class Rule:
+class IgnoreRule:
     """One line of an ignore list."""
 
     __slots__ = ("_anchored", "_components", "folders_only", "negated")
@@ -221,7 +221,7 @@ class Ignore:
     def __init__(self, lines: "Iterable[bytes]") -> None:
         cleaned = [_clean(line) for line in lines]
         self.lines = [line for line in cleaned if line.strip(b"/!") and not line.startswith(b"#")]
-        self._rules = [Rule(line) for line in self.lines]
+        self._rules = [IgnoreRule(line) for line in self.lines]
         self._rules.reverse()
 
     def __bool__(self) -> bool:

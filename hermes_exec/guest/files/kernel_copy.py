@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 WORTH = 8 << 20
 """Bytes from which on it pays."""
-TAKEN = b"\xff" * 32
+COPIED = b"\xff" * 32
 """Told instead of a hash by who has copied the whole file."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 _STEP = 8 << 20  # so that a signal is heard in between
 
 
-def loan(fd: int) -> "list[int]":
+def handoff_fields(fd: int) -> "list[int]":
     """What another process needs to borrow an open file of ours."""
     return [os.getpid(), fd, os.fstat(fd).st_ino]
 
 
-def copied(lent: "Sequence[int]", target: int, size: int) -> bool:
+def copy_from(lent: "Sequence[int]", target: int, size: int) -> bool:
     """Give the open file ``target`` the content that was lent; False: that cannot be, and ``target`` is empty."""
     try:
         _copy(lent, target, size)

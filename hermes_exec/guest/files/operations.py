@@ -22,7 +22,7 @@ LISTED = struct.Struct(">HIQqII")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
-class Task:
+class FileTask:
     """The arguments of one operation, and the descriptors of its streams."""
 
     def __init__(self, arguments: "dict[str, Any]", fd_in: int, fd_out: int) -> None:
@@ -57,7 +57,7 @@ class Task:
         self._size = 0
 
 
-def stat_(task: Task) -> "Answer":
+def stat_(task: FileTask) -> "Answer":
     """What a file is."""
     path = task.path()
     info = os.stat(path) if task.arguments["follow"] else os.lstat(path)
@@ -65,7 +65,7 @@ def stat_(task: Task) -> "Answer":
     return {"info": [info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid, target]}
 
 
-def resolve(task: Task) -> "Answer":
+def resolve(task: FileTask) -> "Answer":
     """Where a path leads; nothing is opened for reading, so a pipe or a device is left alone."""
     fd = os.open(task.path(), os.O_PATH | os.O_CLOEXEC)
     try:
@@ -74,7 +74,7 @@ def resolve(task: Task) -> "Answer":
         os.close(fd)
 
 
-def list_(task: Task) -> "Answer":
+def list_(task: FileTask) -> "Answer":
     """What is in a folder."""
     folder = os.open(task.path(), FOLDER)
     try:
@@ -94,7 +94,7 @@ def list_(task: Task) -> "Answer":
     return {}
 
 
-def glob(task: Task) -> "Answer":
+def glob(task: FileTask) -> "Answer":
     """Which paths match."""
     left = task.arguments["limit"]
     for path in path_glob.expand(task.arguments["cwd"], task.arguments["pattern"]):
@@ -106,7 +106,7 @@ def glob(task: Task) -> "Answer":
     return {"more": False}
 
 
-def mkdir(task: Task) -> "Answer":
+def mkdir(task: FileTask) -> "Answer":
     """A new folder; with ``parents`` one that is there already will do."""
     path = task.path()
     if task.arguments["parents"]:
@@ -118,7 +118,7 @@ def mkdir(task: Task) -> "Answer":
     return {}
 
 
-def remove(task: Task) -> "Answer":
+def remove(task: FileTask) -> "Answer":
     """One file, link or empty folder; with ``recursive`` whatever it is."""
     above, name = os.path.split(task.path().rstrip(b"/"))
     if name in (b"", b".", b".."):
@@ -135,7 +135,7 @@ def remove(task: Task) -> "Answer":
     return {}
 
 
-def move(task: Task) -> "Answer":
+def move(task: FileTask) -> "Answer":
     """Another name; in another file system a whole copy first, which then takes the name at once."""
     source, to = task.path(), task.path("to")
     try:
@@ -171,13 +171,13 @@ def _move_across(source: bytes, to: bytes) -> None:
         os.unlink(source)
 
 
-def chmod(task: Task) -> "Answer":
+def chmod(task: FileTask) -> "Answer":
     """Permissions of what the path leads to."""
     os.chmod(task.path(), task.arguments["mode"])
     return {}
 
 
-def symlink(task: Task) -> "Answer":
+def symlink(task: FileTask) -> "Answer":
     """A link, in the place of an old one or of a file if ``replace``."""
     path = task.path()
     if not task.arguments["replace"]:
@@ -193,12 +193,12 @@ def symlink(task: Task) -> "Answer":
     return {}
 
 
-def readlink(task: Task) -> "Answer":
+def readlink(task: FileTask) -> "Answer":
     """Where a link leads."""
     return {"target": os.readlink(task.path())}
 
 
-def hash_(task: Task) -> "Answer":
+def hash_(task: FileTask) -> "Answer":
     """The SHA-256 of a file."""
     fd = os.open(task.path(), _READ)
     try:
@@ -207,7 +207,7 @@ def hash_(task: Task) -> "Answer":
         os.close(fd)
 
 
-def read(task: Task) -> "Answer":
+def read(task: FileTask) -> "Answer":
     """Bytes of a file, of a device or of a pipe; with ``trace`` also where that very file is."""
     fd = os.open(task.path(), _READ)
     answer: "Answer" = {}
@@ -217,7 +217,7 @@ def read(task: Task) -> "Answer":
         if task.arguments["offset"]:
             os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
         left = task.arguments["length"]
-        if task.arguments.get("beside") and staging.lend(fd, task.fd_in, task.fd_out)[0] == staging.NOTHING:
+        if task.arguments.get("beside") and staging.offer_file(fd, task.fd_in, task.fd_out)[0] == staging.NOTHING:
             return {}
         while left is None or left > 0:
             data = os.read(fd, BUFFER if left is None else min(left, BUFFER))
@@ -230,13 +230,13 @@ def read(task: Task) -> "Answer":
     return answer
 
 
-def write(task: Task) -> "Answer":
+def write(task: FileTask) -> "Answer":
     """Replace a file's content, or add to it."""
     atomic_writer.write(task.arguments, task.path(), task.fd_in, task.fd_out)
     return {}
 
 
-OPERATIONS: "dict[str, Callable[[Task], Answer]]" = {
+OPERATIONS: "dict[str, Callable[[FileTask], Answer]]" = {
     "stat": stat_,
     "resolve": resolve,
     "list": list_,

@@ -29,7 +29,7 @@ REFUSE_LINKS, SKIP_LINKS, KEEP_LINKS = range(3)
 """What to do with a link whose target is outside of the tree."""
 
 
-class Refused(ValueError):
+class InvalidTreeData(ValueError):
     """What came is not a tree that anyone honest sends; nothing of it was written outside the root."""
 
 
@@ -48,7 +48,7 @@ _NOT_PLAIN = frozenset((b"", b".", b".."))
 def check_name(name: bytes) -> None:
     """Raise Refused unless ``name``, which has no NUL, is one plain component of a path."""
     if name in _NOT_PLAIN or b"/" in name:
-        raise Refused("{!r} is not a plain name".format(name))
+        raise InvalidTreeData("{!r} is not a plain name".format(name))
 
 
 def umask() -> int:
@@ -76,7 +76,7 @@ def leads_out(target: bytes, depth: int) -> bool:
     return not target or target.startswith(b"/") or ups > depth or b".." in words[ups:]
 
 
-def fold(name: bytes) -> "bytes | str":
+def case_fold(name: bytes) -> "bytes | str":
     """The same for two names that a file system which ignores case would take for one."""
     try:
         name.decode("ascii")
@@ -207,7 +207,7 @@ def touch(name: bytes, folder: int, mode: int, mtime: int) -> None:
         os.close(fd)
 
 
-class Path:
+class PathWalker:
     """Walks down from a root by components, keeping the way that it came open for the next path."""
 
     def __init__(self, root: int) -> None:

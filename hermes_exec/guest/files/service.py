@@ -6,7 +6,7 @@ import os
 from _collections import deque
 
 from ..core import wire
-from ..core.fdutil import enlarge
+from ..core.fdutil import enlarge_pipe
 from ..core.process_tree import TreeKill
 from ..process import runner
 from ..shell.folders import resolve_folder
@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque
 
-    from ..core.server import Client, Request, Server
+    from ..core.server import Client, GuestServer, Request
 
 _SPARE = 2
 """Idle workers that are kept."""
@@ -29,7 +29,7 @@ _WITH_INPUT = ("write", "put", "put_tree")
 class Worker:
     """The guest's side of one worker process."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "WorkerPool") -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.pid = os.fork()
         if self.pid == 0:
@@ -43,11 +43,11 @@ class Worker:
         self._loop = pool.server.loop
         self._channel = ours
         self._answer = b""
-        self._operation: "Operation | None" = None
+        self._operation: "FileOperation | None" = None
         self._loop.on_read(ours.fileno(), self._readable)
         self._loop.on_exit(self.pid, _ended)
 
-    def start(self, operation: "Operation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
+    def start(self, operation: "FileOperation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
         """Begin an operation; its ``answered`` is called once."""
         self._operation = operation
         try:
@@ -75,7 +75,7 @@ class Worker:
         self._operation = None
         self._pool.give_back(self)
         if operation is not None:
-            operation.answered(answer)
+            operation.set_answer(answer)
 
     def close(self) -> None:
         """Let it go; it ends by that when it is idle."""
@@ -88,17 +88,17 @@ def _ended(status: int) -> None:
     del status
 
 
-class Pool:
+class WorkerPool:
     """The workers of one client, and the operations that wait for one."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "GuestServer") -> None:
         self.server = server
         self._idle: "list[Worker]" = []
         self._busy = 0
-        self._waiting: "Deque[Operation]" = deque()
+        self._waiting: "Deque[FileOperation]" = deque()
         self._closed = False
 
-    def run(self, operation: "Operation") -> None:
+    def run(self, operation: "FileOperation") -> None:
         """Begin an operation now, or as soon as a worker is there for it."""
         if self._busy >= _MOST:
             self._waiting.append(operation)
@@ -106,7 +106,7 @@ class Pool:
         self._busy += 1
         operation.begin(self._idle.pop() if self._idle else Worker(self))
 
-    def forget(self, operation: "Operation") -> None:
+    def forget(self, operation: "FileOperation") -> None:
         """It is not wanted any more, and has not begun."""
         self._waiting.remove(operation)
 
@@ -130,10 +130,10 @@ class Pool:
             self._idle.pop().close()
 
 
-class Operation:
+class FileOperation:
     """One request: its answer waits for the last byte of its output."""
 
-    def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(self, pool: WorkerPool, request: "Request", arguments: "dict[str, Any]") -> None:
         self._pool = pool
         self._request = request
         self._arguments = arguments
@@ -141,7 +141,7 @@ class Operation:
         self._answer: "dict[str, Any] | None" = None
         self._stopping = False
         self._output = -1
-        self._outlet = request.outlet(wire.STDOUT, bulk=True)
+        self._outlet = request.open_output(wire.STDOUT, bulk=True)
         if arguments["do"] in _WITH_INPUT or arguments.get("near") or arguments.get("beside"):
             request.expect_input()
         request.cancel = self._cancel
@@ -151,7 +151,7 @@ class Operation:
         """Give the streams and the work to a worker."""
         self._worker = worker
         self._output, writing = os.pipe()
-        enlarge(writing)
+        enlarge_pipe(writing)
         os.set_blocking(self._output, False)
         self._outlet.read_from(self._output, self._output_ended)
         reading = self._input()
@@ -160,12 +160,12 @@ class Operation:
         os.close(writing)
 
     def _input(self) -> int:
-        if self._request.inlet is None:
+        if self._request.input is None:
             return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         reading, ours = os.pipe()
-        enlarge(ours)
+        enlarge_pipe(ours)
         os.set_blocking(ours, False)
-        self._request.inlet.write_to(ours)
+        self._request.input.write_to(ours)
         return reading
 
     def _output_ended(self) -> None:
@@ -175,12 +175,12 @@ class Operation:
             self._output = -1
             self._finish()
 
-    def answered(self, answer: "dict[str, Any]") -> None:
+    def set_answer(self, answer: "dict[str, Any]") -> None:
         """The worker has done it, or is gone."""
         if self._answer is None:
             self._answer = {"cancelled": True} if self._stopping else answer
-            if self._request.inlet is not None:
-                self._request.inlet.close()
+            if self._request.input is not None:
+                self._request.input.close()
             self._finish()
 
     def _finish(self) -> None:
@@ -202,22 +202,22 @@ class Operation:
     def _stopped(self, survivors: "list[int]") -> None:
         del survivors  # one that hangs in the kernel is not waited for
         self._stopping = True
-        self.answered({})
+        self.set_answer({})
         self._output_ended()
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer the ``file`` operation, whose argument ``do`` says which."""
-    pools: "dict[Client, Pool]" = {}
+    pools: "dict[Client, WorkerPool]" = {}
 
     def perform(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         if client not in pools:
-            pools[client] = Pool(server)
+            pools[client] = WorkerPool(server)
             client.on_close.append(lambda: pools.pop(client).close())
         arguments["cwd"] = resolve_folder(client, arguments.get("cwd"))
         if arguments.get("beside"):
             arguments["shelf"] = os.fsencode(server.spool_folder())
-        Operation(pools[client], request, arguments)
+        FileOperation(pools[client], request, arguments)
 
     server.operations["file"] = perform

@@ -8,7 +8,7 @@ import os
 import select
 import struct
 
-from ..core.fdutil import enlarge, remove_folder
+from ..core.fdutil import enlarge_pipe, remove_folder
 from .safe_paths import BUFFER, NEW, read_up_to, sha256, write_all
 
 TYPE_CHECKING = False
@@ -32,11 +32,11 @@ _CLOSINGS = 10
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
-class Elsewhere(Exception):
+class NotStaged(Exception):
     """What was put there is not here: it did not get through, or whoever runs the place sees other files than we do."""
 
 
-class Shelf:
+class StagingDir:
     """A folder below ``base`` for the pieces of one file, which are files named by their numbers."""
 
     def __init__(self, base: bytes) -> None:
@@ -46,7 +46,7 @@ class Shelf:
         self._awaited = True
         """Whether a piece may still come."""
 
-    def tell(self, fd: int, size: int) -> None:
+    def announce(self, fd: int, size: int) -> None:
         """Say where to put the pieces of so many bytes."""
         write_all(fd, PLACE.pack(size, len(self._folder)) + self._folder)
 
@@ -78,10 +78,10 @@ class Shelf:
             fd = os.open(path, _READ)
             os.unlink(path)
         except OSError:
-            raise Elsewhere from None
+            raise NotStaged from None
         if os.fstat(fd).st_size != size:
             os.close(fd)
-            raise Elsewhere
+            raise NotStaged
         return fd
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Shelf:
             return
 
 
-class Inflow:
+class StagingPipe:
     """A pipe with a name below ``base``, through which the content of one file comes while it is on its way.
 
     What comes through it too late finds nobody.
@@ -112,9 +112,9 @@ class Inflow:
         os.mkfifo(self._path, 0o600)
         # Open both ways, it has no end before somebody fills it, and none when he has gone.
         self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        enlarge(self._fd)
+        enlarge_pipe(self._fd)
 
-    def tell(self, fd: int, size: int) -> None:
+    def announce(self, fd: int, size: int) -> None:
         """Say where so many bytes are to go."""
         write_all(fd, PLACE.pack(size, len(self._path)) + self._path)
 
@@ -129,7 +129,7 @@ class Inflow:
         both.register(self._fd, select.POLLIN)
         while size:
             if self._fd not in dict(both.poll()):
-                raise Elsewhere
+                raise NotStaged
             count = os.readv(self._fd, [room[:size]])
             write_all(fd, room[:count])
             digest.update(room[:count])
@@ -153,7 +153,7 @@ def _copied(source: int, fd: int, size: int, digest: "Any", room: memoryview) ->
     return True
 
 
-def lend(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
+def offer_file(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
     """Tell where an open file is, and its hash; gives from which byte on it is to be sent all the same, and goes there.
 
     That is ``NOTHING`` when the receiver has it all; its hash is given too.
@@ -163,7 +163,7 @@ def lend(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
     write_all(fd_out, PLACE.pack(size, len(path)) + path)
     if not path:
         return 0, b""
-    digest: bytes = hashed(fd, None).digest()
+    digest: bytes = hash_file(fd, None).digest()
     write_all(fd_out, digest)
     told = read_up_to(fd_in, START.size)
     start: int = START.unpack(told)[0] if len(told) == START.size else NOTHING
@@ -172,7 +172,7 @@ def lend(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
     return start, digest
 
 
-def hashed(fd: int, size: "int | None") -> "Any":
+def hash_file(fd: int, size: "int | None") -> "Any":
     """The hash of a file's first ``size`` bytes, or of them all; goes behind them."""
     digest = sha256()
     room = memoryview(bytearray(BUFFER))

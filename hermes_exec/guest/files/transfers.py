@@ -7,13 +7,13 @@ import struct
 
 from . import atomic_writer, kernel_copy, operations, staging, tree_scan, tree_stream
 from .safe_paths import BUFFER, FOLDER, PERMISSIONS, make_folders_above, read_up_to, sha256, write_all
-from .tree_receiver import Receiver
+from .tree_receiver import TreeReceiver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .operations import Task
+    from .operations import FileTask
 
     Answer = dict[str, Any]
 
@@ -25,7 +25,7 @@ LENT = struct.Struct(">QQQ")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
-def get(task: "Task") -> "Answer":
+def get(task: "FileTask") -> "Answer":
     """A file's content, or a folder's tree, whichever it is."""
     fd = os.open(task.path(), _READ)
     try:
@@ -42,11 +42,11 @@ def get(task: "Task") -> "Answer":
         beside = task.arguments.get("beside")
         write_all(task.fd_out, GOT.pack(b"n" if lends else b"b" if beside else b"f", mode, mtime, info.st_size, 1))
         if lends:
-            write_all(task.fd_out, LENT.pack(*kernel_copy.loan(fd)))
+            write_all(task.fd_out, LENT.pack(*kernel_copy.handoff_fields(fd)))
             if read_up_to(task.fd_in, 1) != b"\1":
                 return {"sha256": b"", "size": info.st_size}
         if beside:
-            start, digest = staging.lend(fd, task.fd_in, task.fd_out)
+            start, digest = staging.offer_file(fd, task.fd_in, task.fd_out)
             if start == staging.NOTHING:
                 return {"sha256": digest, "size": os.lseek(fd, 0, os.SEEK_CUR)}
             return _send_file(task, fd, start)
@@ -56,8 +56,8 @@ def get(task: "Task") -> "Answer":
             os.close(fd)
 
 
-def _send_file(task: "Task", fd: int, start: int = 0) -> "Answer":
-    digest = (staging.hashed(fd, start) if start else sha256()) if task.arguments["verify"] else None
+def _send_file(task: "FileTask", fd: int, start: int = 0) -> "Answer":
+    digest = (staging.hash_file(fd, start) if start else sha256()) if task.arguments["verify"] else None
     room = memoryview(bytearray(BUFFER))
     size = start
     count = os.readv(fd, [room])
@@ -70,12 +70,12 @@ def _send_file(task: "Task", fd: int, start: int = 0) -> "Answer":
     return {"sha256": b"" if digest is None else digest.digest(), "size": size}
 
 
-def _send_tree(task: "Task", root: int) -> "Answer":
-    sender = tree_stream.Sender(root, task.arguments["verify"])
+def _send_tree(task: "FileTask", root: int) -> "Answer":
+    sender = tree_stream.TreeSender(root, task.arguments["verify"])
     try:
         plan: "bytes | None" = task.arguments.get("plan")
         steps: "list[bytes]" = plan.split(b"\0") if plan else []
-        blocks = sender.walk(task.ignore()) if plan is None else sender.planned(steps)
+        blocks = sender.walk(task.ignore()) if plan is None else sender.send_plan(steps)
         for block in blocks:
             write_all(task.fd_out, block)
     finally:
@@ -83,19 +83,19 @@ def _send_tree(task: "Task", root: int) -> "Answer":
     return {}
 
 
-def put(task: "Task") -> "Answer":
+def put(task: "FileTask") -> "Answer":
     """One file that is uploaded."""
     atomic_writer.put(task.arguments, task.path(), task.fd_in, task.fd_out)
     return {}
 
 
-def put_tree(task: "Task") -> "Answer":
+def put_tree(task: "FileTask") -> "Answer":
     """A tree that is uploaded into a folder, which is made if it is not there."""
     path = task.path()
     if task.arguments["parents"]:
         make_folders_above(path)
     root, fresh = open_root(path)
-    receiver = Receiver(root, fresh, task.arguments["verify"], task.arguments["keep_outside"])
+    receiver = TreeReceiver(root, fresh, task.arguments["verify"], task.arguments["keep_outside"])
     try:
         data = os.read(task.fd_in, BUFFER)
         while data:
@@ -108,7 +108,7 @@ def put_tree(task: "Task") -> "Answer":
         raise
     finally:
         receiver.close()
-    landing = receiver.landing
+    landing = receiver.writer
     return {
         "files": landing.files,
         "bytes": landing.bytes,
@@ -127,7 +127,7 @@ def open_root(path: bytes) -> "tuple[int, bool]":
     return os.open(path, FOLDER), fresh
 
 
-def scan(task: "Task") -> "Answer":
+def scan(task: "FileTask") -> "Answer":
     """All that is in a folder, packed."""
     folder = os.open(task.path(), FOLDER)
     try:
@@ -138,7 +138,7 @@ def scan(task: "Task") -> "Answer":
     return {}
 
 
-def hashes(task: "Task") -> "Answer":
+def hashes(task: "FileTask") -> "Answer":
     """The SHA-256 of several files; zeros for one that cannot be read."""
     folder = os.open(task.path(), FOLDER)
     try:
@@ -150,7 +150,7 @@ def hashes(task: "Task") -> "Answer":
     return {}
 
 
-def prune(task: "Task") -> "Answer":
+def prune(task: "FileTask") -> "Answer":
     """Remove what sync was told to delete."""
     folder = os.open(task.path(), FOLDER)
     try:
@@ -159,7 +159,7 @@ def prune(task: "Task") -> "Answer":
         os.close(folder)
 
 
-OPERATIONS: "dict[str, Callable[[Task], Answer]]" = {
+OPERATIONS: "dict[str, Callable[[FileTask], Answer]]" = {
     "get": get,
     "put": put,
     "put_tree": put_tree,

@@ -3,9 +3,9 @@
 import struct
 
 from . import tree_stream
-from .safe_paths import Refused, sha256
+from .safe_paths import InvalidTreeData, sha256
 from .tree_stream import COUNTS, DIGEST, ENTRY, HEAD
-from .tree_writer import TOLD, Landing
+from .tree_writer import MAX_LISTED, TreeWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WITH_CONTENT = (tree_stream.FILE, tree_stream.LINK)
 
 
-class Receiver:
+class TreeReceiver:
     """Takes a stream in pieces of any size. ``finish`` it when all has come; ``close`` it in any case."""
 
     def __init__(self, root: int, fresh: bool, verify: bool, keep_outside: bool) -> None:
@@ -22,7 +22,7 @@ class Receiver:
 
         ``keep_outside`` makes links whose targets may be outside of the tree, instead of leaving them out.
         """
-        self.landing = Landing(root, keep_outside)
+        self.writer = TreeWriter(root, keep_outside)
         self.skipped: "list[list[Any]]" = []
         self._fresh = fresh
         self._verify = verify
@@ -36,12 +36,12 @@ class Receiver:
 
     def close(self) -> None:
         """Close what is open and remove what is unfinished."""
-        self.landing.close()
+        self.writer.close()
 
     def finish(self) -> None:
         """The stream is at its end; raises Refused when it came to it too early."""
         if not self._ended or self._held_size:
-            raise Refused("the stream broke off")
+            raise InvalidTreeData("the stream broke off")
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they came.
@@ -59,10 +59,10 @@ class Receiver:
         try:
             at = self._cut(data, memoryview(data))
         except OSError as error:
-            error.filename = self.landing.path
+            error.filename = self.writer.path
             raise
         except struct.error as error:
-            raise Refused("a block that does not fit: {}".format(error)) from None
+            raise InvalidTreeData("a block that does not fit: {}".format(error)) from None
         self._held = [data[at:]]
         self._held_size = len(data) - at
 
@@ -86,7 +86,7 @@ class Receiver:
                 at += self._need
                 continue
             if size > tree_stream.MAX_BLOCK:
-                raise Refused("a block of {} bytes".format(size))
+                raise InvalidTreeData("a block of {} bytes".format(size))
             self._need += size
             if end - at < self._need:
                 break
@@ -95,15 +95,15 @@ class Receiver:
         return at
 
     def _data(self, piece: memoryview) -> None:
-        if not self.landing.in_large_file:
-            raise Refused("content of no file")
-        self.landing.write(piece)
+        if not self.writer.in_large_file:
+            raise InvalidTreeData("content of no file")
+        self.writer.write(piece)
         if self._verify:
             self._digest.update(piece)
 
     def _block(self, kind: int, payload: memoryview) -> None:
-        if self._ended or self.landing.in_large_file != (kind == tree_stream.FILE_END):
-            raise Refused("a block of kind {} out of turn".format(kind))
+        if self._ended or self.writer.in_large_file != (kind == tree_stream.FILE_END):
+            raise InvalidTreeData("a block of kind {} out of turn".format(kind))
         if kind == tree_stream.BATCH:
             if self._verify:
                 self._digest = sha256()
@@ -113,20 +113,20 @@ class Receiver:
         elif kind == tree_stream.FILE_END:
             if self._verify:
                 self._compare(payload)
-            self.landing.complete()
+            self.writer.complete()
         elif kind == tree_stream.END:
-            landing = self.landing
+            landing = self.writer
             if landing.depth or tree_stream.TOTALS.unpack(payload) != (landing.files, landing.bytes):
-                raise Refused("the totals do not agree")
+                raise InvalidTreeData("the totals do not agree")
             if self._fresh and self._rooted:
                 landing.settle_root()
             self._ended = True
         else:
-            raise Refused("a block of kind {}".format(kind))
+            raise InvalidTreeData("a block of kind {}".format(kind))
 
     def _compare(self, told: memoryview) -> None:
         if self._digest.digest() != told:
-            raise Refused("the content does not have the hash that came with it")
+            raise InvalidTreeData("the content does not have the hash that came with it")
 
     def _batch(self, payload: memoryview) -> None:
         count, size = COUNTS.unpack_from(payload, 0)
@@ -135,16 +135,16 @@ class Receiver:
         entries = payload[COUNTS.size : at]
         at += size
         if at > len(payload) or len(names) != count:
-            raise Refused("a batch whose parts do not fit")
-        landing = self.landing
+            raise InvalidTreeData("a batch whose parts do not fit")
+        landing = self.writer
         for (kind, mode, mtime, length), name in zip(ENTRY.iter_unpack(entries), names):
             if landing.in_large_file:
-                raise Refused("an entry in the middle of a large file")
+                raise InvalidTreeData("an entry in the middle of a large file")
             if kind in _WITH_CONTENT:
                 content = payload[at : at + length]
                 at += length
                 if at > len(payload):
-                    raise Refused("content that is cut short")
+                    raise InvalidTreeData("content that is cut short")
                 if kind == tree_stream.FILE:
                     landing.file(name, mode, mtime, content)
                 else:
@@ -152,10 +152,10 @@ class Receiver:
             else:
                 self._entry(kind, mode, mtime, length, name)
         if at != len(payload):
-            raise Refused("bytes after a batch")
+            raise InvalidTreeData("bytes after a batch")
 
     def _entry(self, kind: int, mode: int, mtime: int, size: int, name: bytes) -> None:
-        landing = self.landing
+        landing = self.writer
         if kind == tree_stream.FOLDER:
             landing.enter(name, mode, mtime)
         elif kind == tree_stream.LEAVE and landing.depth:
@@ -166,10 +166,10 @@ class Receiver:
         elif kind == tree_stream.META:
             landing.touch(name, mode, mtime)
         elif kind == tree_stream.SKIP:
-            if len(self.skipped) < TOLD:
+            if len(self.skipped) < MAX_LISTED:
                 self.skipped.append([landing.folder_path(name), mode, size])
         elif kind == tree_stream.ROOT and not self._rooted:
             self._rooted = True
-            landing.root_is(mode, mtime)
+            landing.set_root_metadata(mode, mtime)
         else:
-            raise Refused("an entry of kind {}".format(kind))
+            raise InvalidTreeData("an entry of kind {}".format(kind))

@@ -5,7 +5,7 @@ import os
 import stat
 import struct
 
-from .safe_paths import PERMISSIONS, READ, Path, check_name, names_in, open_folder, sha256, unlink
+from .safe_paths import PERMISSIONS, READ, PathWalker, check_name, names_in, open_folder, sha256, unlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def measure(root: int, ignore: "Ignore") -> "tuple[int, int]":
 
 def hashes(root: int, paths: "list[bytes]") -> "Iterator[bytes]":
     """The SHA-256 of each file below ``root``; empty where it cannot be read as a file."""
-    way = Path(root)
+    way = PathWalker(root)
     try:
         for path in paths:
             *folders, name = path.split(b"/")
@@ -150,7 +150,7 @@ def prune(root: int, paths: "list[bytes]") -> int:
 
     What is not there is no error, and a folder that still holds something (ignored files) stays.
     """
-    way = Path(root)
+    way = PathWalker(root)
     removed = 0
     try:
         for path in paths:

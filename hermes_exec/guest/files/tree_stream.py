@@ -41,7 +41,7 @@ COPY, TOUCH = b"+", b"="
 """In a plan, before the path: send it whole, or its mode and time alone."""
 
 
-class Sender:
+class TreeSender:
     """Makes the blocks. ``files`` and ``bytes`` tell how far it is; ``close`` it in the end."""
 
     def __init__(self, root: int, verify: bool) -> None:
@@ -96,7 +96,7 @@ class Sender:
             self._add(SKIP, UNREADABLE, 0, error.errno or 0, b".")
             return []
 
-    def planned(self, plan: "Iterable[bytes]") -> "Iterator[bytes]":
+    def send_plan(self, plan: "Iterable[bytes]") -> "Iterator[bytes]":
         """The blocks of these paths alone, each with COPY or TOUCH before it, grouped by folder."""
         for step in plan:
             *folders, name = step[1:].split(b"/")

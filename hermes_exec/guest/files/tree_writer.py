@@ -9,9 +9,9 @@ import os
 from .safe_paths import (
     NEW,
     PERMISSIONS,
-    Refused,
+    InvalidTreeData,
+    case_fold,
     check_name,
-    fold,
     leads_out,
     make_writable,
     open_folder,
@@ -23,11 +23,11 @@ from .safe_paths import (
 
 TEMPORARY = b".hx-"
 """How the names of unfinished files begin."""
-TOLD = 200
+MAX_LISTED = 200
 """Entries left out that are told one by one."""
 
 
-class Folder:
+class OpenFolder:
     """A folder that is being filled, and the mode and time that it gets when all is in it."""
 
     __slots__ = ("fd", "hidden", "mode", "mtime", "path", "seen")
@@ -50,7 +50,7 @@ class Folder:
         os.utime(self.fd, ns=(self.mtime, self.mtime))
 
 
-class Landing:
+class TreeWriter:
     """The folders from the root down to the present one, and the large file that is being written, if any.
 
     A new folder is hidden, under a name of ours, until its files are in it, so that these need no
@@ -62,7 +62,7 @@ class Landing:
         self.bytes = 0
         self.outside: "list[list[bytes]]" = []
         self._keep_outside = keep_outside
-        self._folders = [Folder(root, b"", 0, 0)]
+        self._folders = [OpenFolder(root, b"", 0, 0)]
         self._temporary = TEMPORARY + os.urandom(6).hex().encode()
         self._hidden = self._temporary + b".d"
         self._umask = umask()
@@ -111,7 +111,7 @@ class Landing:
         while self._folders:
             os.close(self._folders.pop().fd)
 
-    def root_is(self, mode: int, mtime: int) -> None:
+    def set_root_metadata(self, mode: int, mtime: int) -> None:
         """The root is a new folder: its mode and time for the end."""
         root = self._folders[0]
         root.mode = mode & PERMISSIONS
@@ -121,21 +121,21 @@ class Landing:
         """All is there."""
         self._folders[0].settle()
 
-    def take(self, name: bytes) -> None:
+    def claim_name(self, name: bytes) -> None:
         """Refuse a name that is not plain, or that was sent before for the same file."""
         check_name(name)
         self._name = name
         seen = self._folders[-1].seen
-        key = fold(name)
+        key = case_fold(name)
         earlier = seen.get(key)
         if earlier is None:
             seen[key] = name
         elif earlier == name or same_file(earlier, name, self._folders[-1].fd):
-            raise Refused("{!r} was sent twice".format(self.path))
+            raise InvalidTreeData("{!r} was sent twice".format(self.path))
 
     def enter(self, name: bytes, mode: int, mtime: int) -> None:
         """Go into a folder, which is made if it is not there."""
-        self.take(name)
+        self.claim_name(name)
         self._publish()
         above = self._folders[-1]
         hidden = False
@@ -147,7 +147,7 @@ class Landing:
             os.mkdir(self._hidden, 0o700, dir_fd=above.fd)
             fd = open_folder(self._hidden, above.fd)
             hidden = True
-        self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden=hidden))
+        self._folders.append(OpenFolder(fd, above.join(name), mode, mtime, hidden=hidden))
         self._making = False
 
     def _publish(self) -> None:
@@ -170,7 +170,7 @@ class Landing:
 
     def file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
         """A whole small file."""
-        self.take(name)
+        self.claim_name(name)
         folder = self._folders[-1]
         at = folder.fd
         mode &= PERMISSIONS
@@ -196,7 +196,7 @@ class Landing:
 
     def begin(self, name: bytes, mode: int, mtime: int) -> None:
         """A large file, whose content follows in pieces."""
-        self.take(name)
+        self.claim_name(name)
         folder = self._folders[-1]
         self._writing = name if folder.hidden else self._temporary
         self._large = self._create(0o600)
@@ -241,12 +241,12 @@ class Landing:
 
     def link(self, name: bytes, mtime: int, target: bytes) -> None:
         """A symbolic link; one that may lead out of the tree is noted instead."""
-        self.take(name)
+        self.claim_name(name)
         self.files += 1
         if b"\0" in target:
-            raise Refused("a link with an impossible target")
+            raise InvalidTreeData("a link with an impossible target")
         if not self._keep_outside and leads_out(target, self.depth):
-            if len(self.outside) < TOLD:
+            if len(self.outside) < MAX_LISTED:
                 self.outside.append([self.path, target])
             return
         folder = self._folders[-1]
@@ -261,5 +261,5 @@ class Landing:
 
     def touch(self, name: bytes, mode: int, mtime: int) -> None:
         """Give a file that has the right content the mode and time that go with it."""
-        self.take(name)
+        self.claim_name(name)
         touch(name, self._folders[-1].fd, mode & PERMISSIONS, mtime)

@@ -13,7 +13,7 @@ from ..core import wire
 from ..process.runner import keep_channel
 from . import safe_paths, staging, transfers
 from .atomic_writer import BrokeOff
-from .operations import Task
+from .operations import FileTask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def serve(fd: int) -> None:
         arguments = wire.unpack(_receive(channel, LENGTH.unpack(head)[0]))
         _signal.signal(_signal.SIGTERM, _stop)
         try:
-            answer = perform(Task(arguments, *fds))
+            answer = perform(FileTask(arguments, *fds))
         except Stopped:
             os._exit(0)
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
@@ -68,7 +68,7 @@ def _receive(channel: "_socket.socket", size: int) -> bytes:
     return b"".join(parts)
 
 
-def perform(task: Task) -> "dict[str, Any]":
+def perform(task: FileTask) -> "dict[str, Any]":
     """Do it; whatever goes wrong is the answer."""
     try:
         return transfers.OPERATIONS[task.arguments["do"]](task)
@@ -78,9 +78,9 @@ def perform(task: Task) -> "dict[str, Any]":
         answer["errno"] = error.errno or 0
         answer["path"] = os.fsencode(path) if isinstance(path, (str, bytes)) else b""
         return answer
-    except safe_paths.Refused as error:
+    except safe_paths.InvalidTreeData as error:
         return _failure("refused", str(error))
-    except staging.Elsewhere:
+    except staging.NotStaged:
         return {"elsewhere": True}
     except BrokeOff:
         return _failure("refused", "the stream broke off")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..core.loop import Loop
-    from .forwarded_connection import Tube
+    from .forwarded_connection import ForwardedConnection
 
     Address = tuple[int, Any]
     """Family, and what connect(2) takes for it."""
@@ -40,7 +40,7 @@ def numeric(host: str, port: int) -> "list[Address]":
     return []
 
 
-class LookUp:
+class Resolver:
     """A child that asks the C library; ``done`` gets the addresses, or the reason why there are none."""
 
     def __init__(self, loop: "Loop", host: str, port: int, done: "Callable[[list[Address], str], None]") -> None:
@@ -90,10 +90,10 @@ def _ask(tell: int, host: str, port: int) -> None:
         os.write(3, wire.pack([[int(family), list(address)] for family, _, _, _, address in found]))
 
 
-class Connecting:
+class Connector:
     """Tries one address after another until a tube can be opened; the last failure is the tube's."""
 
-    def __init__(self, tube: "Tube", addresses: "list[Address]") -> None:
+    def __init__(self, tube: "ForwardedConnection", addresses: "list[Address]") -> None:
         self._tube = tube
         self._addresses = addresses
         self._error = OSError(errno.EHOSTUNREACH, "it has no address")
@@ -148,17 +148,17 @@ def _outcome(sock: "_socket.socket") -> int:
     return sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
 
 
-def connect(tube: "Tube", host: str, port: int, path: bytes) -> None:
+def connect(tube: "ForwardedConnection", host: str, port: int, path: bytes) -> None:
     """Open the tube to a unix socket if ``path`` is one, else to a host's port; or let it fail."""
     addresses: "list[Address]" = [(_socket.AF_UNIX, path)] if path else numeric(host, port)
     if addresses:
-        Connecting(tube, addresses)
+        Connector(tube, addresses)
         return
 
     def looked_up(addresses: "list[Address]", reason: str) -> None:
         if reason:
             tube.fail(OSError(errno.EHOSTUNREACH, reason))
         else:
-            Connecting(tube, addresses)
+            Connector(tube, addresses)
 
-    LookUp(tube.loop, host, port, looked_up)
+    Resolver(tube.loop, host, port, looked_up)

@@ -5,7 +5,7 @@ import os
 import struct
 
 from ..core import wire
-from ..streams.input_stream import Inlet
+from ..streams.input_stream import InputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ _READ = 64 << 10
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Upstream(Inlet):
+class PeerInput(InputStream):
     """Bytes to the peer; tells when there will be no more."""
 
     def __init__(self, request: "Request", on_closed: "Callable[[], None]") -> None:
-        super().__init__(request.client.server.loop, request.credit)
+        super().__init__(request.client.server.loop, request.send_credit)
         self._on_closed = on_closed
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class Upstream(Inlet):
             self._on_closed()
 
 
-class Tube:
+class ForwardedConnection:
     """Carries bytes both ways; ``forward`` says which stream has what.
 
     What the peer sends is never spooled: while nobody takes it the peer waits, as on any slow network.
@@ -45,9 +45,9 @@ class Tube:
         self._socket: "_socket.socket | None" = None
         self._received = 0
         self._peer_ended = False
-        self._outlet = request.outlet(wire.STDOUT)
-        self._end = request.outlet(wire.STDERR)
-        self._upstream = request.inlet = Upstream(request, self._sent_all)
+        self._outlet = request.open_output(wire.STDOUT)
+        self._end = request.open_output(wire.STDERR)
+        self._upstream = request.input = PeerInput(request, self._sent_all)
         request.cancel = self._abort
 
     def open(self, sock: "_socket.socket") -> None:

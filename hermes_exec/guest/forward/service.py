@@ -15,13 +15,13 @@ import stat
 
 from ..core import wire
 from .connect import connect, numeric
-from .forwarded_connection import Tube, reset_on_close
+from .forwarded_connection import ForwardedConnection, reset_on_close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.server import Client, Request, Server
+    from ..core.server import Client, GuestServer, Request
 
 _BACKLOG = 128
 _WAITING = 256
@@ -43,7 +43,7 @@ class Listener:
         self._inode = inode_of(path) if path else 0
         self._count = 0
         self._waiting: "dict[int, _socket.socket]" = {}
-        self._outlet = request.outlet(wire.STDOUT)
+        self._outlet = request.open_output(wire.STDOUT)
         self._outlet.put(wire.OFFSET.pack(0 if path else sock.getsockname()[1]))
         request.cancel = self.close
         self._listen_on()
@@ -75,7 +75,7 @@ class Listener:
         """Make a request the tube of a connection that was told of."""
         peer = self._waiting.pop(number)
         self._listen_on()
-        Tube(request).open(peer)
+        ForwardedConnection(request).open(peer)
 
     def close(self) -> None:
         """Listen no more; connections that were taken up go on."""
@@ -153,12 +153,12 @@ def _bind_port(host: str, port: int) -> "_socket.socket":
     return sock
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
     listeners: "dict[Client, dict[int, Listener]]" = {}
 
     def make(request: "Request", arguments: "dict[str, Any]") -> None:
-        connect(Tube(request), arguments["host"], arguments["port"], arguments["path"])
+        connect(ForwardedConnection(request), arguments["host"], arguments["port"], arguments["path"])
 
     def listen(request: "Request", arguments: "dict[str, Any]") -> None:
         path = arguments["path"]

@@ -7,11 +7,11 @@ from ..core import process_tree
 from ..core.fdutil import remove_folder
 from ..core.loop import now
 from ..process import runner
-from ..process.command import Command
-from ..process.process import Pool, Runner
+from ..process.command import CommandRequest
+from ..process.process import Runner, RunnerPool
 from ..shell.folders import add_note, default_shell, resolve_folder, write_file
-from .job_io import Input, Recorder
-from .job_log import Log
+from .job_io import JobInput, JobLogRecorder
+from .job_log import JobLogFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..core.loop import Timer
     from ..core.server import Request
-    from ..limits.confinement import Confinement
+    from ..limits.confinement import CommandLimits
 
 LOG_CAP = 1 << 30
 GRACE_S = 2.0
@@ -37,25 +37,25 @@ _ERRORS = {
 }
 
 
-class _Alone(Pool):
+class _Alone(RunnerPool):
     """For the runner of one job, which is never used again."""
 
     def give_back(self, used: Runner, left: bool) -> None:
         """Keep it: it holds together what the program left behind."""
 
 
-class Job:
+class GuestJob:
     """From its start, which answers ``request``, until it is forgotten.
 
     ``on_end`` is called when it has ended, or could not be started (``started`` is False then).
     """
 
-    def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]") -> None:
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[GuestJob], None]") -> None:
         server = request.client.server
         self.id: str = arguments["job"]
         self.over = False
         self.unwanted = False  # it is forgotten as soon as it has ended
-        self.input = Input()
+        self.input = JobInput()
         self.timer: "Timer | None" = None  # of its cap, and of its oblivion later
         self.on_over: "list[Callable[[], None]]" = []
         self.on_killed: "list[Callable[[], None]]" = []
@@ -75,17 +75,17 @@ class Job:
         self._began = now()
         self._started = time.time()
         self._ended: "float | None" = None
-        self._confined: "Confinement | None" = None
+        self._confined: "CommandLimits | None" = None
         folder = server.spool_folder() + "/job-" + self.id
         self._closers: "list[Callable[[], None]]" = []
         try:
             self._runner = Runner(server.loop, _Alone(server.loop))
             self._closers.append(self._runner.close)
             if arguments.get("limits"):
-                self._confined = Command.confine(server.loop, arguments["limits"])
+                self._confined = CommandRequest.confine(server.loop, arguments["limits"])
                 self._closers.append(self._confined_ended)
-            self.log = Log(folder, int(arguments.get("log_cap") or LOG_CAP))
-            self._recorder = Recorder(server.loop, self.log, self._log_failed)
+            self.log = JobLogFile(folder, int(arguments.get("log_cap") or LOG_CAP))
+            self._recorder = JobLogRecorder(server.loop, self.log, self._log_failed)
             self._closers += [self.log.close, self._recorder.close, self.input.close]
             self._launch(arguments)
         except BaseException:
@@ -170,7 +170,7 @@ class Job:
     def _tree(self) -> "list[int]":
         found = process_tree.descendants([self._runner.pid])
         pid = self._main[0]
-        if not found and pid and self._main in process_tree.living([pid]):  # somebody killed the runner
+        if not found and pid and self._main in process_tree.living_processes([pid]):  # somebody killed the runner
             found = [pid, *process_tree.descendants([pid])]
         return found
 

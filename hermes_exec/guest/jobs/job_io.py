@@ -4,9 +4,9 @@ import errno
 import os
 
 from ..core import wire
-from ..core.fdutil import enlarge
+from ..core.fdutil import enlarge_pipe
 from ..process.runner import open_pipes
-from ..streams.input_stream import Inlet
+from ..streams.input_stream import InputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from ..core.loop import Loop
     from ..core.server import Request
-    from .job_log import Log
+    from .job_log import JobLogFile
 
 
-class Recorder:
+class JobLogRecorder:
     """Reads a job's two outputs into its log, and lets the job wait when that is full.
 
     ``on_failure`` is told why nothing more can be kept.
     """
 
-    def __init__(self, loop: "Loop", log: "Log", on_failure: "Callable[[str], None]") -> None:
+    def __init__(self, loop: "Loop", log: "JobLogFile", on_failure: "Callable[[str], None]") -> None:
         self._loop = loop
         self._log = log
         self._on_failure = on_failure
@@ -55,7 +55,7 @@ class Recorder:
             self._loop.ignore_read(fd)
             return
         if len(data) >= 65536:
-            enlarge(fd)
+            enlarge_pipe(fd)
         self._keep(channel, data)
 
     def _keep(self, channel: int, data: bytes) -> bool:
@@ -91,7 +91,7 @@ class Recorder:
         return bool(data) and self._keep(channel, data)
 
 
-class Input:
+class JobInput:
     """A job's standard input, which any number of requests may bring, one after the other."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Input:
                 self.close()
             request.finish({})
 
-        feed = request.inlet = _Feed(request, done)
+        feed = request.input = _Feed(request, done)
         request.cancel = feed.close
         feed.write_to(os.dup(self._fd))
 
@@ -125,11 +125,11 @@ class Input:
             self._fd = -1
 
 
-class _Feed(Inlet):
+class _Feed(InputStream):
     """One request's input; ``done`` is called when all of it was written, or nobody reads any more."""
 
     def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
-        super().__init__(request.client.server.loop, request.credit)
+        super().__init__(request.client.server.loop, request.send_credit)
         self._done = done
 
     def close(self) -> None:

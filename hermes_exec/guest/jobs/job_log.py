@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from ..core.loop import Loop
-    from ..streams.output_stream import Outlet
+    from ..streams.output_stream import OutputStream
 
 BOTH = 0
 RECORD = struct.Struct(">I")
@@ -29,7 +29,7 @@ _BATCH = 512
 _NAMES = ("index", "stdout", "stderr")
 
 
-class Log:
+class JobLogFile:
     """The files of one job, in a folder of their own. ``cap`` bounds what they take together."""
 
     def __init__(self, folder: str, cap: int) -> None:
@@ -39,7 +39,7 @@ class Log:
         self.sizes = [0, 0, 0]  # of both streams together, of stdout, of stderr
         self.records = 0
         self.over = False
-        self.readers: "list[Reader]" = []
+        self.readers: "list[JobLogReader]" = []
         self._marks: "list[tuple[int, int, int, int]]" = []  # both, record, stdout, stderr
         self._last = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -100,7 +100,7 @@ class Log:
             reader.more()
 
 
-class Reader:
+class JobLogReader:
     """Sends a log from an offset on, as fast as its reader consumes it; ``done`` is called at the end.
 
     One stream is sent as it is. Both together are sent in pieces, each with a ``RECORD`` before it.
@@ -109,8 +109,8 @@ class Reader:
     def __init__(
         self,
         loop: "Loop",
-        log: Log,
-        outlet: "Outlet",
+        log: JobLogFile,
+        outlet: "OutputStream",
         stream: int,
         span: "tuple[int, int | None]",
         done: "Callable[[], None]",

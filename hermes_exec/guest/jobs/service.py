@@ -9,14 +9,14 @@ import errno
 
 from ..core import wire
 from ..process import runner
-from .job import GRACE_S, Job
-from .job_log import BOTH, Reader
+from .job import GRACE_S, GuestJob
+from .job_log import BOTH, JobLogReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.server import Request, Server
+    from ..core.server import GuestServer, Request
 
 CAP_S = 86400.0
 """A job is ended after this time unless it was started with another."""
@@ -26,12 +26,12 @@ _MOST = 4096
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-class Jobs:
+class JobTable:
     """All jobs by their ids, and the operations on them."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "GuestServer") -> None:
         self._server = server
-        self._jobs: "dict[str, Job]" = {}
+        self._jobs: "dict[str, GuestJob]" = {}
         server.keeps_alive.append(lambda: bool(self._jobs))
 
     def start(self, request: "Request", arguments: "dict[str, Any]") -> None:
@@ -46,13 +46,13 @@ class Jobs:
             raise OSError(errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST))
         cap = arguments.get("cap_s", CAP_S)
         cap_s = None if cap is None else float(cap)
-        job = self._jobs[name] = Job(request, arguments, self._ended)
+        job = self._jobs[name] = GuestJob(request, arguments, self._ended)
         if cap_s is not None:
             job.timer = self._server.loop.call_later(cap_s, lambda: job.stop("timed_out", GRACE_S))
         if arguments.get("bound"):
             request.client.on_close.append(lambda: self._client_closed(job))
 
-    def _client_closed(self, job: Job) -> None:
+    def _client_closed(self, job: GuestJob) -> None:
         if self._jobs.get(job.id) is not job:
             return
         if job.over:
@@ -61,18 +61,18 @@ class Jobs:
             job.unwanted = True
             job.stop("cancelled", GRACE_S)
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: GuestJob) -> None:
         if job.started and not job.unwanted:
             job.timer = self._server.loop.call_later(KEEP_S, lambda: self._forget(job))
         else:
             self._forget(job)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: GuestJob) -> None:
         del self._jobs[job.id]
         job.forget()
         self._server.check_idle()
 
-    def _find(self, request: "Request", arguments: "dict[str, Any]") -> "Job | None":
+    def _find(self, request: "Request", arguments: "dict[str, Any]") -> "GuestJob | None":
         job = self._jobs.get(arguments["job"])
         if job is None:
             request.fail("missing", "no job {} here".format(arguments["job"]), errno.ENOENT)
@@ -101,7 +101,7 @@ class Jobs:
             job.stop("cancelled", float(arguments.get("grace", GRACE_S)))
 
     @staticmethod
-    def _when(job: Job, calls: "list[Callable[[], None]]", request: "Request") -> None:
+    def _when(job: GuestJob, calls: "list[Callable[[], None]]", request: "Request") -> None:
         def tell() -> None:
             request.finish({"jobs": [job.status()]})
 
@@ -145,7 +145,7 @@ class Jobs:
             reader.close()
             done()
 
-        reader = Reader(self._server.loop, job.log, request.outlet(wire.STDOUT), stream, (offset, end), done)
+        reader = JobLogReader(self._server.loop, job.log, request.open_output(wire.STDOUT), stream, (offset, end), done)
         request.cancel = cancel
 
     def prune(self, request: "Request", arguments: "dict[str, Any]") -> None:
@@ -165,10 +165,10 @@ class Jobs:
         request.finish({"pruned": [job.id for job in ended], "left": len(self._jobs)})
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer ``start``, ``jobs`` and the ``job_…`` operations."""
     runner.raise_descriptor_limit()  # a running job takes seven
-    jobs = Jobs(server)
+    jobs = JobTable(server)
     server.operations["start"] = jobs.start
     server.operations["jobs"] = jobs.status
     server.operations["job_wait"] = jobs.wait

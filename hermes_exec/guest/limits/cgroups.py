@@ -53,7 +53,7 @@ def counter(path: str, name: bytes) -> int:
     return 0
 
 
-class Home:
+class CgroupParent:
     """A folder below which groups can be made. ``version`` is 1 or 2."""
 
     def __init__(self, version: int, folder: str) -> None:
@@ -71,7 +71,7 @@ class Home:
         new = {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat", CPUS: "cpu.max"}
         return (old if self.version == 1 else new)[kind]
 
-    def works(self, kinds: "list[str]", name: str, *, joins: bool = True) -> bool:
+    def is_usable(self, kinds: "list[str]", name: str, *, joins: bool = True) -> bool:
         """Whether a group can be made here, has the files of these kinds, and takes a process in, if it ``joins``."""
         path = "{}/{}".format(self.folder, name)
         try:
@@ -135,29 +135,29 @@ def _handing_on(own: str, mount: str) -> "str | None":
         folder = os.path.dirname(folder)
 
 
-def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str, Home]":
+def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str, CgroupParent]":
     """Where groups of these kinds can be made, as far as they can.
 
     Whether a process can be put into them is found by forking one, which a process with threads must not do.
     """
-    homes: "dict[str, Home]" = {}
+    homes: "dict[str, CgroupParent]" = {}
     probe = prefix() + os.urandom(3).hex()  # other threads look too, and one's probe is no reason for another's no
     for controllers, root, mount in mounts():
         own = _own(controllers, root, mount)
         if controllers:
             for kind in kinds:
                 there = _CONTROLLERS[kind] in controllers and kind not in homes
-                if there and Home(1, own).works([kind], probe, joins=joins):
-                    homes[kind] = Home(1, own)
+                if there and CgroupParent(1, own).is_usable([kind], probe, joins=joins):
+                    homes[kind] = CgroupParent(1, own)
             continue
         above = _handing_on(own, mount)
-        if above is not None and Home(2, above).works([MEMORY, PROCESSES, CPU], probe, joins=joins):
-            homes = dict.fromkeys(_USUAL, Home(2, above))
-            if CPUS in kinds and Home(2, above).works([CPUS], probe, joins=joins):
-                homes[CPUS] = Home(2, above)
+        if above is not None and CgroupParent(2, above).is_usable([MEMORY, PROCESSES, CPU], probe, joins=joins):
+            homes = dict.fromkeys(_USUAL, CgroupParent(2, above))
+            if CPUS in kinds and CgroupParent(2, above).is_usable([CPUS], probe, joins=joins):
+                homes[CPUS] = CgroupParent(2, above)
             break
-        if Home(2, own).works([CPU], probe, joins=joins):
-            homes[CPU] = Home(2, own)
+        if CgroupParent(2, own).is_usable([CPU], probe, joins=joins):
+            homes[CPU] = CgroupParent(2, own)
     for folder in {home.folder for home in homes.values()}:
         _sweep(folder)
     return homes

@@ -33,10 +33,12 @@ _LOOK_S = 0.02
 _GRACE_S = 1.0
 
 
-class Confinement:
+class CommandLimits:
     """The limits of one command, with the groups that were made for it."""
 
-    def __init__(self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]") -> None:
+    def __init__(
+        self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.CgroupParent, str]]"
+    ) -> None:
         self._loop = loop
         self._limits = limits
         self._groups = groups
@@ -69,7 +71,7 @@ class Confinement:
                 self._add(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, SIGKILL a second later
 
     def _add(self, number: int, soft: int, hard: "int | None" = None) -> None:
-        self._rlimits.append(rlimits.clamped(number, soft, soft if hard is None else hard))
+        self._rlimits.append(rlimits.clamp(number, soft, soft if hard is None else hard))
 
     def _bound_group(self, kind: str, value: int) -> None:
         home, folder = self._groups[kind]
@@ -126,7 +128,7 @@ class Confinement:
 
     def _kill(self, number: int) -> bool:
         pids = [int(pid) for pid in cgroups.read(self._groups[CPU][1] + "/cgroup.procs").split()]
-        for process in process_tree.living(pids):
+        for process in process_tree.living_processes(pids):
             process_tree.send(process, number)
         return bool(pids)
 

@@ -11,7 +11,7 @@ _NO_LIMIT = resource.RLIM_INFINITY
 _MANY = 1 << 22  # the most pids that Linux knows
 
 
-def clamped(number: int, soft: int, hard: int) -> "tuple[int, int, int]":
+def clamp(number: int, soft: int, hard: int) -> "tuple[int, int, int]":
     """The resource with bounds that an unprivileged process may set."""
     most = resource.getrlimit(number)[1]
     if most != _NO_LIMIT:
@@ -31,7 +31,7 @@ def memory() -> int:
 def _map_beyond_data() -> bool:
     import mmap
 
-    resource.setrlimit(resource.RLIMIT_DATA, clamped(resource.RLIMIT_DATA, 64 << 20, 64 << 20)[1:])
+    resource.setrlimit(resource.RLIMIT_DATA, clamp(resource.RLIMIT_DATA, 64 << 20, 64 << 20)[1:])
     try:
         mmap.mmap(-1, 128 << 20)
         mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -5,19 +5,19 @@ What neither can bound here is refused rather than ignored.
 
 import os
 
-from ..core.server import Unsupported
-from ..process.command import Command
-from ..shell.folders import describe
+from ..core.server import UnsupportedRequest
+from ..process.command import CommandRequest
+from ..shell.folders import describe_error
 from . import cgroups, rlimits
 from .cgroups import CPU, MEMORY, PROCESSES
-from .confinement import FILE_SIZE, OPEN_FILES, Confinement
+from .confinement import FILE_SIZE, OPEN_FILES, CommandLimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..core.loop import Loop
-    from ..core.server import Request, Server
+    from ..core.server import GuestServer, Request
 
 _NAMES = (CPU, MEMORY, PROCESSES, FILE_SIZE, OPEN_FILES)
 _PATIENCE = 20
@@ -27,11 +27,11 @@ _PATIENCE = 20
 class Limiter:
     """Makes confinements, and knows what holds in this place."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "GuestServer") -> None:
         self._server = server
         self._prefix = cgroups.prefix()
         self._made = 0
-        self._confinements: "list[Confinement]" = []
+        self._confinements: "list[CommandLimits]" = []
         self._end = server.on_idle
         server.on_idle = self._clean_up
         self._homes = cgroups.find()
@@ -48,28 +48,28 @@ class Limiter:
             return home.enforcer
         return "none" if name == PROCESSES and not self._bounds_processes else "rlimit"
 
-    def confine(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
+    def confine(self, loop: "Loop", limits: "dict[str, Any]") -> CommandLimits:
         """Prepare the limits of one command; raises Unsupported where one of them cannot be had."""
         for name, value in limits.items():
             if name not in _NAMES or not (isinstance(value, int) or name == CPU) or value <= 0:
                 raise ValueError("no limit {}={}".format(name, value))
             if self._enforcer(name) == "none":
-                raise Unsupported("nothing here can limit {}".format(name))
+                raise UnsupportedRequest("nothing here can limit {}".format(name))
         try:
             return self._prepare(loop, limits)
         except OSError as error:
-            raise Unsupported("its limits could not be set: {}".format(describe(error))) from error
+            raise UnsupportedRequest("its limits could not be set: {}".format(describe_error(error))) from error
 
-    def _prepare(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
+    def _prepare(self, loop: "Loop", limits: "dict[str, Any]") -> CommandLimits:
         folders: "dict[str, str]" = {}
-        groups: "dict[str, tuple[cgroups.Home, str]]" = {}
+        groups: "dict[str, tuple[cgroups.CgroupParent, str]]" = {}
         for name in limits:
             home = self._homes.get(name)
             if home is not None:
                 if home.folder not in folders:
                     folders[home.folder] = self._make(home.folder)
                 groups[name] = (home, folders[home.folder])
-        made = Confinement(loop, limits, groups)
+        made = CommandLimits(loop, limits, groups)
         self._confinements = [other for other in self._confinements if not other.removed]
         self._confinements.append(made)
         counted = rlimits.processes() if PROCESSES in limits and PROCESSES not in groups else 0
@@ -96,8 +96,8 @@ class Limiter:
             self._end()
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer ``limits_info``, and limits to every command."""
     limiter = Limiter(server)
-    Command.confine = staticmethod(limiter.confine)
+    CommandRequest.confine = staticmethod(limiter.confine)
     server.operations["limits_info"] = limiter.info

@@ -9,28 +9,28 @@ import os
 from ..core import wire
 from ..core.loop import now
 from ..shell.folders import add_note, resolve_folder
-from ..streams.output_stream import Outlet, waiting_bytes
+from ..streams.output_stream import OutputStream, waiting_bytes
 from . import runner
-from .process import Pool
+from .process import RunnerPool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..core.loop import Loop, Timer
-    from ..core.server import Client, Request, Server
-    from ..limits.confinement import Confinement
+    from ..core.server import Client, GuestServer, Request
+    from ..limits.confinement import CommandLimits
     from .process import Runner
 
 
-def _no_limits(_: "Loop", __: "dict[str, Any]") -> "Confinement":
+def _no_limits(_: "Loop", __: "dict[str, Any]") -> "CommandLimits":
     raise ValueError("the part for limits was not sent")
 
 
-class Command:
+class CommandRequest:
     """A request that runs something: its time limit, its cancellation, its answer."""
 
-    confine: "Callable[[Loop, dict[str, Any]], Confinement]" = staticmethod(_no_limits)
+    confine: "Callable[[Loop, dict[str, Any]], CommandLimits]" = staticmethod(_no_limits)
     """What prepares the limits of a command; set by the part for limits."""
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]") -> None:
@@ -42,7 +42,7 @@ class Command:
         self._started = 0.0
         self._deadline: "Timer | None" = None
         limits = arguments.get("limits")
-        self.confined = Command.confine(self.loop, limits) if limits else None
+        self.confined = CommandRequest.confine(self.loop, limits) if limits else None
         request.cancel = self.cancel
 
     def begin(self) -> None:
@@ -73,7 +73,7 @@ class Command:
         self.answer[why] = True
         self.kill()
 
-    def survivors(self, pids: "list[int]") -> None:
+    def note_survivors(self, pids: "list[int]") -> None:
         """What a kill could not end."""
         if pids:
             self.answer["note"] = "these processes could not be ended: {}".format(pids)
@@ -82,19 +82,19 @@ class Command:
         """Begin to end everything that the command started."""
         raise AssertionError("each kind of command has its own")
 
-    def open_outlets(self, merge: bool) -> "list[tuple[Outlet, int, int]]":
+    def open_outlets(self, merge: bool) -> "list[tuple[OutputStream, int, int]]":
         """New pipes for the output: outlet, read end, write end; one for both if ``merge``."""
-        pipes: "list[tuple[Outlet, int, int]]" = []
+        pipes: "list[tuple[OutputStream, int, int]]" = []
         channels = (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR)
         for channel, (ours, theirs) in zip(channels, runner.open_pipes(len(channels))):
             os.set_blocking(ours, False)
-            outlet = self.request.outlet(channel, bulk=True)
+            outlet = self.request.open_output(channel, bulk=True)
             outlet.on_disk_full = self.disk_full
             outlet.read_from(ours)
             pipes.append((outlet, ours, theirs))
         return pipes
 
-    def ended(self, status: int) -> None:
+    def set_exit_status(self, status: int) -> None:
         """Put a wait status into the answer."""
         if os.WIFSIGNALED(status):
             self.answer["signal"] = os.WTERMSIG(status)
@@ -112,10 +112,10 @@ class Command:
         self.request.finish(self.answer)
 
 
-class Exec(Command):
+class ExecRequest(CommandRequest):
     """One program from an argv list, below a runner."""
 
-    def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(self, pool: RunnerPool, request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
         self._over = False
         self._killing = False
@@ -146,7 +146,7 @@ class Exec(Command):
     def _stdin(self) -> int:
         theirs, ours = os.pipe()
         os.set_blocking(ours, False)
-        self.request.open_inlet(ours)
+        self.request.open_input(ours)
         return theirs
 
     def kill(self) -> None:
@@ -157,7 +157,7 @@ class Exec(Command):
 
     def _killed(self, pids: "list[int]") -> None:
         self._killing = False
-        self.survivors(pids)
+        self.note_survivors(pids)
         if self._over or pids:
             self._deliver()
         else:  # the runner had not started it yet, or is about to tell its end
@@ -177,7 +177,7 @@ class Exec(Command):
             message = "its limits could not be set: " + os.strerror(value)
             self.answer.update(error="unsupported", errno=value, message=message)
         else:
-            self.ended(value)
+            self.set_exit_status(value)
         if not self._killing:
             self._deliver()
 
@@ -186,22 +186,22 @@ class Exec(Command):
             pipes, self._pipes = self._pipes, []
             drain_all([outlet for outlet, _, _ in pipes], lambda: self._drained(pipes))
 
-    def _drained(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+    def _drained(self, pipes: "list[tuple[OutputStream, int, int]]") -> None:
         self._let_go(pipes)
         self.finish()
 
-    def _let_go(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+    def _let_go(self, pipes: "list[tuple[OutputStream, int, int]]") -> None:
         for outlet, fd, _ in pipes:
             outlet.release()
             if outlet.ended:
                 os.close(fd)
             else:
-                Discard(self.loop, fd)
-        if self.request.inlet is not None:
-            self.request.inlet.close()
+                PipeDrain(self.loop, fd)
+        if self.request.input is not None:
+            self.request.input.close()
 
 
-class Discard:
+class PipeDrain:
     """Reads a pipe to nowhere until it ends, so that a process left behind is not killed by writing."""
 
     def __init__(self, loop: "Loop", fd: int) -> None:
@@ -221,7 +221,7 @@ class Discard:
         os.close(self._fd)
 
 
-def drain_all(outlets: "list[Outlet]", done: "Callable[[], None]") -> None:
+def drain_all(outlets: "list[OutputStream]", done: "Callable[[], None]") -> None:
     """Call ``done`` once each outlet has read what its pipe holds now."""
     if not outlets:
         return done()
@@ -237,15 +237,15 @@ def drain_all(outlets: "list[Outlet]", done: "Callable[[], None]") -> None:
     return None
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer the ``exec`` operation."""
-    pools: "dict[Client, Pool]" = {}
+    pools: "dict[Client, RunnerPool]" = {}
 
     def execute(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         if client not in pools:
-            pools[client] = Pool(server.loop)
+            pools[client] = RunnerPool(server.loop)
             client.on_close.append(lambda: pools.pop(client).close())
-        Exec(pools[client], request, arguments)
+        ExecRequest(pools[client], request, arguments)
 
     server.operations["exec"] = execute

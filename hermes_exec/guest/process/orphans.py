@@ -31,7 +31,7 @@ class Orphans:
         """Write down processes for the next guest; what has ended leaves the record."""
         if processes <= self._recorded:
             return
-        self._recorded = process_tree.still(self._recorded | processes)
+        self._recorded = process_tree.same_processes(self._recorded | processes)
         lines = ["{} {}\n".format(pid, start) for pid, start in sorted(self._recorded)]
         path = self._folder + "/left"
         try:
@@ -44,11 +44,12 @@ class Orphans:
         """Take what the shell of that pid has just left behind, and nothing of any other shell's."""
         own = self._loop.own_children()
         found = (
-            process_tree.living(pid for pid in process_tree.children(os.getpid()) if pid not in own) - Orphans._claimed
+            process_tree.living_processes(pid for pid in process_tree.children(os.getpid()) if pid not in own)
+            - Orphans._claimed
         )
-        new = {process for process in found if process_tree.session(process[0]) not in own - {shell}}
-        Orphans._claimed = process_tree.still(Orphans._claimed) | new
-        self._mine = process_tree.still(self._mine) | new
+        new = {process for process in found if process_tree.session_of(process[0]) not in own - {shell}}
+        Orphans._claimed = process_tree.same_processes(Orphans._claimed) | new
+        self._mine = process_tree.same_processes(self._mine) | new
         self.record(new)
         return new
 
@@ -56,7 +57,7 @@ class Orphans:
         """End some of them, with all that they started."""
 
         def targets() -> "list[int]":
-            pids = [process[0] for process in process_tree.still(processes)]
+            pids = [process[0] for process in process_tree.same_processes(processes)]
             return pids + process_tree.descendants(pids)
 
         process_tree.TreeKill(self._loop, targets, grace_s, done)

@@ -20,7 +20,7 @@ _SPARE = 4
 class Runner:
     """The guest's side of one runner process."""
 
-    def __init__(self, loop: "Loop", pool: "Pool") -> None:
+    def __init__(self, loop: "Loop", pool: "RunnerPool") -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.pid = os.fork()
         if self.pid == 0:
@@ -92,7 +92,7 @@ class Runner:
     @property
     def free(self) -> bool:
         """Whether nothing that its programs started is alive any more."""
-        return not process_tree.living(process_tree.descendants([self.pid]))
+        return not process_tree.living_processes(process_tree.descendants([self.pid]))
 
     def kill(self, grace_s: float, done: "Callable[[list[int]], None]") -> process_tree.TreeKill:
         """End the program and all that came of it."""
@@ -111,7 +111,7 @@ class Runner:
         self._channel.close()
 
 
-class Pool:
+class RunnerPool:
     """The runners of one client: idle ones, and those that watch over something left behind."""
 
     def __init__(self, loop: "Loop") -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REPLY = struct.Struct("<BBi")
 """Kind, whether it left processes behind, and a value: errno, pid or wait status."""
 NO_PROGRAM, NO_FOLDER, STARTED, ENDED, NO_LIMITS, NO_ROOM = range(6)
-SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """What keeps any program from being started, so that it says nothing of the program or its folder."""
 _LENGTH = struct.Struct(">I")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
@@ -152,7 +152,7 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", en
         code = _errno_of(error)
         if isinstance(error, NotConfined):
             stage = NO_LIMITS
-        elif code in SHORTAGES:
+        elif code in RESOURCE_ERRNOS:
             stage = NO_ROOM
         channel.sendall(REPLY.pack(stage, 0, code))
         return

@@ -9,9 +9,9 @@ import time
 
 from ..core.loop import now
 from ..process import runner
-from ..process.process import Pool
+from ..process.process import RunnerPool
 from ..shell.folders import add_note, resolve_folder
-from .view import History, View
+from .view import OutputHistory, PtyView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ _SIZE = struct.Struct("4H")
 _IUTF8 = 0o40000
 
 
-class Pty:
+class PtyProgram:
     """A pseudo-terminal, its program and its viewers. ``gone`` is called when nobody can attach any more."""
 
-    def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]") -> None:
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[PtyProgram], None]") -> None:
         self.name: str = arguments["name"]
         self.owner = request.client
         self.keep_s = float(arguments.get("keep_s") or 0)
-        self.views: "list[View]" = []
+        self.views: "list[PtyView]" = []
         self.on_end: "list[Callable[[], None]]" = []
         self.ended = False  # the program has ended, and all that it showed was read
         self._request = request
         self._gone = gone
         self._loop = request.client.server.loop
-        self._history = History()
+        self._history = OutputHistory()
         self._answer: "dict[str, Any]" = {}
         self._over = False  # the program has ended, or cannot be ended
         self._closed = False
@@ -85,7 +85,7 @@ class Pty:
             "cwd": resolve_folder(self.owner, arguments.get("cwd")),
             "tty": self.tty,
         }
-        self._pool = Pool(self._loop)
+        self._pool = RunnerPool(self._loop)
         self._runner = self._pool.take()
 
         def started(pid: int) -> None:
@@ -109,7 +109,7 @@ class Pty:
         """A new viewer: it gets what was shown of late, then the program is asked to draw anew."""
         self._seen = True
         self._release_reserve()
-        view = View(request, self._master, self._read_on, self._left, self._type_end)
+        view = PtyView(request, self._master, self._read_on, self._left, self._type_end)
         if self._lease is not None:
             self._lease.cancel()
         replay = self._history.replay()
@@ -128,7 +128,7 @@ class Pty:
             except OSError:
                 pass  # nobody is there to draw
 
-    def _left(self, view: View) -> None:
+    def _left(self, view: PtyView) -> None:
         if view in self.views:
             self.views.remove(view)
             self._unwatched()

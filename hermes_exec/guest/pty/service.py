@@ -10,21 +10,21 @@ import errno
 import os
 
 from ..shell.folders import default_shell
-from .program import Pty
+from .program import PtyProgram
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.server import Client, Request, Server
+    from ..core.server import Client, GuestServer, Request
 
 
-class Ptys:
+class PtyTable:
     """The PTYs of a guest, by name, whoever started them."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "GuestServer") -> None:
         self._server = server
-        self._ptys: "dict[str, Pty]" = {}
+        self._ptys: "dict[str, PtyProgram]" = {}
         self._owners: "set[Client]" = set()
         server.keeps_alive.append(lambda: any(pty.keep_s for pty in self._ptys.values()))
 
@@ -40,9 +40,9 @@ class Ptys:
             own: "dict[bytes, bytes]" = arguments.get("env") or {}
             named = own.get(b"SHELL") or client.env.get(b"SHELL")
             arguments["argv"] = [login_shell(named), b"-l"]
-        self._ptys[arguments["name"]] = Pty(request, arguments, self._gone)
+        self._ptys[arguments["name"]] = PtyProgram(request, arguments, self._gone)
 
-    def _gone(self, pty: Pty) -> None:
+    def _gone(self, pty: PtyProgram) -> None:
         if self._ptys.get(pty.name) is pty:
             del self._ptys[pty.name]
             self._server.check_idle()
@@ -53,7 +53,7 @@ class Ptys:
             if pty.owner is client and not pty.keep_s:
                 pty.close()
 
-    def offer(self, operation: str, call: "Callable[[Pty, Request, dict[str, Any]], None]") -> None:
+    def offer(self, operation: str, call: "Callable[[PtyProgram, Request, dict[str, Any]], None]") -> None:
         """An operation on one PTY that is named in its arguments."""
 
         def named(request: "Request", arguments: "dict[str, Any]") -> None:
@@ -97,21 +97,21 @@ def login_shell(named: "bytes | None") -> bytes:
     return default_shell() if useless or not os.access(shell, os.X_OK) else shell
 
 
-def _attach(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+def _attach(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]") -> None:
     pty.attach(request, arguments.get("rows") or 0, arguments.get("cols") or 0)
 
 
-def _resize(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+def _resize(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]") -> None:
     pty.resize(arguments["rows"], arguments["cols"])
     request.finish({})
 
 
-def _send_signal(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+def _send_signal(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]") -> None:
     pty.signal(int(vars(_signal)["SIG" + arguments["signal"]]))
     request.finish({})
 
 
-def _close(pty: Pty, request: "Request", _: "dict[str, Any]") -> None:
+def _close(pty: PtyProgram, request: "Request", _: "dict[str, Any]") -> None:
     """Answers when nothing of it is left."""
     if pty.ended:
         request.finish({})
@@ -119,9 +119,9 @@ def _close(pty: Pty, request: "Request", _: "dict[str, Any]") -> None:
     pty.close()
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer ``pty`` and its ``attach``, ``resize``, ``signal``, ``close`` and ``list``."""
-    ptys = Ptys(server)
+    ptys = PtyTable(server)
     server.operations["pty"] = ptys.start
     server.operations["pty.list"] = ptys.list
     ptys.offer("attach", _attach)

@@ -4,7 +4,7 @@ import os
 
 from ..core import wire
 from ..process.runner import open_pipes
-from ..streams.input_stream import Inlet
+from ..streams.input_stream import InputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _QUESTIONS = (
 """What asks a terminal for an answer: one to a question of long ago would look like something typed."""
 
 
-class History:
+class OutputHistory:
     """The last HISTORY bytes that a PTY has shown."""
 
     def __init__(self) -> None:
@@ -49,28 +49,28 @@ class History:
         return re.sub(_QUESTIONS, b"", recent)
 
 
-class Keys(Inlet):
+class KeyboardInput(InputStream):
     """What a viewer types. ``on_end`` is called when its input has ended and all of it was typed."""
 
     def __init__(self, request: "Request", on_end: "Callable[[], None]") -> None:
-        Inlet.__init__(self, request.client.server.loop, request.credit)
+        InputStream.__init__(self, request.client.server.loop, request.send_credit)
         self.in_line = False  # the last line was not finished
         self._on_end = on_end
 
     def feed(self, data: "bytes | memoryview") -> None:
         """Take what was typed."""
         self.in_line = bytes(data[-1:]) not in (b"\r", b"\n")
-        Inlet.feed(self, data)
+        InputStream.feed(self, data)
 
     def close(self) -> None:
         """Type no more."""
         ended = self._ended and not self.closed
-        Inlet.close(self)
+        InputStream.close(self)
         if ended:
             self._on_end()
 
 
-class View:
+class PtyView:
     """One look at a PTY. A pipe holds what is shown until the request's outlet takes or spools it."""
 
     def __init__(
@@ -78,7 +78,7 @@ class View:
         request: "Request",
         master: int,
         on_room: "Callable[[], None]",
-        on_left: "Callable[[View], None]",
+        on_left: "Callable[[PtyView], None]",
         on_end: "Callable[[], None]",
     ) -> None:
         self._request = request
@@ -96,11 +96,11 @@ class View:
             raise
         os.set_blocking(self._pipe, False)
         os.set_blocking(end, False)
-        self._tee = Inlet(request.client.server.loop, self._passed)
+        self._tee = InputStream(request.client.server.loop, self._passed)
         self._tee.write_to(end)
-        self._outlet = request.outlet(wire.STDOUT)
+        self._outlet = request.open_output(wire.STDOUT)
         self._outlet.read_from(self._pipe, self._finish)
-        self.keys = request.inlet = Keys(request, on_end)
+        self.keys = request.input = KeyboardInput(request, on_end)
         if typed >= 0:
             self.keys.write_to(typed)
         request.cancel = self._detach

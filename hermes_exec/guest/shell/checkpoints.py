@@ -21,7 +21,7 @@ _RISKY = (EXEC, b"kill")
 _WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
 
 
-class Lookout:
+class CheckpointScheduler:
     """Calls ``look`` from time to time while a command runs or there is state to write down."""
 
     _busy = 0.0
@@ -38,12 +38,12 @@ class Lookout:
         self._pause = _IDLE_S
         self._since = self._last = now()
 
-    def due_before(self, text: bytes) -> bool:
+    def is_due_before(self, text: bytes) -> bool:
         """Whether the state has to be written down before a command, which may end the shell without doing so."""
         self._wary = self._wary or _WARY in text
         return self.dirty and (self._wary or any(word in text for word in _RISKY))
 
-    def command_began(self) -> None:
+    def on_command_start(self) -> None:
         """Look soon, then ever less often."""
         self._waiting = 0
         self._pause = _IDLE_S
@@ -51,10 +51,10 @@ class Lookout:
             self._ticking = True
             self._loop.call_later(_IDLE_S, self._tick)
 
-    def command_ended(self) -> None:
+    def on_command_end(self) -> None:
         """There is state to write down once nothing else is to do."""
         self._pause = _IDLE_S
-        self._last = Lookout._busy = now()
+        self._last = CheckpointScheduler._busy = now()
         if not self.dirty:
             self.dirty = True
             self._since = self._last
@@ -65,9 +65,9 @@ class Lookout:
         moment = now()
         if not self.dirty or moment - self._last < _IDLE_S:
             return False
-        return moment - Lookout._busy >= _IDLE_S or moment - self._since >= _LATEST_S
+        return moment - CheckpointScheduler._busy >= _IDLE_S or moment - self._since >= _LATEST_S
 
-    def stuck(self, *, waits: bool) -> bool:
+    def is_stuck(self, *, waits: bool) -> bool:
         """Whether the shell was waiting for a command at this look and the one before, though it owes a status."""
         self._waiting = self._waiting + 1 if waits else 0
         return self._waiting == 2

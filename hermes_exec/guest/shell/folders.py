@@ -14,7 +14,7 @@ _LARGE = 100 << 10
 """Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""
 
 
-class NoFolder(OSError):
+class MissingFolder(OSError):
     """A folder to run in cannot be entered."""
 
 
@@ -29,7 +29,7 @@ def write_file(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def describe(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """What failed, and why."""
     why = error.strerror or str(error)
     return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
@@ -65,13 +65,13 @@ def default_shell() -> bytes:
     return b"/bin/sh"
 
 
-def first_state(folder: str) -> None:
+def reset_state(folder: str) -> None:
     """Make the next shell of a session start as its first one did."""
     with open(folder + "/first", "rb") as file:
         write_file(folder + "/state", file.read())
 
 
-def last_state(folder: str) -> bytes:
+def read_state(folder: str) -> bytes:
     """The last state of a session's shell, without the line that says to whoever watches that it was read."""
     try:
         with open(folder + "/state", "rb") as file:
@@ -84,7 +84,7 @@ def _whole(folder: str) -> bytes:
     return b'>|"%b/s/whole"\n' % folder.encode()
 
 
-class Recipe:
+class ShellSpec:
     """What each shell of a session is made from: its program, its environment, and a folder with its state.
 
     Raises NoFolder when the session's working directory does not exist.
@@ -95,7 +95,7 @@ class Recipe:
         self.program: bytes = arguments.get("shell") or default_shell()
         self.login = bool(arguments.get("login"))
         self._name = os.path.basename(self.program)
-        self.dialect = shell_text.Dialect(self.folder, self._name.startswith(b"bash"))
+        self.dialect = shell_text.ShellDialect(self.folder, self._name.startswith(b"bash"))
         self.env = _prepare_folder(self.folder, self.dialect, client, arguments)
 
     def argv(self) -> "list[bytes]":
@@ -108,14 +108,14 @@ class Recipe:
 
 
 def _prepare_folder(
-    folder: str, dialect: shell_text.Dialect, client: "Client", arguments: "dict[str, Any]"
+    folder: str, dialect: shell_text.ShellDialect, client: "Client", arguments: "dict[str, Any]"
 ) -> "dict[bytes, bytes]":
     """Make a session's folder with its first state; gives the environment for the shell itself."""
     cwd: bytes = resolve_folder(client, arguments.get("cwd"))
     try:
         os.stat(os.path.join(cwd, b"."))
     except OSError as error:
-        raise NoFolder(error.errno, error.strerror, cwd) from error
+        raise MissingFolder(error.errno, error.strerror, cwd) from error
     for path in (os.path.dirname(folder), folder, folder + "/s"):
         try:
             os.mkdir(path, 0o700)
@@ -131,7 +131,7 @@ def _prepare_folder(
     lines += [line + b"\n" for line in setup]
     lines.append(_whole(folder))
     write_file(folder + "/first", b"".join(lines))
-    first_state(folder)
+    reset_state(folder)
     if arguments.get("state"):
         write_file(folder + "/state", arguments["state"] + _whole(folder))
     write_file(folder + "/dump", shell_text.dump_text(folder, dialect.bash))

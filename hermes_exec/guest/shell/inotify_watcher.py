@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from ..core.loop import Loop
 
 
-class Watches:
+class InotifyWatcher:
     """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
 
     note = ""
 
     def __init__(self, loop: "Loop") -> None:
-        self._statuses = inotify.Touched()
+        self._statuses = inotify.Inotify()
         try:
-            self._begun = inotify.Touched()
+            self._begun = inotify.Inotify()
         except OSError:
             self._statuses.close()
             raise
@@ -37,7 +37,7 @@ class Watches:
         self._seen[begun] = False
         return number, begun
 
-    def see_stdin(self, folder: str, on: bool) -> None:
+    def watch_stdin(self, folder: str, on: bool) -> None:
         """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
         try:
             self._statuses.watch(folder + "/s", on)
@@ -55,7 +55,7 @@ class Watches:
     def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
         """A session's shell, the process ``pid``, was given something to do; the kernel reports the outcome."""
 
-    def begun(self, numbers: "tuple[int, int]") -> bool:
+    def has_begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""
         number = numbers[1]
         for seen, _, _ in self._begun.read():

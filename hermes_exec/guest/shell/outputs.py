@@ -15,19 +15,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..core.loop import Loop
     from ..core.server import Request
-    from ..streams.output_stream import Outlet
-    from .shell import Shell
+    from ..streams.output_stream import OutputStream
+    from .shell import LiveShell
     from .shell_command import ShellCommand
 
 _CHANNELS = (wire.STDOUT, wire.STDERR)
 
 
-class Background:
+class BackgroundOutput:
     """Output that earlier commands' children still write: a stream of the session itself."""
 
     def __init__(self, request: "Request") -> None:
         self._loop = request.client.server.loop
-        self._outlets = {channel: request.outlet(channel) for channel in (wire.STDOUT, wire.STDERR)}
+        self._outlets = {channel: request.open_output(channel) for channel in (wire.STDOUT, wire.STDERR)}
 
     def adopt(self, fd: int, channel: int) -> None:
         """Read ``fd`` to its end, and close it then."""
@@ -52,7 +52,7 @@ class Background:
         read()  # where nobody has it open any more, no event would tell
 
 
-class Tap:
+class OutputTap:
     """The read end of one of the shell's outputs. A command gets a stream only once there is something to read.
 
     It stays watched from one command to the next: most commands say nothing on one of the two, and to begin and
@@ -62,7 +62,7 @@ class Tap:
     def __init__(self, loop: "Loop", fd: int, channel: int) -> None:
         self.fd = fd
         self.channel = channel
-        self.outlet: "Outlet | None" = None
+        self.outlet: "OutputStream | None" = None
         self._loop = loop
         self._watched = False
         self._command: "ShellCommand | None" = None
@@ -107,13 +107,13 @@ class Tap:
             self.outlet.read_from(self.fd)
 
 
-class Outputs:
+class ShellOutputs:
     """The read ends of the shell's standard output and error."""
 
     def __init__(self, request: "Request") -> None:
-        self.taps: "list[Tap]" = []
+        self.taps: "list[OutputTap]" = []
         self._loop = request.client.server.loop
-        self._background = Background(request)
+        self._background = BackgroundOutput(request)
         self._text = b""
 
     def open(self) -> "list[int]":
@@ -123,9 +123,9 @@ class Outputs:
         self._text = b""
         return [out_end, err_end]
 
-    def _tap(self, fd: int, channel: int) -> Tap:
+    def _tap(self, fd: int, channel: int) -> OutputTap:
         os.set_blocking(fd, False)
-        return Tap(self._loop, fd, channel)
+        return OutputTap(self._loop, fd, channel)
 
     def retire(self) -> None:
         """From now on these pipes carry only what earlier commands' children write."""
@@ -133,11 +133,11 @@ class Outputs:
             self._retire(tap)
         self.taps = []
 
-    def _retire(self, tap: Tap) -> None:
+    def _retire(self, tap: OutputTap) -> None:
         tap.unwatch()
         self._background.adopt(tap.fd, tap.channel)
 
-    def renew(self, shell: "Shell") -> str:
+    def renew(self, shell: "LiveShell") -> str:
         """Something is left in the background: give the next command pipes of its own; else a note says why not.
 
         Not where the user has sent the shell's output elsewhere by ``exec``.
@@ -150,7 +150,7 @@ class Outputs:
             return "what runs in the background may write into this output: {}".format(error.strerror)
         return ""
 
-    def _renew(self, shell: "Shell") -> None:
+    def _renew(self, shell: "LiveShell") -> None:
         for index, tap in enumerate(self.taps):
             if shell.writes_to(tap.channel, tap.fd):
                 fd, redirect = shell.new_pipe(tap.channel)
@@ -158,16 +158,16 @@ class Outputs:
                 self.taps[index] = self._tap(fd, tap.channel)
                 self._text += b"\\exec" + redirect + b";"
 
-    def away(self, shell: "Shell") -> str:
+    def describe_redirect(self, shell: "LiveShell") -> str:
         """A note when the shell's own output goes, or is closed, where nobody here sees it; else empty."""
         gone = [name for name, tap in zip(("output", "error"), self.taps) if not shell.writes_to(tap.channel, tap.fd)]
         return "the shell's standard {} now goes elsewhere".format(" and ".join(gone)) if gone else ""
 
     @property
-    def switch(self) -> bytes:
+    def switch_text(self) -> bytes:
         """The text with which the shell takes the new pipes; empty when it has them."""
         return self._text
 
-    def switched(self) -> None:
+    def on_switched(self) -> None:
         """The shell was given that text."""
         self._text = b""

@@ -18,7 +18,7 @@ _FASTEST_S, _SLOWEST_S = 0.001, 0.015
 _IDLE_S = 0.25
 
 
-class Polled:
+class PollingWatcher:
     """Takes the place of ``Watches``."""
 
     note = "its shell is watched by polling, which is slower, for want of inotify (fs.inotify.max_user_instances)"
@@ -42,7 +42,7 @@ class Polled:
         self.expect((self._last, self._last), 0)
         return self._last, self._last
 
-    def see_stdin(self, folder: str, on: bool) -> None:
+    def watch_stdin(self, folder: str, on: bool) -> None:
         """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
         if on:
             self._stdin.add(folder)
@@ -54,7 +54,7 @@ class Polled:
         self._owing.pop(numbers[0], None)
         self._stdin.discard(self._sessions.pop(numbers[0])[0])
 
-    def begun(self, numbers: "tuple[int, int]") -> bool:
+    def has_begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""
         return _take(self._sessions[numbers[0]][0] + "/b")
 

@@ -4,25 +4,25 @@ It comes right behind the part that says that a guest is there, so that its word
 """
 
 from ..process import command
-from ..streams.input_stream import Inlet
-from ..streams.output_stream import Outlet
-from ..streams.pipe_handoff import LendingOutlet
+from ..streams.input_stream import InputStream
+from ..streams.output_stream import OutputStream
+from ..streams.pipe_handoff import HandoffOutputStream
 from . import sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.server import Client, Server
+    from ..core.server import Client, GuestServer
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Take requests."""
-    server.new_inlet = Inlet
-    server.new_outlet = _outlet
+    server.new_input = InputStream
+    server.new_output = _outlet
     command.install(server)
     sessions.install(server)
 
 
-def _outlet(client: "Client", request: int, channel: int, bulk: bool) -> Outlet:
-    if bulk and client.near:
-        return LendingOutlet(client, request, channel)
-    return Outlet(client.server.loop, client.ready, request, channel)
+def _outlet(client: "Client", request: int, channel: int, bulk: bool) -> OutputStream:
+    if bulk and client.shares_host:
+        return HandoffOutputStream(client, request, channel)
+    return OutputStream(client.server.loop, client.output_ready, request, channel)

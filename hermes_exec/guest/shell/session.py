@@ -9,10 +9,10 @@ from _collections import deque
 from ..core import process_tree
 from ..core.fdutil import remove_folder
 from ..process.orphans import Orphans
-from .checkpoints import EXEC, Lookout
-from .folders import Recipe, describe, first_state
-from .outputs import Outputs
-from .shell import Shell, complete_state, fate
+from .checkpoints import EXEC, CheckpointScheduler
+from .folders import ShellSpec, describe_error, reset_state
+from .outputs import ShellOutputs
+from .shell import LiveShell, commit_state, describe_status
 from .shell_text import BROKEN, MOVED, REPLACED, UNREADABLE
 
 TYPE_CHECKING = False
@@ -20,28 +20,30 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
     from ..core.server import Request
-    from .inotify_watcher import Watches
-    from .polling_watcher import Polled
+    from .inotify_watcher import InotifyWatcher
+    from .polling_watcher import PollingWatcher
     from .shell_command import ShellCommand
 
 _GRACE_S = 0.5
 KEPT, RESTORED, ROLLED_BACK = range(3)
 
 
-class Session:
+class ShellSession:
     """One live shell and its successors."""
 
-    def __init__(self, watches: "Watches | Polled", request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(
+        self, watches: "InotifyWatcher | PollingWatcher", request: "Request", arguments: "dict[str, Any]"
+    ) -> None:
         self._loop = request.client.server.loop
-        self._recipe = Recipe(request.client, arguments)
+        self._recipe = ShellSpec(request.client, arguments)
         self.folder = self._recipe.folder
         self._watches = watches
         self._request = request
-        self._outputs = Outputs(request)
+        self._outputs = ShellOutputs(request)
         self._queue: "Deque[ShellCommand]" = deque()
         self._current: "ShellCommand | None" = None
         self._internal: "Callable[[int, bool], None] | None" = None
-        self._shell: "Shell | None" = None
+        self._shell: "LiveShell | None" = None
         self._settling = self._replacing = False
         self._closed: "Callable[[], None] | None" = None
         self._orphans = Orphans(self._loop, self.folder)
@@ -51,15 +53,15 @@ class Session:
         self._stillborn = 0
         if arguments.get("state"):
             self._state, self._note = ROLLED_BACK, MOVED
-        self._lookout = Lookout(self._loop, self.look)
+        self._lookout = CheckpointScheduler(self._loop, self.check)
         self._start_shell()
 
     def _start_shell(self) -> None:
         self._ready = self._whole = False
         try:
             outputs = self._outputs.open()
-            self._shell = Shell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
-            self._orphans.record(process_tree.living([self._shell.pid]))
+            self._shell = LiveShell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
+            self._orphans.record(process_tree.living_processes([self._shell.pid]))
         except OSError:
             self._outputs.retire()
             raise
@@ -77,7 +79,7 @@ class Session:
             if shell is None:
                 self._start_shell()
             elif self._ready:
-                if self._lookout.due_before(self._queue[0].text) and self._checkpoint():
+                if self._lookout.is_due_before(self._queue[0].text) and self._checkpoint():
                     return
                 self._current = self._queue.popleft()
                 self._run(shell, self._current)
@@ -89,17 +91,17 @@ class Session:
     def _refuse(self, command: "ShellCommand", error: OSError) -> None:
         """Nothing of it ran, for want of something of ours here, such as room or the folder; the next has its turn."""
         command.disconnect(self._shell)
-        command.refuse(describe(error), error.errno or 0)
+        command.refuse(describe_error(error), error.errno or 0)
         self._settling = True
         self._loop.call_soon(self._settle)
 
-    def _run(self, shell: Shell, command: "ShellCommand") -> None:
+    def _run(self, shell: LiveShell, command: "ShellCommand") -> None:
         command.connect(self._outputs.taps, shell)
         command.begin()
         text = self._recipe.dialect.status(self._code, command.text) + command.text
-        shell.run(text, command.wrap(self._recipe.dialect), self._outputs.switch)
-        self._outputs.switched()
-        self._lookout.command_began()
+        shell.run(text, command.wrap(self._recipe.dialect), self._outputs.switch_text)
+        self._outputs.on_switched()
+        self._lookout.on_command_start()
 
     def _opened(self, name: bytes) -> None:
         """The shell has opened a file in its status folder."""
@@ -108,7 +110,7 @@ class Session:
             return
         if name in (b"stdin", b"cwd"):
             if command is not None:
-                command.opened(name)
+                command.on_opened(name)
         elif name == b"whole":
             self._whole = True
         elif not self._ready:
@@ -121,7 +123,7 @@ class Session:
             self._status(int(name))
 
     def _status(self, code: int) -> None:
-        begun = self._shell is not None and self._shell.begun()
+        begun = self._shell is not None and self._shell.has_begun()
         command = self._current
         internal, self._internal = self._internal, None
         if internal is not None:
@@ -129,7 +131,7 @@ class Session:
         elif command is None:
             self._replace()
         elif command.bad_folder:
-            command.no_folder()
+            command.set_missing_folder()
             self._done(command, code)
         elif begun:
             self._done(command, code)
@@ -143,7 +145,7 @@ class Session:
         if command is not None and not command.stopping:
             self._current = None
             try:
-                command.unread()
+                command.rewind()
                 self._queue.appendleft(command)
             except OSError as error:
                 self._refuse(command, error)
@@ -155,7 +157,7 @@ class Session:
         if not command.stopping:
             command.answer["code"] = self._code = code
             if EXEC in command.text and self._shell is not None:
-                self._note = self._note or self._outputs.away(self._shell)
+                self._note = self._note or self._outputs.describe_redirect(self._shell)
             self._deliver(command)
 
     def _deliver(self, command: "ShellCommand") -> None:
@@ -173,7 +175,7 @@ class Session:
             self._note = ""
         command.finish()
         self._current = None
-        self._lookout.command_ended()
+        self._lookout.on_command_end()
         self._settling = True
         self._loop.call_soon(self._settle)  # after the answer has left
 
@@ -184,7 +186,7 @@ class Session:
         if shell is None:
             self._outputs.retire()
         elif shell.has_children():
-            shell.kept = process_tree.living(shell.descendants())
+            shell.kept = process_tree.living_processes(shell.descendants())
             self._orphans.record(shell.kept)
             self._note = self._note or self._outputs.renew(shell)
         self._next()
@@ -206,10 +208,10 @@ class Session:
     def _checkpointed(self, _: int, begun: bool) -> None:
         if not begun:
             return self._replace()
-        complete_state(self.folder)
+        commit_state(self.folder)
         return self._next()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """What the lookout asks from time to time; whether it has to look again."""
         shell = self._shell
         if shell is None or not self._ready or self._closed:
@@ -220,7 +222,7 @@ class Session:
             return self._lookout.dirty and not self._internal
         command = self._current
         settled = command.stopping or command.over  # it has its status, and a slow reader
-        if not settled and self._lookout.stuck(waits=shell.waits):
+        if not settled and self._lookout.is_stuck(waits=shell.is_waiting):
             owed = (command, self._internal)
             self._watches.catch_up()  # or its status is on its way to us
             if (self._current, self._internal) == owed and not command.over:
@@ -232,7 +234,7 @@ class Session:
     def stop(self, command: "ShellCommand") -> None:
         """End a command: a waiting one never runs, the running one is killed with all that it started."""
         if command is self._current and self._shell is not None:
-            self._shell.kill_command(command.grace_s, command.survivors)
+            self._shell.kill_command(command.grace_s, command.note_survivors)
         elif command in self._queue:
             self._queue.remove(command)
             command.withdraw()
@@ -245,13 +247,13 @@ class Session:
         self._internal = None
         self._code = 0
         new: "set[process_tree.Process]" = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
-        self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
+        self._state = RESTORED if commit_state(self.folder) else ROLLED_BACK
         self._lookout.dirty = False
         if self._closed is not None:
             self._end()
         elif self._current is not None:
             command = self._current
-            command.ended(status)
+            command.set_exit_status(status)
             if command.stopping and new:  # started after all by the shell that was to end
                 self._orphans.kill(new, command.grace_s, lambda _: self._deliver(command))
             else:
@@ -264,12 +266,12 @@ class Session:
 
     def _begin_anew(self, status: int) -> None:
         """A shell ended before it took a command: try without the state, then say that none works."""
-        why = "its shell ends as soon as it starts ({})".format(fate(status))
+        why = "its shell ends as soon as it starts ({})".format(describe_status(status))
         if self._stillborn == 1:
             try:
-                first_state(self.folder)
+                reset_state(self.folder)
             except OSError as error:
-                why = describe(error)
+                why = describe_error(error)
             else:
                 self._note = UNREADABLE
                 return

@@ -5,10 +5,10 @@
 
 from ..core import libc
 from ..process import runner
-from .folders import NoFolder, describe, last_state
-from .inotify_watcher import Watches
-from .polling_watcher import Polled
-from .session import Session
+from .folders import MissingFolder, describe_error, read_state
+from .inotify_watcher import InotifyWatcher
+from .polling_watcher import PollingWatcher
+from .session import ShellSession
 from .shell_command import ShellCommand
 
 TYPE_CHECKING = False
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..core.loop import Loop
-    from ..core.server import Client, Request, Server
+    from ..core.server import Client, GuestServer, Request
 
 
-def _watch(loop: "Loop") -> "Watches | Polled":
+def _watch(loop: "Loop") -> "InotifyWatcher | PollingWatcher":
     """By inotify; by polling where no instance can be had, or only one of two."""
     try:
-        return Watches(loop)
+        return InotifyWatcher(loop)
     except OSError:
-        return Polled(loop)
+        return PollingWatcher(loop)
 
 
-def _tell_states(sessions: "dict[tuple[Client, int], Session]", request: "Request") -> None:
+def _tell_states(sessions: "dict[tuple[Client, int], ShellSession]", request: "Request") -> None:
     mine = [(number, session) for (client, number), session in sessions.items() if client is request.client]
-    request.finish({"states": [[number, last_state(session.folder)] for number, session in mine]})
+    request.finish({"states": [[number, read_state(session.folder)] for number, session in mine]})
 
 
-def install(server: "Server") -> None:
+def install(server: "GuestServer") -> None:
     """Offer ``session``, ``run``, ``close`` and ``states``."""
-    sessions: "dict[tuple[Client, int], Session]" = {}
+    sessions: "dict[tuple[Client, int], ShellSession]" = {}
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
-    watches: "list[Watches | Polled]" = []
+    watches: "list[InotifyWatcher | PollingWatcher]" = []
 
     clients: "set[Client]" = set()
 
@@ -59,10 +59,10 @@ def install(server: "Server") -> None:
                 libc.become_subreaper()
                 runner.raise_descriptor_limit()
                 watches.append(_watch(server.loop))
-            session = sessions[key] = Session(watches[0], request, arguments)
+            session = sessions[key] = ShellSession(watches[0], request, arguments)
         except OSError as error:
-            kind = "cwd" if isinstance(error, NoFolder) else "os"
-            refused[key] = (kind, describe(error), error.errno or 0)
+            kind = "cwd" if isinstance(error, MissingFolder) else "os"
+            refused[key] = (kind, describe_error(error), error.errno or 0)
             request.fail(*refused[key])
             return
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from typing import Callable, Deque
 
     from ..core.loop import Loop, Timer
-    from .folders import Recipe
-    from .inotify_watcher import Watches
-    from .polling_watcher import Polled
+    from .folders import ShellSpec
+    from .inotify_watcher import InotifyWatcher
+    from .polling_watcher import PollingWatcher
 
 _ATOMIC = 4096  # PIPE_BUF on Linux; also, a shell reads a FIFO byte by byte, so longer text goes by file
 _HIGH = 10  # above the numbers that descriptors get in what is started
 _END_S = 0.3  # a shell that was told to end has this long to write its state
 
 
-class Shell:
+class LiveShell:
     """A shell process.
 
     ``outputs`` are the ends that it writes to, closed here whatever happens. ``on_opened`` gets the names of what it
@@ -34,8 +34,8 @@ class Shell:
     def __init__(
         self,
         loop: "Loop",
-        watches: "Watches | Polled",
-        recipe: "Recipe",
+        watches: "InotifyWatcher | PollingWatcher",
+        recipe: "ShellSpec",
         outputs: "list[int]",
         on_opened: "Callable[[bytes], None]",
         on_exit: "Callable[[int], None]",
@@ -65,7 +65,7 @@ class Shell:
         self._children = process_tree.children_file(self.pid)
         loop.on_exit(self.pid, self._exited)
 
-    def _start(self, recipe: "Recipe", outputs: "list[int]") -> None:
+    def _start(self, recipe: "ShellSpec", outputs: "list[int]") -> None:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         # A login shell gets them as 3 and 4; see shelltext.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in outputs] if recipe.login else []
@@ -122,16 +122,16 @@ class Shell:
             os.close(fd)
         self.write(first + self._dialect.from_file(wrap))
 
-    def see_stdin(self, on: bool) -> None:
+    def watch_stdin(self, on: bool) -> None:
         """Tell, or no longer tell, when it opens ``stdin`` in its ``s``."""
-        self._watches.see_stdin(self.folder, on)
+        self._watches.watch_stdin(self.folder, on)
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a command has begun since this was last asked."""
-        return self._watches.begun(self._numbers)
+        return self._watches.has_begun(self._numbers)
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """True when it waits for a command: it sleeps, and reads the FIFO."""
         if process_tree.stat(self.pid)[0] != b"S":
             return False  # it may have read a command, and wait for the processor
@@ -142,7 +142,7 @@ class Shell:
         number = "0"
         try:
             if not self._dialect.bash:
-                number = str(int(process_tree.read("/proc/{}/syscall".format(self.pid)).split()[1], 16))
+                number = str(int(process_tree.read_file("/proc/{}/syscall".format(self.pid)).split()[1], 16))
             name = os.readlink("/proc/{}/fd/{}".format(self.pid, number))
         except (OSError, IndexError, ValueError):
             return False
@@ -177,7 +177,7 @@ class Shell:
 
     def new_descendants(self) -> "list[int]":
         """Those that are not of earlier commands."""
-        return [process[0] for process in process_tree.living(self.descendants()) - self.kept]
+        return [process[0] for process in process_tree.living_processes(self.descendants()) - self.kept]
 
     def kill_command(self, grace_s: float, done: "Callable[[list[int]], None]") -> None:
         """End what the running command started, then the shell, which writes its state if it can.
@@ -219,12 +219,12 @@ class Shell:
         self._watches.remove(self._numbers)
 
 
-def fate(status: int) -> str:
+def describe_status(status: int) -> str:
     """A wait status in words."""
     return "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
 
 
-def complete_state(folder: str) -> bool:
+def commit_state(folder: str) -> bool:
     """Take over the state that the shell has just written, if it is whole; whether it was."""
     path = folder + "/state.new"
     try:

@@ -2,7 +2,7 @@
 
 import os
 
-from ..process.command import Command, drain_all
+from ..process.command import CommandRequest, drain_all
 from . import shell_text
 
 TYPE_CHECKING = False
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..core.server import Request
-    from ..streams.output_stream import Outlet
-    from .outputs import Tap
-    from .session import Session
-    from .shell import Shell
+    from ..streams.output_stream import OutputStream
+    from .outputs import OutputTap
+    from .session import ShellSession
+    from .shell import LiveShell
 
 
-class ShellCommand(Command):
+class ShellCommand(CommandRequest):
     """One command of a session."""
 
-    def __init__(self, session: "Session", request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(self, session: "ShellSession", request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
         self._session = session
         self.text: bytes = arguments["command"]
         self._stdin_keeper = -1
         self.bad_folder = False
         self.over = False
-        self._taps: "list[Tap]" = []
+        self._taps: "list[OutputTap]" = []
         if b"\0" in self.text:
             raise ValueError("a command cannot hold a NUL byte")
         if arguments.get("stdin"):
@@ -42,7 +42,7 @@ class ShellCommand(Command):
         """True once it timed out or was cancelled."""
         return "timed_out" in self.answer or "cancelled" in self.answer
 
-    def wrap(self, dialect: shell_text.Dialect) -> bytes:
+    def wrap(self, dialect: shell_text.ShellDialect) -> bytes:
         """What stands around the text because of the options of this command."""
         arguments = self.arguments
         wrap = dialect.redirect(bool(arguments.get("stdin")), bool(arguments.get("merge")))
@@ -51,7 +51,7 @@ class ShellCommand(Command):
             wrap = dialect.subshell(wrap, arguments.get("cwd"), arguments.get("env") or {}, limits)
         return wrap
 
-    def unread(self) -> None:
+    def rewind(self) -> None:
         """It has not begun and will be run once more: release what was prepared for it."""
         for tap in self._taps:
             tap.disconnect()
@@ -65,11 +65,11 @@ class ShellCommand(Command):
         os.mkfifo(path, 0o600)
         self._stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.request.inlet is not None:
-            self.request.inlet.write_to(writer)
+        if self.request.input is not None:
+            self.request.input.write_to(writer)
         os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
 
-    def opened(self, name: bytes) -> None:
+    def on_opened(self, name: bytes) -> None:
         """The shell has opened its standard input, or what tells that its folder is not there."""
         if name == b"cwd":
             self.bad_folder = True
@@ -86,7 +86,7 @@ class ShellCommand(Command):
         self.answer["note"] = "it was still waiting for its turn, so nothing ran"
         self.finish()
 
-    def no_folder(self) -> None:
+    def set_missing_folder(self) -> None:
         """Nothing of it ran, because its folder is not there."""
         message = "{}: no such folder".format(os.fsdecode(self.arguments["cwd"]))
         self.answer.update(error="cwd", errno=2, message=message)
@@ -96,7 +96,7 @@ class ShellCommand(Command):
         self.answer.update(error="os", errno=errno, message=why)
         self.finish()
 
-    def connect(self, taps: "list[Tap]", shell: "Shell") -> None:
+    def connect(self, taps: "list[OutputTap]", shell: "LiveShell") -> None:
         """Send what comes out of these pipes as the output of this command, and what is sent to it into its input."""
         self._taps = taps[:1] if self.arguments.get("merge") else taps[:]
         for tap in self._taps:
@@ -104,11 +104,11 @@ class ShellCommand(Command):
         if self.arguments.get("stdin"):
             if self._stdin_keeper < 0:
                 self._open_stdin(self._session.folder)
-            shell.see_stdin(True)
+            shell.watch_stdin(True)
 
-    def open_stream(self, channel: int) -> "Outlet":
+    def open_stream(self, channel: int) -> "OutputStream":
         """A stream of what it says."""
-        outlet = self.request.outlet(channel, bulk=True)
+        outlet = self.request.open_output(channel, bulk=True)
         outlet.on_disk_full = self.disk_full
         return outlet
 
@@ -118,16 +118,16 @@ class ShellCommand(Command):
             tap.look()
         drain_all([tap.outlet for tap in self._taps if tap.outlet is not None], done)
 
-    def disconnect(self, shell: "Shell | None") -> None:
+    def disconnect(self, shell: "LiveShell | None") -> None:
         """The command has ended: let go of the pipes and of its input."""
         for tap in self._taps:
             tap.disconnect()
         self._stdin_opened()
-        if self.request.inlet is not None:
-            self.request.inlet.close()
+        if self.request.input is not None:
+            self.request.input.close()
             try:
                 os.unlink(self._session.folder + "/s/stdin")
             except FileNotFoundError:
                 pass
         if shell is not None and self.arguments.get("stdin"):
-            shell.see_stdin(False)
+            shell.watch_stdin(False)

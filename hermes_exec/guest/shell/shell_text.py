@@ -92,7 +92,7 @@ def quote(data: bytes) -> bytes:
     return b"'" + data.replace(b"'", b"'\\''") + b"'"
 
 
-class Dialect:
+class ShellDialect:
     """How one session's shell is told what to do."""
 
     def __init__(self, folder: str, bash: bool) -> None:

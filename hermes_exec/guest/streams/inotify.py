@@ -14,7 +14,7 @@ _LONGEST = 16 + 256
 """Bytes read at once, and of one event with a name of the longest kind."""
 
 
-class Touched:
+class Inotify:
     """Tells which files in watched folders, or which watched files, were written (inotify(7)).
 
     To be written is to be opened for writing and closed, with or without a byte. Whoever only reads, such as

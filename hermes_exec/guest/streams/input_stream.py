@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..core.loop import Loop
 
 
-class Inlet:
+class InputStream:
     """Bytes on their way from the writer to a descriptor, which may be given later than the first bytes come.
 
     ``credit`` tells how far they were written.
@@ -75,7 +75,7 @@ class Inlet:
                 os.close(self._fd)
             self._queue.clear()
             self._written = 1 << 62  # nobody reads any more: never make the writer wait
-            self.tell()
+            self.send_credit()
 
     def _write(self) -> None:
         while self._queue:
@@ -97,9 +97,9 @@ class Inlet:
         if self._ended:
             self.close()
         elif self._written - self._told >= WINDOW // 4:
-            self.tell()
+            self.send_credit()
 
-    def tell(self) -> None:
+    def send_credit(self) -> None:
         """Say how far it was written; once more after a break, since that word may have been lost."""
         self._told = self._written
         self._credit(self._written)

@@ -11,8 +11,8 @@ import fcntl
 import os
 from _collections import deque  # collections itself is slow to import
 
-from ..core.fdutil import enlarge
-from ..core.wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RESENT, RETURNED, WINDOW, Sealer
+from ..core.fdutil import enlarge_pipe
+from ..core.wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RESENT, RETURN_FIELDS, WINDOW, Sealer
 from .spool import Spool
 
 TYPE_CHECKING = False
@@ -29,10 +29,10 @@ def waiting_bytes(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
 
 
-class Outlet:
+class OutputStream:
     """Bytes on their way to the reader. ``wake`` is called when there is something to send."""
 
-    def __init__(self, loop: "Loop", wake: "Callable[[Outlet], None]", request: int, channel: int) -> None:
+    def __init__(self, loop: "Loop", wake: "Callable[[OutputStream], None]", request: int, channel: int) -> None:
         self.request = request
         self.channel = channel
         self.queued = False
@@ -70,7 +70,7 @@ class Outlet:
         self._watch(False)
         self._fd = -1
 
-    def returned(self, received: int, consumed: int) -> None:
+    def on_pipe_returned(self, received: int, consumed: int) -> None:
         """A pipe that was lent is given back; nothing was."""
 
     def spool_to(self, folder: "Callable[[], str]") -> None:
@@ -104,7 +104,7 @@ class Outlet:
         """True when the reader has to consume before more is put."""
         return self._end - self._consumed >= WINDOW
 
-    def consumed(self, offset: int) -> None:
+    def on_consumed(self, offset: int) -> None:
         """The reader has consumed everything below ``offset``."""
         if not self._consumed < offset <= self._end:
             return
@@ -157,17 +157,17 @@ class Outlet:
         self._position += len(data)
         return data
 
-    def frame(self, chunk: bytes, sealer: Sealer) -> "tuple[bytes | memoryview, ...]":
+    def data_frame(self, chunk: bytes, sealer: Sealer) -> "tuple[bytes | memoryview, ...]":
         """The parts of the DATA frame that brings what ``next_chunk`` just gave."""
         head = HEADER.pack(len(chunk), DATA, self.channel, self.request, self._position - len(chunk))
         return sealer.parts(head, chunk)
 
-    def told(self, kind: int, payload: bytes) -> None:
+    def on_reader_frame(self, kind: int, payload: bytes) -> None:
         """What the reader says of the stream, in a CREDIT or RETURN frame."""
         if kind == CREDIT:
-            self.consumed(OFFSET.unpack(payload)[0])
+            self.on_consumed(OFFSET.unpack(payload)[0])
         else:
-            self.returned(*RETURNED.unpack(payload))
+            self.on_pipe_returned(*RETURN_FIELDS.unpack(payload))
 
     def close(self) -> None:
         """Forget everything."""
@@ -237,7 +237,7 @@ class Outlet:
             return
         if len(data) >= 65536 and not self._bulk:
             self._bulk = True
-            enlarge(self._fd)
+            enlarge_pipe(self._fd)
         if self._drain_left > 0:
             self._drain_left = max(0, self._drain_left - len(data))
         self._store(data)

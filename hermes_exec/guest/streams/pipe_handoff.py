@@ -9,7 +9,7 @@ far it had come by then is what it says on attaching again.
 import os
 
 from ..core import wire
-from .output_stream import Outlet
+from .output_stream import OutputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ _WORTH = 4 << 20
 _OWN, _LEAVING, _LENT = range(3)
 
 
-class LendingOutlet(Outlet):
+class HandoffOutputStream(OutputStream):
     """An outlet that lends its pipe until that is returned, once, or until the connection breaks."""
 
     def __init__(self, client: "Client", request: int, channel: int) -> None:
-        super().__init__(client.server.loop, client.ready, request, channel)
+        super().__init__(client.server.loop, client.output_ready, request, channel)
         self._client = client
         self._state = _OWN
         self._may = False  # not before the reader speaks: then it has taken notice of a new connection
@@ -55,16 +55,16 @@ class LendingOutlet(Outlet):
         super().resume(received)
         self._own_again()
 
-    def consumed(self, offset: int) -> None:
+    def on_consumed(self, offset: int) -> None:
         """The reader has consumed everything below ``offset``."""
         self._may = not self._over
-        super().consumed(offset)
+        super().on_consumed(offset)
 
     def drain(self, done: "Callable[[], None]") -> None:
         """Get the pipe back first."""
         if self._state == _LENT:
             self._on_returned = done
-            self._tell(wire.RECALL, b"")
+            self._tell(wire.RECLAIM, b"")
         else:
             self._state = _OWN
             super().drain(done)
@@ -72,7 +72,7 @@ class LendingOutlet(Outlet):
     def release(self) -> None:
         """Stop reading the descriptor, whoever does."""
         if self._state == _LENT:
-            self._tell(wire.RECALL, b"")
+            self._tell(wire.RECLAIM, b"")
         else:
             self._state = _OWN
         super().release()
@@ -83,10 +83,12 @@ class LendingOutlet(Outlet):
         if self._state == _LEAVING and not self.pending:
             self._state = _LENT
             self._at = self._end
-            self._tell(wire.LEND, wire.LENT.pack(os.getpid(), self._fd, os.fstat(self._fd).st_ino, self._at))
+            self._tell(
+                wire.HANDOFF, wire.HANDOFF_FIELDS.pack(os.getpid(), self._fd, os.fstat(self._fd).st_ino, self._at)
+            )
         return data
 
-    def returned(self, received: int, consumed: int) -> None:
+    def on_pipe_returned(self, received: int, consumed: int) -> None:
         """The reader reads no more; it has come to ``received``."""
         if self._state != _LENT:
             return
@@ -100,7 +102,7 @@ class LendingOutlet(Outlet):
         self._own_again()
 
     def _tell(self, kind: int, payload: bytes) -> None:
-        self._client.control(kind, self.channel, self.request, payload)
+        self._client.send_control(kind, self.channel, self.request, payload)
 
     def _own_again(self) -> None:
         done = self._on_returned

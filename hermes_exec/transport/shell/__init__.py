@@ -1,5 +1,5 @@
 """The carrier for places without a Python: each command is a process of its own, started through ``sh``."""
 
-from hermes_exec.transport.shell.transport import PlainCarrier
+from hermes_exec.transport.shell.transport import ShellTransport
 
-__all__ = ["PlainCarrier"]
+__all__ = ["ShellTransport"]

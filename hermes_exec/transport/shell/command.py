@@ -13,34 +13,34 @@ from hermes_exec.terminal.requests import NO_SHELL
 from hermes_exec.transport.heartbeat import MISSES
 from hermes_exec.transport.shell import scripts
 from hermes_exec.transport.shell.files import store
-from hermes_exec.transport.shell.streams import Streams
-from hermes_exec.transport.shell.target import Stat
-from hermes_exec.transport.shell.tree import end_tree
+from hermes_exec.transport.shell.streams import CommandStreams
+from hermes_exec.transport.shell.target import ProcessStat
+from hermes_exec.transport.shell.tree import kill_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Exit
     from hermes_exec.transport.protocol import Sink
-    from hermes_exec.transport.shell.launch import Launch
-    from hermes_exec.transport.shell.target import Place
+    from hermes_exec.transport.shell.launch import LaunchSpec
+    from hermes_exec.transport.shell.target import ShellTarget
 
 _START_S = 10.0
 _HOLD_S = 1.0
 """Seconds that an output may stay open after everything that could be found was ended."""
 
 
-class Command:
+class SpawnedCommand:
     """A ``Running``."""
 
     def __init__(
         self,
-        place: Place,
+        place: ShellTarget,
         number: int,
-        launch: Launch,
+        launch: LaunchSpec,
         arguments: Mapping[str, Any],
         sink: Sink,
-        on_end: Callable[[Command], None],
+        on_end: Callable[[SpawnedCommand], None],
     ) -> None:
         self.number = number
         self._loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class Command:
         self._limit_s: float | None = arguments.get("timeout")
         self._grace_s = float(arguments.get("grace", 2.0))
         self._nonce = secrets.token_hex(16)
-        self._streams = Streams(
+        self._streams = CommandStreams(
             self._nonce,
             lambda stream, data: sink.feed(self, stream, data),
             stdin=bool(arguments.get("stdin")),
@@ -74,7 +74,7 @@ class Command:
     @property
     def lingering(self) -> Channel | None:
         """The channel of one that is over and whose children still hold its outputs."""
-        return self._channel if self.over and not self._streams.end.done() else None
+        return self._channel if self.over and not self._streams.channel_exit.done() else None
 
     def begin(self) -> None:
         """Its turn has come."""
@@ -136,9 +136,9 @@ class Command:
         try:
             return await self._run(self._launch.script_argv(place.shell, path), {})
         finally:
-            if not self._streams.told.done():  # else the script has removed itself
+            if not self._streams.status_line.done():  # else the script has removed itself
                 with suppress(HermesError):
-                    await place.script(scripts.REMOVE, path)
+                    await place.run_script(scripts.REMOVE, path)
 
     async def _run(self, argv: Sequence[str | bytes], env: Mapping[bytes, bytes]) -> dict[str, Any]:
         if self._why:
@@ -151,19 +151,19 @@ class Command:
         deadline = None
         if self._limit_s is not None:
             deadline = self._loop.call_later(self._limit_s, self.stop, "timed_out")
-        exit = await self._streams.over
+        exit = await self._streams.command_exit
         if deadline is not None:
             deadline.cancel()
         if self._stopper is not None:
             await self._stopper
-            exit = await self._streams.end
+            exit = await self._streams.channel_exit
         return self._outcome(exit)
 
     def _never_ran(self, reason: str) -> dict[str, Any]:
         return {self._why: True, "duration": 0.0, "shell": NO_SHELL, "note": f"{reason}, so nothing ran"}
 
     def _outcome(self, exit: Exit) -> dict[str, Any]:
-        told = self._streams.told.result() if self._streams.told.done() else None
+        told = self._streams.status_line.result() if self._streams.status_line.done() else None
         if told == b"cwd":
             return {"error": "cwd", "errno": 2, "message": os.fsdecode(self._launch.cwd)}
         answer: dict[str, Any] = {"duration": self._loop.time() - self._begun, "shell": NO_SHELL}
@@ -178,7 +178,7 @@ class Command:
                 raise OutcomeUnknown(f"the place was lost while this ran ({exit.lost})")
         elif told is None and not self._why:  # it tells before it starts anything, so nothing was started
             how = f"signal {exit.signal}" if exit.code is None else f"exit code {exit.code}"
-            said = self._streams.before.decode("utf-8", "replace").strip()[-300:]
+            said = self._streams.preamble.decode("utf-8", "replace").strip()[-300:]
             return {"error": "failed", "message": f"the place did not start it ({how}) {said}".strip()}
         elif exit.code is None:
             answer["signal"] = exit.signal
@@ -202,9 +202,9 @@ class Command:
         """The input ends here."""
         self._streams.write_eof()
 
-    def consumed(self, channel: int, count: int, /) -> None:
+    def acknowledge(self, channel: int, count: int, /) -> None:
         """So many more bytes of a stream are used up."""
-        self._streams.consumed(channel, count)
+        self._streams.acknowledge(channel, count)
 
     def cancel(self) -> None:
         """End it, with all that it started."""
@@ -226,7 +226,7 @@ class Command:
 
     def stop(self, why: str) -> None:
         """End it because of ``why``; the answer follows when it is gone."""
-        if self._why or self.over or self._streams.over.done():
+        if self._why or self.over or self._streams.command_exit.done():
             return
         self._why = why
         if self._work is None:
@@ -247,24 +247,24 @@ class Command:
             self._note = "its processes cannot be looked at in this place, so some may go on"
         else:
             try:
-                left = await end_tree(self._place, root, self._grace_s, self._streams.end)
+                left = await kill_tree(self._place, root, self._grace_s, self._streams.channel_exit)
             except HermesError as error:
                 self._note = f"some of its processes may go on ({error.what})"
             else:
                 self._all_gone = not left
                 if left:
                     self._note = f"these processes could not be ended: {left}"
-                self._streams.unbind()
-                await asyncio.wait([self._streams.end], timeout=_HOLD_S)
-        if not self._streams.end.done() and self._channel is not None:
+                self._streams.lift_window()
+                await asyncio.wait([self._streams.channel_exit], timeout=_HOLD_S)
+        if not self._streams.channel_exit.done() and self._channel is not None:
             if self._all_gone:
                 self._note = "a process that had left the command's tree kept its output open and may go on"
             self._let_go = True
             self._channel.kill()
 
-    async def _root(self) -> Stat | None:
+    async def _root(self) -> ProcessStat | None:
         """The process that the command began as; None when that is not to be had."""
-        told = self._streams.told
-        either: list[asyncio.Future[Any]] = [told, self._streams.end]
+        told = self._streams.status_line
+        either: list[asyncio.Future[Any]] = [told, self._streams.channel_exit]
         await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
-        return Stat.parse(told.result().partition(b" ")[2]) if told.done() else None
+        return ProcessStat.parse(told.result().partition(b" ")[2]) if told.done() else None

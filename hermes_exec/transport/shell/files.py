@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
 from hermes_exec.transport.shell import scripts
-from hermes_exec.transport.shell.target import path_of, word
+from hermes_exec.transport.shell.target import encode_argument, resolve_path
 
 if TYPE_CHECKING:
-    from hermes_exec.transport.shell.target import Place, Reply
+    from hermes_exec.transport.shell.target import ScriptReply, ShellTarget
 
 _TOLD = {100 + number: number for number in (errno.ENOENT, errno.EACCES, errno.EISDIR)}
 
 
-async def read(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
+async def read(place: ShellTarget, path: str | bytes | os.PathLike[str]) -> bytes:
     """The bytes of a file; a relative path starts at the terminal's folder.
 
     Raises:
@@ -25,12 +25,12 @@ async def read(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
         OutcomeUnknown: the place was lost.
     """
     target = _path(place, path)
-    reply = await place.script(scripts.READ, word(target))
+    reply = await place.run_script(scripts.READ, encode_argument(target))
     _check(reply, "cannot read", target)
     return reply.stdout
 
 
-async def write(place: Place, path: str | bytes | os.PathLike[str], data: bytes) -> None:
+async def write(place: ShellTarget, path: str | bytes | os.PathLike[str], data: bytes) -> None:
     """Make ``data`` the content of a file, at once and wholly; a link there becomes a file.
 
     A file that was there keeps its permissions. Its folder must be writable.
@@ -42,27 +42,29 @@ async def write(place: Place, path: str | bytes | os.PathLike[str], data: bytes)
     await store(place, _path(place, path), data)
 
 
-async def store(place: Place, target: bytes, data: bytes, *, private: bool = False) -> None:
+async def store(place: ShellTarget, target: bytes, data: bytes, *, private: bool = False) -> None:
     """See ``write``; ``private`` makes a file that only its owner can read."""
     folder = target.rpartition(b"/")[0]
     beside = folder + b"/.hermes-exec-" + secrets.token_hex(16).encode()
     umask = "077" if private else ""
-    reply = await place.script(scripts.STORE, word(target), word(beside), str(len(data)), umask, data=data)
+    reply = await place.run_script(
+        scripts.STORE, encode_argument(target), encode_argument(beside), str(len(data)), umask, data=data
+    )
     _check(reply, "cannot write", target)
 
 
-def _path(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
-    target = path_of(os.fsencode(path), place.cwd)
+def _path(place: ShellTarget, path: str | bytes | os.PathLike[str]) -> bytes:
+    target = resolve_path(os.fsencode(path), place.cwd)
     if not target or b"\0" in target:
         raise UsageError(f"{path!r} cannot be a path")
     return target
 
 
-def _check(reply: Reply, what: str, target: bytes) -> None:
+def _check(reply: ScriptReply, what: str, target: bytes) -> None:
     code = reply.exit.code
     if code != 0:
-        from hermes_exec.files.errors import failure  # with all that a guest does for files
+        from hermes_exec.files.errors import path_error  # with all that a guest does for files
 
         number = _TOLD.get(code or 0, errno.EIO)
-        why = reply.complaint if number == errno.EIO else os.strerror(number)
-        raise failure(what, os.fsdecode(target), number, why)
+        why = reply.failure if number == errno.EIO else os.strerror(number)
+        raise path_error(what, os.fsdecode(target), number, why)

@@ -17,10 +17,10 @@ join and quote all words into one, which can make them four times as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchSpec:
     """A program's words; with ``text``, a shell's words without ``-c``, and what it evaluates."""
 
-    words: tuple[bytes, ...]
+    program: tuple[bytes, ...]
     text: bytes | None = None
     cwd: bytes = b""
     env: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
@@ -29,7 +29,7 @@ class Launch:
     @property
     def staged(self) -> bool:
         """True when it has to travel as a file: it is long, or not UTF-8, which not every place can pass."""
-        parts = (*self.words, self.text or b"", self.cwd, *self.env.values())
+        parts = (*self.program, self.text or b"", self.cwd, *self.env.values())
         return sum(map(len, parts)) > STAGE_ABOVE or not all(map(_is_text, parts))
 
     @property
@@ -38,14 +38,14 @@ class Launch:
 
     def argv(self, shell: str, nonce: str) -> list[str]:
         """The words that start it, if it is not staged."""
-        words = self.words if self.text is None else (*self.words, b"-c", self.text)
+        words = self.program if self.text is None else (*self.program, b"-c", self.text)
         return [shell, "-c", self._start, "sh", nonce, self.cwd.decode(), *map(bytes.decode, words)]
 
     def script_argv(self, shell: str, path: str) -> list[str | bytes]:
         """The words that run its script at ``path``."""
         if self.text is None:
             return [shell, "-c", scripts.SOURCE, "sh", path]
-        return [*self.words, "-c", scripts.SOURCE, self.words[0], path]
+        return [*self.program, "-c", scripts.SOURCE, self.program[0], path]
 
     def script(self, nonce: str, path: str) -> bytes:
         """The file that starts it: removes itself, sets the variables, and goes on as ``argv`` would.
@@ -55,7 +55,7 @@ class Launch:
         """
         lines = [b"rm -f " + quote(path.encode())]
         lines += [b"export %b=%b" % (name, quote(value)) for name, value in self.env.items()]
-        parameters = (nonce.encode(), self.cwd) + (self.words if self.text is None else ())
+        parameters = (nonce.encode(), self.cwd) + (self.program if self.text is None else ())
         lines.append(b"set -- " + b" ".join(map(quote, parameters)))
         if self.text is None:
             lines.append(self._start.encode())
@@ -66,7 +66,7 @@ class Launch:
         return b"\n".join(lines) + b"\n"
 
 
-def variables(base: Mapping[bytes, bytes], arguments: Mapping[str, Any]) -> dict[bytes, bytes]:
+def merge_env(base: Mapping[bytes, bytes], arguments: Mapping[str, Any]) -> dict[bytes, bytes]:
     """``base`` with the variables of a request."""
     own: Mapping[bytes, bytes] | None = arguments.get("env")
     return {**base, **(own or {})}

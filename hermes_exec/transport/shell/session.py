@@ -6,19 +6,19 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.transport.shell.launch import Launch, variables
-from hermes_exec.transport.shell.target import path_of
+from hermes_exec.transport.shell.launch import LaunchSpec, merge_env
+from hermes_exec.transport.shell.target import resolve_path
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
-    from hermes_exec.transport.shell.command import Command
-    from hermes_exec.transport.shell.target import Place
+    from hermes_exec.transport.shell.command import SpawnedCommand
+    from hermes_exec.transport.shell.target import ShellTarget
 
 _CLOSE_GRACE_S = 0.5
 
 
-class Quiet:
+class TaskHandle:
     """A ``Running`` without streams."""
 
     def __init__(self, number: int, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
@@ -35,7 +35,7 @@ class Quiet:
     def write_eof(self) -> None:
         """Nothing reads it."""
 
-    def consumed(self, channel: int, count: int, /) -> None:
+    def acknowledge(self, channel: int, count: int, /) -> None:
         """There is no output."""
 
     def cancel(self) -> None:
@@ -50,37 +50,37 @@ class Quiet:
         await asyncio.wait([self._task])
 
 
-class PlainSession:
+class StatelessSession:
     """Every command starts from the session's own folder and variables, after the one before has ended."""
 
-    def __init__(self, place: Place, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, place: ShellTarget, arguments: Mapping[str, Any]) -> None:
         shell = arguments.get("shell") or (place.bash or place.shell).encode()
         self._words = (shell, b"-l") if arguments.get("login") else (shell,)
-        self._cwd = path_of(arguments.get("cwd") or b"", place.cwd)
-        self._env = variables(place.env, arguments)
+        self._cwd = resolve_path(arguments.get("cwd") or b"", place.cwd)
+        self._env = merge_env(place.env, arguments)
         lines: list[bytes] = arguments.get("setup") or []
         setup = b"".join(line + b"\n" for line in lines)
         self._setup = b"{\n%b} >/dev/null 2>&1 </dev/null\n" % setup if setup else b""
-        self._queue: deque[Command] = deque()
-        self._current: Command | None = None
+        self._queue: deque[SpawnedCommand] = deque()
+        self._current: SpawnedCommand | None = None
         self._over = asyncio.Event()
 
-    def launch(self, arguments: Mapping[str, Any]) -> Launch:
+    def launch(self, arguments: Mapping[str, Any]) -> LaunchSpec:
         """What a command of this session starts."""
-        return Launch(
-            words=self._words,
+        return LaunchSpec(
+            program=self._words,
             text=self._setup + arguments["command"],
-            cwd=path_of(arguments.get("cwd") or b"", self._cwd),
-            env=variables(self._env, arguments),
+            cwd=resolve_path(arguments.get("cwd") or b"", self._cwd),
+            env=merge_env(self._env, arguments),
             merge=bool(arguments.get("merge")),
         )
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: SpawnedCommand) -> None:
         """Run it after those that were submitted before."""
         self._queue.append(command)
         self._next()
 
-    def ended(self, command: Command) -> None:
+    def on_command_end(self, command: SpawnedCommand) -> None:
         """A command is over: the next one's turn."""
         if command is self._current:
             self._current = None

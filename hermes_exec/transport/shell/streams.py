@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.core.wire import CHUNK, STDERR, STDOUT, WINDOW
-from hermes_exec.transport.shell.target import send
+from hermes_exec.transport.shell.target import send_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,18 +17,18 @@ _NOISE = 8 << 10
 """Bytes of what the place says before the command starts that are kept for an error's text."""
 
 
-class Streams:
+class CommandStreams:
     """The receiver of a command's channel, and the way to its input."""
 
     def __init__(self, nonce: str, feed: Callable[[int, bytes], None], *, stdin: bool) -> None:
         loop = asyncio.get_running_loop()
-        self.told: asyncio.Future[bytes] = loop.create_future()
+        self.status_line: asyncio.Future[bytes] = loop.create_future()
         """Our own line (``scripts.TELL``), without the nonce."""
-        self.end: asyncio.Future[Exit] = loop.create_future()
+        self.channel_exit: asyncio.Future[Exit] = loop.create_future()
         """The channel's."""
-        self.over: asyncio.Future[Exit] = loop.create_future()
+        self.command_exit: asyncio.Future[Exit] = loop.create_future()
         """The command's own end, which a place may tell while its children still hold the outputs."""
-        self.before = b""
+        self.preamble = b""
         """What was said on standard error while there was no such line."""
         self._nonce = nonce.encode() + b" "
         self._hand_on = feed
@@ -57,7 +57,7 @@ class Streams:
         """The command is over; what still comes of its children is dropped, so that they can write on."""
         self._deaf = True
         self._attached.set()
-        self.unbind()
+        self.lift_window()
 
     def received(self, data: bytes, /) -> None:
         """Standard output."""
@@ -65,24 +65,24 @@ class Streams:
 
     def stderr_received(self, data: bytes, /) -> None:
         """Standard error: our own line first, the command's bytes behind it."""
-        if not self.told.done():
-            noise, nonce, rest = (self.before + data).partition(self._nonce)
+        if not self.status_line.done():
+            noise, nonce, rest = (self.preamble + data).partition(self._nonce)
             line, end, data = rest.partition(b"\n")
             if not end:
-                self.before = nonce + rest if nonce else noise[-_NOISE:]
+                self.preamble = nonce + rest if nonce else noise[-_NOISE:]
                 return
-            self.told.set_result(line)
+            self.status_line.set_result(line)
         if data:
             self._feed(STDERR, data)
 
     def exited(self, exit: Exit, /) -> None:
         """The command itself has ended, and its output up to then is here."""
-        if not self.over.done():
-            self.over.set_result(exit)
+        if not self.command_exit.done():
+            self.command_exit.set_result(exit)
 
     def closed(self, exit: Exit, /) -> None:
         """The channel is at its end."""
-        self.end.set_result(exit)
+        self.channel_exit.set_result(exit)
         self.exited(exit)
 
     def _feed(self, stream: int, data: bytes) -> None:
@@ -95,13 +95,13 @@ class Streams:
             if self._channel is not None:
                 self._channel.pause()
 
-    def consumed(self, stream: int, count: int) -> None:
+    def acknowledge(self, stream: int, count: int) -> None:
         """So many bytes are used up; the producer goes on when half of the window is free."""
         self._unused[stream] -= count
         if max(self._unused) <= WINDOW // 2:
             self._flow()
 
-    def unbind(self) -> None:
+    def lift_window(self) -> None:
         """Take all that still comes, whoever reads it: no more than the place's buffers hold."""
         self._bounded = False
         self._flow()
@@ -109,7 +109,7 @@ class Streams:
     def _flow(self) -> None:
         if self._paused:
             self._paused = False
-            if self._channel is not None and not self.end.done():
+            if self._channel is not None and not self.channel_exit.done():
                 self._channel.resume()
 
     async def write(self, data: bytes) -> None:
@@ -117,10 +117,10 @@ class Streams:
         view = memoryview(data)
         for start in range(0, len(view), CHUNK):
             piece = view[start : start + CHUNK]
-            if self.over.done():
+            if self.command_exit.done():
                 return
             if self._channel is not None:
-                await send(self._channel, piece)
+                await send_all(self._channel, piece)
             else:
                 self._held.append(piece)
                 if sum(map(len, self._held)) > WINDOW:

@@ -24,7 +24,7 @@ _ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScriptReply:
     """What a process of our own gave; its channel was not lost."""
 
     exit: Exit
@@ -32,7 +32,7 @@ class Reply:
     stderr: bytes
 
     @property
-    def complaint(self) -> str:
+    def failure(self) -> str:
         """Why it failed, for people."""
         how = f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
         said = self.stderr.decode("utf-8", "replace").strip()
@@ -56,9 +56,9 @@ class _Asked:
             self.exit.set_result(exit)
 
 
-async def ask(
+async def run_helper(
     backend: Backend, argv: Sequence[str | bytes], data: bytes = b"", *, env: Mapping[str, str] | None = None
-) -> Reply:
+) -> ScriptReply:
     """Run a process of our own with ``data`` as its input, to its end.
 
     Raises:
@@ -68,7 +68,7 @@ async def ask(
     asked = _Asked()
     channel = await backend.spawn(argv, asked, env=env)
     try:
-        await send(channel, data)
+        await send_all(channel, data)
         channel.write_eof()
         exit = await asked.exit
     except BaseException:
@@ -76,10 +76,10 @@ async def ask(
         raise
     if exit.lost:
         raise OutcomeUnknown(f"the place was lost ({exit.lost})")
-    return Reply(exit, bytes(asked.stdout), bytes(asked.stderr))
+    return ScriptReply(exit, bytes(asked.stdout), bytes(asked.stderr))
 
 
-async def send(channel: Channel, data: bytes | memoryview) -> None:
+async def send_all(channel: Channel, data: bytes | memoryview) -> None:
     """Write ``data``, waiting while the place does not take it."""
     view = memoryview(data)
     for start in range(0, len(view), CHUNK):
@@ -88,7 +88,7 @@ async def send(channel: Channel, data: bytes | memoryview) -> None:
             await channel.drained()
 
 
-def word(data: bytes) -> str | bytes:
+def encode_argument(data: bytes) -> str | bytes:
     """An argv word: text where it is UTF-8, since not every place can pass other bytes."""
     try:
         return data.decode()
@@ -96,7 +96,7 @@ def word(data: bytes) -> str | bytes:
         return data
 
 
-def path_of(path: bytes, base: bytes = b"") -> bytes:
+def resolve_path(path: bytes, base: bytes = b"") -> bytes:
     """``path`` as seen from ``base``: nothing takes it for an option or looks it up elsewhere."""
     if not path or path.startswith(b"/"):
         return path or base
@@ -104,7 +104,7 @@ def path_of(path: bytes, base: bytes = b"") -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShellTarget:
     """What was found there when it was opened."""
 
     backend: Backend
@@ -116,11 +116,11 @@ class Place:
     """Its bash, or nothing."""
     folder: str
     """Where long commands are put, or nothing."""
-    leads: bool
+    leads_session: bool
     """Whether what is spawned leads a session or a group of its own, or cannot be made to."""
 
     @classmethod
-    async def find(cls, backend: Backend, env: Mapping[str, str], cwd: str | None) -> Place:
+    async def probe(cls, backend: Backend, env: Mapping[str, str], cwd: str | None) -> ShellTarget:
         """Look around in an opened place.
 
         Raises:
@@ -131,7 +131,7 @@ class Place:
             nonce = secrets.token_hex(16)
             try:
                 async with asyncio.timeout(_PROBE_S):
-                    reply = await ask(backend, [shell, "-c", scripts.PROBE, "sh", nonce], env=env)
+                    reply = await run_helper(backend, [shell, "-c", scripts.PROBE, "sh", nonce], env=env)
             except TimeoutError:
                 raise PlaceUnavailable(f"{shell} did not answer within {_PROBE_S:g} s") from None
             except HermesError as error:
@@ -141,7 +141,7 @@ class Place:
                 lines = os.fsdecode(reply.stdout.partition(f"{nonce}\n".encode())[2]).splitlines()
                 found = dict(line.split("=", 1) for line in lines if "=" in line)
                 return cls._of(backend, env, cwd, shell, found)
-            reasons.append(f"{shell}: {reply.complaint}")
+            reasons.append(f"{shell}: {reply.failure}")
         raise PlaceUnavailable(
             f"no sh answers in the place ({'; '.join(reasons)})", remedy="use an image that has a shell"
         )
@@ -149,28 +149,28 @@ class Place:
     @classmethod
     def _of(
         cls, backend: Backend, env: Mapping[str, str], cwd: str | None, shell: str, found: Mapping[str, str]
-    ) -> Place:
-        stat = Stat.parse(os.fsencode(found.get("stat", "")))
+    ) -> ShellTarget:
+        stat = ProcessStat.parse(os.fsencode(found.get("stat", "")))
         absolute = {name: path for name, path in found.items() if path.startswith("/")}
         return cls(
             backend=backend,
             env={encode(name): encode(value) for name, value in env.items()},
-            cwd=path_of(encode(cwd)) if cwd else b"",
+            cwd=resolve_path(encode(cwd)) if cwd else b"",
             shell=absolute.get("sh", shell),  # found now, so that a command's own PATH does not matter
             bash=absolute.get("bash", ""),
             folder=absolute.get("folder", ""),
-            leads=stat is None or stat.leads or not found.get("setsid"),
+            leads_session=stat is None or stat.leads_group or not found.get("setsid"),
         )
 
     async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[bytes, bytes]) -> Channel:
         """Start a command of the caller's, leading a session of its own."""
-        words = argv if self.leads else [self.shell, "-c", scripts.LEAD, "sh", *argv]
+        words = argv if self.leads_session else [self.shell, "-c", scripts.LEAD, "sh", *argv]
         named = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         return await self.backend.spawn(words, receiver, env=named)
 
-    async def script(self, text: str, *parameters: str | bytes, data: bytes = b"") -> Reply:
+    async def run_script(self, text: str, *parameters: str | bytes, data: bytes = b"") -> ScriptReply:
         """Run one of our own scripts."""
-        return await ask(self.backend, [self.shell, "-c", text, "sh", *parameters], data)
+        return await run_helper(self.backend, [self.shell, "-c", text, "sh", *parameters], data)
 
     async def signal_tree(self, signal: str, known: Sequence[str]) -> list[str]:
         """Signal processes and all that belongs to them; gives those that live, each as ``PID:START``.
@@ -182,16 +182,16 @@ class Place:
         """
         try:
             async with asyncio.timeout(_ANSWER_S):
-                reply = await self.script(scripts.SIGNAL_TREE, signal, *known)
+                reply = await self.run_script(scripts.SIGNAL_TREE, signal, *known)
         except TimeoutError:
             raise PlaceUnavailable(f"the place did not answer within {_ANSWER_S:g} s") from None
         if reply.exit.code != 0:
-            raise PlaceError(f"the processes cannot be listed: {reply.complaint}")
+            raise PlaceError(f"the processes cannot be listed: {reply.failure}")
         return reply.stdout.decode("ascii", "replace").split()
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ProcessStat:
     """What ``/proc/PID/stat`` says of a process."""
 
     pid: int
@@ -200,7 +200,7 @@ class Stat:
     """Clock ticks since boot; with the pid it names a process for ever."""
 
     @classmethod
-    def parse(cls, line: bytes) -> Stat | None:
+    def parse(cls, line: bytes) -> ProcessStat | None:
         """None where there is no ``/proc``."""
         pid, _, rest = line.partition(b" ")
         fields = rest.rpartition(b") ")[2].split()
@@ -210,7 +210,7 @@ class Stat:
             return None
 
     @property
-    def leads(self) -> bool:
+    def leads_group(self) -> bool:
         """Whether it leads its process group."""
         return self.group == self.pid
 

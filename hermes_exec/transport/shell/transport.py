@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import Closed, Unsupported
 from hermes_exec.transport.protocol import Capabilities, wrong_loop
 from hermes_exec.transport.shell import files
-from hermes_exec.transport.shell.command import Command
-from hermes_exec.transport.shell.launch import Launch, variables
-from hermes_exec.transport.shell.session import PlainSession, Quiet
-from hermes_exec.transport.shell.target import Place, path_of
+from hermes_exec.transport.shell.command import SpawnedCommand
+from hermes_exec.transport.shell.launch import LaunchSpec, merge_env
+from hermes_exec.transport.shell.session import StatelessSession, TaskHandle
+from hermes_exec.transport.shell.target import ShellTarget, resolve_path
 
 if TYPE_CHECKING:
     import os
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running, Sink
+    from hermes_exec.transport.protocol import RunningCommand, Sink
 
 _CLOSE_GRACE_S = 0.5
 _REMEDY = "install Python 3.6 or later there"
 
 
-class PlainCarrier:
+class ShellTransport:
     """Made by ``PlainCarrier.open``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ShellTarget) -> None:
         self.link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._place = place
         self._number = 0
-        self._sessions: dict[int, PlainSession] = {}
-        self._active: set[Command] = set()
-        self._lingering: set[Command] = set()
+        self._sessions: dict[int, StatelessSession] = {}
+        self._active: set[SpawnedCommand] = set()
+        self._lingering: set[SpawnedCommand] = set()
         self._closed = False
 
     @classmethod
-    async def open(cls, backend: Backend, *, env: Mapping[str, str], cwd: str | None) -> PlainCarrier:
+    async def open(cls, backend: Backend, *, env: Mapping[str, str], cwd: str | None) -> ShellTransport:
         """Look for a shell in an opened place.
 
         Raises:
             PlaceUnavailable: none answers there; nothing is left behind.
         """
-        return cls(await Place.find(backend, env, cwd))
+        return cls(await ShellTarget.probe(backend, env, cwd))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -69,7 +69,7 @@ class PlainCarrier:
             features=self._place.backend.traits.features,
         )
 
-    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> RunningCommand:
         """Start ``exec``, ``run``, ``session`` or ``close``.
 
         Raises:
@@ -88,45 +88,45 @@ class PlainCarrier:
         if operation == "run":
             return self._run(arguments, sink)
         if operation == "session":
-            session = self._sessions[self._number] = PlainSession(self._place, arguments)
-            return Quiet(self._number, session.until_closed())
+            session = self._sessions[self._number] = StatelessSession(self._place, arguments)
+            return TaskHandle(self._number, session.until_closed())
         if operation == "close":
-            return Quiet(self._number, self._session(arguments, forget=True).close())
+            return TaskHandle(self._number, self._session(arguments, forget=True).close())
         raise Unsupported(f"{operation} needs a Python in the place", remedy=_REMEDY)
 
-    def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> Command:
+    def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> SpawnedCommand:
         place = self._place
-        launch = Launch(
-            words=tuple(arguments["argv"]),
-            cwd=path_of(arguments.get("cwd") or b"", place.cwd),
-            env=variables(place.env, arguments),
+        launch = LaunchSpec(
+            program=tuple(arguments["argv"]),
+            cwd=resolve_path(arguments.get("cwd") or b"", place.cwd),
+            env=merge_env(place.env, arguments),
             merge=bool(arguments.get("merge")),
         )
-        command = Command(place, self._number, launch, arguments, sink, self._ended)
+        command = SpawnedCommand(place, self._number, launch, arguments, sink, self._ended)
         self._active.add(command)
         command.begin()
         return command
 
-    def _run(self, arguments: Mapping[str, Any], sink: Sink) -> Command:
+    def _run(self, arguments: Mapping[str, Any], sink: Sink) -> SpawnedCommand:
         session = self._session(arguments)
 
-        def ended(command: Command) -> None:
+        def ended(command: SpawnedCommand) -> None:
             self._ended(command)
-            session.ended(command)
+            session.on_command_end(command)
 
-        command = Command(self._place, self._number, session.launch(arguments), arguments, sink, ended)
+        command = SpawnedCommand(self._place, self._number, session.launch(arguments), arguments, sink, ended)
         self._active.add(command)
         session.submit(command)
         return command
 
-    def _ended(self, command: Command) -> None:
+    def _ended(self, command: SpawnedCommand) -> None:
         """A command is over; its channel stays while others hold it, or writing would end them."""
         self._active.discard(command)
         self._lingering = {other for other in self._lingering if other.lingering}
         if command.lingering:
             self._lingering.add(command)
 
-    def _session(self, arguments: Mapping[str, Any], *, forget: bool = False) -> PlainSession:
+    def _session(self, arguments: Mapping[str, Any], *, forget: bool = False) -> StatelessSession:
         session = self._sessions.get(arguments["session"])
         if session is None:
             raise Closed("the session is closed")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Exit
-    from hermes_exec.transport.shell.target import Place, Stat
+    from hermes_exec.transport.shell.target import ProcessStat, ShellTarget
 
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
-async def end_tree(place: Place, root: Stat, grace_s: float, closed: asyncio.Future[Exit]) -> list[int]:
+async def kill_tree(place: ShellTarget, root: ProcessStat, grace_s: float, closed: asyncio.Future[Exit]) -> list[int]:
     """TERM to ``root`` and all that belongs to it, KILL after the grace; gives the pids that survived.
 
     What was seen once is remembered, so it is found again after its parent has gone. ``closed`` is the

@@ -25,7 +25,7 @@ _MOST_HOMES = 100
 
 
 @contextlib.contextmanager
-def planted() -> Generator[dict[str, object]]:
+def plant_decoys() -> Generator[dict[str, object]]:
     """Create the decoys and yield their description for the suite, with reversed texts to avoid false matches."""
     secret, name = secrets.token_hex(16), f"hermes-outside-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hermes_exec_backends.sandbox import Confinement
-    from hermes_exec_backends.sandbox.procfs import Facts
+    from hermes_exec_backends.sandbox.procfs import ProcessFacts
     from hermes_exec_policies.model import Policy
 
 
-def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+def find_deviations(policy: Policy, wanted: Confinement, facts: ProcessFacts) -> list[str]:
     """The rules that do not hold, each with the observed state; empty if all hold."""
     found: list[str] = []
     if (wanted.seccomp or wanted.filter_document) and facts.seccomp != 2:
@@ -45,7 +45,7 @@ def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
     return found + _memory(policy, wanted, facts) + _mounts(policy, wanted, facts)
 
 
-def _memory(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+def _memory(policy: Policy, wanted: Confinement, facts: ProcessFacts) -> list[str]:
     """Check that the sandbox has a control group of its own, if that has to enforce the memory limit."""
     limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
     if not limited or any(name == "as" for name, _, _ in wanted.rlimits):
@@ -60,7 +60,7 @@ def _group(lines: Iterable[str]) -> str:
     return next((path for names, path in paths.items() if "memory" in names.split(",")), paths.get("", ""))
 
 
-def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+def _mounts(policy: Policy, wanted: Confinement, facts: ProcessFacts) -> list[str]:
     """Compare mount options with the specification; the last mount at each target counts."""
     options = dict(_mount(line) for line in facts.mounts)
     found: list[str] = []

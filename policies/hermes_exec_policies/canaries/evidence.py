@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.config.paths import read_regular, state_folder, write_private
 from hermes_exec.errors import HermesError, Unsupported
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
+from hermes_exec_policies.canaries.judge import AttemptVerdict, Proof, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec_backends.sandbox import Confinement, Limits
-    from hermes_exec_backends.sandbox.host import Host
+    from hermes_exec_backends.sandbox.host import Machine
     from hermes_exec_policies.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProofRecord:
     """A proof with its subject."""
 
     policy: str
@@ -65,16 +65,16 @@ class Evidence:
 
 
 @lru_cache(maxsize=32)
-def digest(specification: Confinement) -> str:
+def specification_digest(specification: Confinement) -> str:
     """The digest of a specification without its user ID, which differs each time."""
     return replace(specification, uid=None, gid=None).digest
 
 
-def key(
+def proof_key(
     policy: Policy,
     specification: Confinement,
     limits: Limits,
-    host: Host,
+    host: Machine,
     place: str = "",
     enforcers: str = "",
     *,
@@ -86,7 +86,7 @@ def key(
         "enforcers": enforcers,
         "host": host.facts(),
         "policy": policy.digest,
-        "specification": digest(specification),
+        "specification": specification_digest(specification),
         "user": specification.uid is not None,
         "limits": asdict(limits),
         "watched": watched,
@@ -100,24 +100,24 @@ def _suite() -> str:
     """The digest of the attempts and their expected outcomes."""
     ours = files("hermes_exec_policies") / "canaries"
     texts = [(ours / f"{name}.py").read_text(encoding="utf-8") for name in ("expected", "judge")]
-    return hashlib.sha256("".join((program.text(), *texts)).encode()).hexdigest()
+    return hashlib.sha256("".join((program.suite_text(), *texts)).encode()).hexdigest()
 
 
 def _file(name: str) -> Path:
     return state_folder(os.environ) / "proofs" / f"{name}.json"
 
 
-def remember(name: str, evidence: Evidence) -> None:
+def save_proof(name: str, evidence: ProofRecord) -> None:
     """Store a proof that held."""
     write_private(_file(name), json.dumps(evidence.facts(), indent=1).encode() + b"\n")
 
 
-def forget(name: str) -> None:
+def delete_proof(name: str) -> None:
     """Delete the stored proof of a policy that does not hold any more."""
     _file(name).unlink(missing_ok=True)
 
 
-def remembered(name: str) -> Evidence | None:
+def load_proof(name: str) -> ProofRecord | None:
     """Load a stored proof; None if there is none, or its record is malformed."""
     try:
         seen = _file(name).lstat()
@@ -127,13 +127,13 @@ def remembered(name: str) -> Evidence | None:
 
 
 @lru_cache(maxsize=32)
-def _read(name: str, *_file_as_it_is: int) -> Evidence | None:
+def _read(name: str, *_file_as_it_is: int) -> ProofRecord | None:
     try:
         facts: dict[str, Any] = json.loads(read_regular(_file(name)))
         attempts: list[dict[str, Any]] = facts.pop("proof")["attempts"]
-        proof = Proof(tuple(Judged(**{**each, "verdict": Verdict(each["verdict"])}) for each in attempts))
+        proof = Proof(tuple(AttemptVerdict(**{**each, "verdict": Verdict(each["verdict"])}) for each in attempts))
         facts |= {"proof": proof, "remembered": True}
-        found = Evidence(**facts)
+        found = ProofRecord(**facts)
     except (HermesError, OSError, ValueError, KeyError, TypeError):
         return None
     return found if found.holds else None

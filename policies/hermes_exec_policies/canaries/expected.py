@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.explain import applies
-from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.explain import has_rule
+from hermes_exec_policies.folders import shared_paths
+from hermes_exec_policies.render.filter import build_filter
 from hermes_exec_policies.start_program import BUBBLEWRAP
 
 if TYPE_CHECKING:
@@ -82,18 +82,25 @@ IN_PROC = frozenset(
 )  # fmt: skip
 """Attempts at files in /proc that are also made without a /proc, and have to find nothing then."""
 _SIGSYS = 31
-CONTROLS = ("control-write", "control-read", "control-run", "control-socket", "control-thread", "control-signal")
+CONTROL_ATTEMPTS = (
+    "control-write",
+    "control-read",
+    "control-run",
+    "control-socket",
+    "control-thread",
+    "control-signal",
+)
 """Attempts that have to succeed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SystemCall:
     """A system call with the arguments that a filter compares."""
 
     name: str
     arguments: tuple[int, ...] = ()
 
-    def refused(self, by: Filter | None) -> int:
+    def refusal(self, by: Filter | None) -> int:
         """The error number of the filter for this call; 0 if it is allowed."""
         return by.answer(self.name, (*self.arguments, *(0,) * (6 - len(self.arguments)))) if by else 0
 
@@ -111,30 +118,30 @@ class Canary:
     absent: bool = False
     """Whether a missing subject is also an expected outcome."""
     signals: frozenset[int] = frozenset()
-    asked: Callable[[Policy], bool] = lambda _: True
+    is_required: Callable[[Policy], bool] = lambda _: True
     """Whether a policy with the rule forbids it."""
     alone: bool = False
     """Whether it needs a probe sandbox of its own, because it ends all processes there."""
     abi: int = 0
     """The Landlock ABI version without which nothing stops it."""
-    call: Call | None = None
+    call: SystemCall | None = None
     """Its first system call, if a filter may refuse it."""
     filtered: bool = False
     """Whether the policy forbids it only if the filter refuses its call."""
 
-    def belongs_to(self, policy: Policy, wanted: Filter | None) -> bool:
+    def applies_to(self, policy: Policy, wanted: Filter | None) -> bool:
         """Whether a policy with the filter ``wanted`` forbids it."""
-        if self.filtered and not (self.call and self.call.refused(wanted)):
+        if self.filtered and not (self.call and self.call.refusal(wanted)):
             return False
-        return applies(policy, self.rule) and self.asked(policy)
+        return has_rule(policy, self.rule) and self.is_required(policy)
 
-    def errnos_in(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
+    def expected_errnos(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
         """The expected error numbers in a kind of sandbox, with or without a /proc."""
         if not proc and self.name in IN_PROC:
             return NOT_THERE
         if self.name in (different := DIFFERENT.get(place, {})):
             return different[self.name]
-        refused = self.call.refused(wanted) if self.call else 0
+        refused = self.call.refusal(wanted) if self.call else 0
         if not refused:
             return self.errnos
         return NOT_KNOWN.union({refused}) if self.filtered else frozenset({refused})
@@ -150,27 +157,29 @@ def _absent(name: str, rule: str, layer: str = "", errnos: frozenset[int] = froz
 
 def _filter(name: str, rule: str, call: str, *arguments: int, layer: str = "seccomp") -> Canary:
     """An attempt at a rule that only the filter enforces."""
-    return Canary(name, rule, layer, NO_RIGHT, call=Call(call, arguments))
+    return Canary(name, rule, layer, NO_RIGHT, call=SystemCall(call, arguments))
 
 
 def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, distinct: bool = True) -> Canary:
     """``distinct`` is whether an unfiltered call fails differently, so that the outcome proves the filter."""
     name, layer = f"kernel-{name or call.replace('_', '-')}", "seccomp" if distinct else ""
-    return Canary(name, "syscalls.filtered", layer, call=Call(call, arguments), filtered=True)
+    return Canary(name, "syscalls.filtered", layer, call=SystemCall(call, arguments), filtered=True)
 
 
 def _family(name: str, family: str, *arguments: int) -> Canary:
     """An attempt to create a socket of a forbidden family."""
 
-    def asked(policy: Policy) -> bool:
+    def is_required(policy: Policy) -> bool:
         return family not in policy.network.sockets
 
-    return replace(_filter(f"network-{name}", "network.sockets", "socket", *arguments, layer=""), asked=asked)
+    return replace(
+        _filter(f"network-{name}", "network.sockets", "socket", *arguments, layer=""), is_required=is_required
+    )
 
 
 def _network(name: str, errnos: frozenset[int], *arguments: int) -> Canary:
     """An attempt to reach a host by a socket."""
-    return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=Call("socket", arguments))
+    return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=SystemCall("socket", arguments))
 
 
 _ALL = (1 << 32) - 1
@@ -238,7 +247,7 @@ _CALLS = (
 def _beside(name: str, errnos: frozenset[int], *arguments: int, absent: bool = False) -> Canary:
     """An attempt to bypass the proxy, or to reach an unlisted host through it."""
     return Canary(
-        name, "network.hosts", errnos=errnos, absent=absent, call=Call("socket", arguments) if arguments else None
+        name, "network.hosts", errnos=errnos, absent=absent, call=SystemCall("socket", arguments) if arguments else None
     )
 
 
@@ -263,17 +272,17 @@ CANARIES: tuple[Canary, ...] = (
     _writes("sysrq", KERNELS_FILE),
     _writes("usr", READ_ONLY_MOUNT, layer="mounts"),
     _writes("change"),
-    Canary("files-folders", "files.write", "Landlock", CLOSED, asked=lambda p: bool(seen_in(p)[0]), abi=1),
+    Canary("files-folders", "files.write", "Landlock", CLOSED, is_required=lambda p: bool(shared_paths(p)[0]), abi=1),
     _writes("proc-sys"),
     _writes("hardlink", ACROSS),
     _writes("rename", ACROSS),
     _writes("fd-reopen"),
     _absent("files-cgroup", "files.write"),
     Canary("files-proc-self", "lsm", "security module", CLOSED),
-    Canary("files-list-root", "lsm", "security module", CLOSED, asked=lambda p: p.files.hidden, abi=1),
+    Canary("files-list-root", "lsm", "security module", CLOSED, is_required=lambda p: p.files.hidden, abi=1),
     Canary("files-proc-root", "files.hidden", errnos=KERNELS_FILE),
-    Canary("files-mknod", "files.devices", errnos=NO_RIGHT | CLOSED, call=Call("mknodat")),
-    Canary("files-fifo", "syscalls.filtered", "seccomp", call=Call("mknodat"), filtered=True),
+    Canary("files-mknod", "files.devices", errnos=NO_RIGHT | CLOSED, call=SystemCall("mknodat")),
+    Canary("files-fifo", "syscalls.filtered", "seccomp", call=SystemCall("mknodat"), filtered=True),
     _absent("files-devices", "files.devices"),
     Canary("files-run-written", "files.run", errnos=CLOSED),
     Canary("files-run-scratch", "files.run", errnos=CLOSED, absent=True),
@@ -303,7 +312,7 @@ CANARIES: tuple[Canary, ...] = (
     *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
     Canary("network-abstract", "processes.ipc", errnos=NO_LISTENER,
-           asked=lambda p: p.network.access == "none"),
+           is_required=lambda p: p.network.access == "none"),
     Canary("network-unix", "files.hidden", errnos=NOT_THERE),
     _absent("network-engine", "files.hidden"),
     _absent("network-inherited", "environment.cleared"),
@@ -312,7 +321,7 @@ CANARIES: tuple[Canary, ...] = (
     Canary("processes-signal", "processes.hidden", errnos=NO_SUCH_PROCESS),
     Canary(
         "processes-signal-first", "lsm", "security module", NO_RIGHT | CLOSED, absent=True,
-        asked=lambda p: p.processes.hidden, abi=6,
+        is_required=lambda p: p.processes.hidden, abi=6,
     ),
     Canary("processes-memory-first", "lsm", errnos=CLOSED, absent=True),
     Canary("processes-terminal", "processes.terminal", errnos=NOT_THERE),
@@ -353,7 +362,7 @@ CANARIES: tuple[Canary, ...] = (
 )  # fmt: skip
 """All attempts, in the order in which they are made."""
 
-NEED_PROC = frozenset(
+NEEDS_PROC = frozenset(
     {
         "files-fd-reopen", "files-proc-self", "network-inherited", "network-interfaces", "posture-capabilities",
         "posture-label", "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see",
@@ -366,9 +375,9 @@ outside and by other attempts; attempts at /proc itself still have to fail."""
 
 def canaries_of(policy: Policy, place: str = BUBBLEWRAP, *, proc: bool = True) -> tuple[Canary, ...]:
     """The attempts that a policy forbids, with their expected error numbers in a kind of sandbox."""
-    wanted = filter_of(policy)
+    wanted = build_filter(policy)
     return tuple(
-        replace(canary, errnos=canary.errnos_in(place, wanted, proc=proc))
+        replace(canary, errnos=canary.expected_errnos(place, wanted, proc=proc))
         for canary in CANARIES
-        if canary.belongs_to(policy, wanted)
+        if canary.applies_to(policy, wanted)
     )

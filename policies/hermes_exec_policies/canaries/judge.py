@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_policies.canaries.expected import CONTROLS
+from hermes_exec_policies.canaries.expected import CONTROL_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AttemptVerdict:
     """One attempt with its outcome and verdict."""
 
     name: str
@@ -49,7 +49,7 @@ class Judged:
 class Proof:
     """The verdicts on all attempts."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[AttemptVerdict, ...]
     invalid: str = ""
     """Why the proof is invalid; else empty."""
 
@@ -72,7 +72,7 @@ class Proof:
         """The mechanisms that are proven to be active, because only they stop an attempt in that way."""
         return tuple(sorted({each.layer for each in self.judged if each.layer and each.verdict is Verdict.HELD}))
 
-    def joined(self, other: Proof) -> Proof:
+    def join(self, other: Proof) -> Proof:
         """Combine this proof with that of another probe sandbox."""
         return Proof((*self.judged, *other.judged), self.invalid or other.invalid)
 
@@ -99,7 +99,7 @@ def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
     hung = [name for name, line in outcomes.items() if line.get("outcome") == "hung"]
     if not why and hung:
         why = f"too slow: no end or answer in time of {', '.join(hung)}"
-    failed = [name for name in CONTROLS if outcomes.get(name, {}).get("outcome") != "worked"]
+    failed = [name for name in CONTROL_ATTEMPTS if outcomes.get(name, {}).get("outcome") != "worked"]
     if not why and failed:
         why = (
             f"what has to work did not: {', '.join(f'{name} ({_describe(outcomes.get(name, {}))})' for name in failed)}"
@@ -122,11 +122,11 @@ def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
     return lines, ""
 
 
-def _judge_attempt(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
+def _judge_attempt(canary: Canary, outcome: Mapping[str, Any]) -> AttemptVerdict:
     verdict, ended = _verdict(canary, outcome), _describe(outcome)
     if verdict is Verdict.BROKEN and canary.errnos and outcome.get("outcome") == "errno":
         ended += f", expected {_format_errnos(canary.errnos)}"
-    return Judged(canary.name, canary.rule, canary.layer, verdict, ended)
+    return AttemptVerdict(canary.name, canary.rule, canary.layer, verdict, ended)
 
 
 def _format_errnos(numbers: Iterable[int]) -> str:

@@ -28,13 +28,13 @@ module.start()
 
 
 @cache
-def text() -> str:
+def suite_text() -> str:
     """The source text of the suite."""
     folder = files("hermes_exec_policies") / "canaries" / "inside"
     sources = tuple((name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES)
     return _LOADER.format(package=_PACKAGE, sources=sources)
 
 
-def argv(python: str, configuration: Mapping[str, object]) -> Sequence[str]:
+def suite_argv(python: str, configuration: Mapping[str, object]) -> Sequence[str]:
     """The argv that starts the suite, isolated from its working folder and its environment."""
-    return [python, "-I", "-S", "-B", "-c", text(), json.dumps(configuration)]
+    return [python, "-I", "-S", "-B", "-c", suite_text(), json.dumps(configuration)]

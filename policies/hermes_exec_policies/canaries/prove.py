@@ -13,22 +13,29 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_exec._async import together
+from hermes_exec._async import gather_or_cancel
 from hermes_exec_backends.sandbox import Limits
-from hermes_exec_backends.sandbox.host import Host, this_host
-from hermes_exec_backends.sandbox.observe import Act, Watch
+from hermes_exec_backends.sandbox.host import Machine, this_machine
+from hermes_exec_backends.sandbox.observe import ObservedCall, WatchSpec
 from hermes_exec_backends.sandbox.ready import NotAsSpecified
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.decoys import planted
-from hermes_exec_policies.canaries.deviations import amiss
-from hermes_exec_policies.canaries.evidence import Evidence, digest, forget, key, remember, remembered
-from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, canaries_of
-from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
-from hermes_exec_policies.confinement import LANDLOCKED, confined
-from hermes_exec_policies.egress import egress, with_net
-from hermes_exec_policies.explain import explain
-from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.start_program import LOCAL, Place, enforcers, place_of, start
+from hermes_exec_policies.canaries.decoys import plant_decoys
+from hermes_exec_policies.canaries.deviations import find_deviations
+from hermes_exec_policies.canaries.evidence import (
+    ProofRecord,
+    delete_proof,
+    load_proof,
+    proof_key,
+    save_proof,
+    specification_digest,
+)
+from hermes_exec_policies.canaries.expected import CONTROL_ATTEMPTS, NEEDS_PROC, canaries_of
+from hermes_exec_policies.canaries.judge import AttemptVerdict, Proof, Verdict, judge
+from hermes_exec_policies.confinement import LANDLOCK_VARIABLE, build_confinement
+from hermes_exec_policies.egress import bind_proxy, open_egress
+from hermes_exec_policies.explain import explain_policy
+from hermes_exec_policies.folders import shared_paths
+from hermes_exec_policies.start_program import LOCAL, SandboxTarget, fingerprint_enforcers, parse_sandbox_target, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,15 +62,17 @@ _ENDED_BY = {
 """The limit that ends a probe sandbox, if nothing is refused in it before."""
 
 
-def _keep_nothing(_: Act) -> bool:
+def _keep_nothing(_: ObservedCall) -> bool:
     return False
 
 
-_WATCH = Watch(frozenset({"execve"}), _keep_nothing, linger_s=0)
+_WATCH = WatchSpec(frozenset({"execve"}), _keep_nothing, linger_s=0)
 """Observes refused calls, but few allowed ones: observing thousands of created files is slow."""
 
 
-async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, watched: bool = False) -> Evidence:
+async def prove(
+    policy: Policy, place: SandboxTarget = LOCAL, *, again: bool = False, watched: bool = False
+) -> ProofRecord:
     """Prove that a policy holds in a target on this machine.
 
     Args:
@@ -76,13 +85,15 @@ async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, wa
         Unsupported: a rule does not hold, or the proof is invalid; names the rules. No sandbox may be used.
         PlaceUnavailable: no sandbox can be created.
     """
-    evidence = await evidence_of(place, policy, again=again, watched=watched)
+    evidence = await gather_evidence(place, policy, again=again, watched=watched)
     if not evidence.holds:
         raise evidence.refusal()
     return evidence
 
 
-async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False, watched: bool = False) -> Evidence:
+async def gather_evidence(
+    place: SandboxTarget | str, policy: Policy, *, again: bool = False, watched: bool = False
+) -> ProofRecord:
     """Like ``prove``, but return the record even if the proof did not hold.
 
     Raises:
@@ -90,49 +101,63 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
         Unsupported: no attempts can be made in that target, or a required rule cannot be enforced here.
         PlaceUnavailable: no sandbox can be created.
     """
-    where = place_of(place) if isinstance(place, str) else place
-    host = this_host()
-    specification, limits = confined(policy, host, place=where.kind, started=False)
-    name = key(
-        policy, specification, limits, host, str(where), await enforcers(where, specification.apparmor), watched=watched
+    where = parse_sandbox_target(place) if isinstance(place, str) else place
+    host = this_machine()
+    specification, limits = build_confinement(policy, host, place=where.kind, started=False)
+    name = proof_key(
+        policy,
+        specification,
+        limits,
+        host,
+        str(where),
+        await fingerprint_enforcers(where, specification.apparmor),
+        watched=watched,
     )
-    if not again and (found := remembered(name)) is not None:
+    if not again and (found := load_proof(name)) is not None:
         return found
-    specification, _ = confined(policy, host, place=where.kind)
+    specification, _ = build_confinement(policy, host, place=where.kind)
     began = time.monotonic()
-    proof = await attempts(policy, specification, host, where, _WATCH if watched else None)
+    proof = await run_attempts(policy, specification, host, where, _WATCH if watched else None)
     seconds = time.monotonic() - began
-    evidence = Evidence(policy.name, policy.digest, str(where), digest(specification), host.facts(), proof, seconds)
+    evidence = ProofRecord(
+        policy.name, policy.digest, str(where), specification_digest(specification), host.facts(), proof, seconds
+    )
     if evidence.holds:
-        remember(name, evidence)
+        save_proof(name, evidence)
     else:
-        forget(name)
+        delete_proof(name)
     return evidence
 
 
-async def attempts(
-    policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL, watch: Watch | None = None
+async def run_attempts(
+    policy: Policy,
+    specification: Confinement,
+    host: Machine,
+    place: SandboxTarget = LOCAL,
+    watch: WatchSpec | None = None,
 ) -> Proof:
     """Make the attempts against all enforced rules of the policy, in probe sandboxes like ``specification``."""
     known = replace(
         host, versions={"docker engine": "", **host.versions}
     )  # an engine has answered already, if it is used
-    enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
+    enforced = {verdict.rule for verdict in explain_policy(policy, place.kind, known) if verdict.held_by}
     canaries = [
         each
         for each in canaries_of(policy, place.kind, proc=specification.proc)
         if each.rule in enforced
         and host.landlock_abi >= each.abi
-        and (specification.proc or each.name not in NEED_PROC)
+        and (specification.proc or each.name not in NEEDS_PROC)
     ]
     sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
     async with AsyncExitStack() as stack:
-        outside = stack.enter_context(planted())
+        outside = stack.enter_context(plant_decoys())
         if policy.network.access == "hosts":
-            specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
+            specification = bind_proxy(
+                specification, await stack.enter_async_context(open_egress(policy.network.hosts))
+            )
         probes = [_probe(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
-        proofs = await together(probes)
-    return functools.reduce(Proof.joined, proofs)
+        proofs = await gather_or_cancel(probes)
+    return functools.reduce(Proof.join, proofs)
 
 
 def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
@@ -155,25 +180,27 @@ async def _probe(
     canaries: Sequence[Canary],
     outside: Mapping[str, object],
     limits: Limits,
-    place: Place,
-    watch: Watch | None,
+    place: SandboxTarget,
+    watch: WatchSpec | None,
 ) -> Proof:
     """Make attempts in one probe sandbox, and judge its report."""
     nonce = secrets.token_hex(8)
-    names = [*CONTROLS, *(each.name for each in canaries)]
+    names = [*CONTROL_ATTEMPTS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
-    argv = program.argv(_PYTHON, configuration)
+    argv = program.suite_argv(_PYTHON, configuration)
     try:
         async with await start(place, specification, argv, limits=limits, watch=watch) as run:
-            deviations = _deviation_proof(amiss(policy, specification, run.facts))
+            deviations = _deviation_proof(find_deviations(policy, specification, run.facts))
             run.go()
             ended = await run.wait()
     except NotAsSpecified as error:
         return _deviation_proof(error.differences)
     if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
         (canary,) = canaries
-        held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
-        return deviations.joined(Proof((held,)))
+        held = AttemptVerdict(
+            canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}"
+        )
+        return deviations.join(Proof((held,)))
     proof = judge(ended.stdout, canaries, nonce)
     if ended.limit:
         slow = f"too slow: the attempts did not end within {limits.wall_s:g} s"
@@ -182,13 +209,16 @@ async def _probe(
     elif proof.invalid and ended.stderr:
         last = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         proof = replace(proof, invalid=": ".join([proof.invalid, *last]))
-    return deviations.joined(proof)
+    return deviations.join(proof)
 
 
 def _deviation_proof(differences: Iterable[str]) -> Proof:
     """A proof that the deviations found from outside break their rules."""
     return Proof(
-        tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in differences)
+        tuple(
+            AttemptVerdict("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each)
+            for each in differences
+        )
     )
 
 
@@ -203,9 +233,9 @@ def _configuration(
     return {
         "write": [path for path in policy.files.write if path in there],
         "scratch": [path for path in policy.files.scratch if path in there],
-        "folders": seen_in(policy)[0],
+        "folders": shared_paths(policy)[0],
         "outside": outside,
-        "variables": [*policy.environment.set, *policy.environment.keep, LANDLOCKED],
+        "variables": [*policy.environment.set, *policy.environment.keep, LANDLOCK_VARIABLE],
         "limits": bounds,
         "label": specification.apparmor,
         "hold": _HOLD_S,

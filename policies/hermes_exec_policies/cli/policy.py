@@ -13,8 +13,8 @@ from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
-    from hermes_exec_policies.explain import Verdict
-    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.explain import RuleStatus
+    from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.model import Policy
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="The name of a policy, or a .toml file.")]
@@ -31,9 +31,12 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 def list_policies(*, json: Json = False) -> int:
     """List the policies: the built-in ones, and those in the folder of your hermes.toml."""
-    from hermes_exec_policies.load import known_policies, load, shipped
+    from hermes_exec_policies.load import list_policies, load_policy, shipped_policies
 
-    rows = [[name, "ships" if name in shipped() else "yours", load(name).summary] for name in known_policies()]
+    rows = [
+        [name, "ships" if name in shipped_policies() else "yours", load_policy(name).summary]
+        for name in list_policies()
+    ]
     if json:
         show_json([dict(zip(("name", "from", "about"), row, strict=True)) for row in rows])
     else:
@@ -43,14 +46,14 @@ def list_policies(*, json: Json = False) -> int:
 
 def show(policy: Name, *, json: Json = False) -> int:
     """Show all values of a policy, inherited ones included."""
-    from hermes_exec_policies.load import flat, load
+    from hermes_exec_policies.load import flatten, load_policy
 
-    found = load(policy)
+    found = load_policy(policy)
     values = found.model_dump(mode="json")
     if json:
         show_json({**values, "digest": found.digest})
         return 0
-    rows = [[key, _format(value)] for key, value in flat(values).items()]
+    rows = [[key, _format(value)] for key, value in flatten(values).items()]
     show_table(("KEY", "VALUE"), [*rows, ["digest", found.digest]])
     return 0
 
@@ -66,20 +69,20 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain the rules of a policy, and list the mechanisms that enforce each on this machine."""
-    from hermes_exec_backends.sandbox.host import this_host
-    from hermes_exec_policies.explain import explain as verdicts_of
+    from hermes_exec_backends.sandbox.host import this_machine
+    from hermes_exec_policies.explain import explain_policy as verdicts_of
     from hermes_exec_policies.folders import with_folders
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.load import load_policy
 
-    found = with_folders(load(policy), [_parse_folder(arg) for arg in folder or ()])
-    verdicts = verdicts_of(found, place, this_host())
+    found = with_folders(load_policy(policy), [_parse_folder(arg) for arg in folder or ()])
+    verdicts = verdicts_of(found, place, this_machine())
     if json:
         show_json(
             {
                 "policy": found.name,
                 "digest": found.digest,
                 "place": place,
-                "host": this_host().facts(),
+                "host": this_machine().facts(),
                 "refused": any(verdict.refuses for verdict in verdicts),
                 "rules": [verdict.facts() for verdict in verdicts],
             }
@@ -94,21 +97,21 @@ def explain(
     return 0
 
 
-def _parse_folder(arg: str) -> "Folder":
-    from hermes_exec_policies.folders import Folder
+def _parse_folder(arg: str) -> "SharedFolder":
+    from hermes_exec_policies.folders import SharedFolder
 
     try:
-        return Folder.asked(arg)
+        return SharedFolder.parse_request(arg)
     except ValueError as error:
         raise UsageError(f"--folder {error}", remedy="--folder invoices, or --folder archive:rw") from None
 
 
-def _row(verdict: "Verdict") -> list[str]:
+def _row(verdict: "RuleStatus") -> list[str]:
     held = "; ".join(verdict.held_by) or "nothing"
     return [verdict.rule, verdict.strength.replace("_", " "), held, verdict.says]
 
 
-def _print_gaps(policy: "Policy", place: str, verdicts: "list[Verdict]") -> None:
+def _print_gaps(policy: "Policy", place: str, verdicts: "list[RuleStatus]") -> None:
     gaps = [verdict for verdict in verdicts if not verdict.held_by]
     for verdict in gaps:
         for means in verdict.lacking:
@@ -128,10 +131,10 @@ def diff(
     json: Json = False,
 ) -> int:
     """List the values in which two policies differ."""
-    from hermes_exec_policies.load import differences, load
+    from hermes_exec_policies.load import diff_policies, load_policy
 
-    one, two = load(policy), load(other)
-    found = list(differences(one, two))
+    one, two = load_policy(policy), load_policy(other)
+    found = list(diff_policies(one, two))
     if json:
         show_json([{"key": key, one.name: left, two.name: right} for key, left, right in found])
     elif found:
@@ -154,18 +157,18 @@ def render(
     json: Json = False,
 ) -> int:
     """Render a policy as seccomp, AppArmor, Landlock, limits, and options of each backend."""
-    from hermes_exec_policies.load import load
-    from hermes_exec_policies.render.forms import all_of, rendered
+    from hermes_exec_policies.load import load_policy
+    from hermes_exec_policies.render.forms import render_all, render_form
 
-    found = load(policy)
+    found = load_policy(policy)
     if form is not None:
-        text = rendered(found, form)
+        text = render_form(found, form)
         if json:
             show_json({"policy": found.name, "form": form, "text": text})
         else:
             sys.stdout.write(text)
         return 0
-    texts = all_of(found)
+    texts = render_all(found)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -194,13 +197,13 @@ def check(
 
     The exit code is 2 if a policy is invalid, and 1 if one cannot be enforced.
     """
-    from hermes_exec_backends.sandbox.host import this_host
-    from hermes_exec_policies.explain import explain as verdicts_of
-    from hermes_exec_policies.load import known_policies, load
+    from hermes_exec_backends.sandbox.host import this_machine
+    from hermes_exec_policies.explain import explain_policy as verdicts_of
+    from hermes_exec_policies.load import list_policies, load_policy
 
-    found = [load(name) for name in policies or known_policies()]
+    found = [load_policy(name) for name in policies or list_policies()]
     gaps = {
-        policy.name: [verdict.rule for verdict in verdicts_of(policy, place, this_host()) if verdict.refuses]
+        policy.name: [verdict.rule for verdict in verdicts_of(policy, place, this_machine()) if verdict.refuses]
         for policy in (found if place else [])
         if place
     }
@@ -233,11 +236,13 @@ def prove(
     import asyncio
 
     from hermes_exec.cli.open_target import read_settings
-    from hermes_exec_policies.canaries.prove import evidence_of
-    from hermes_exec_policies.load import load
-    from hermes_exec_policies.start_program import place_of
+    from hermes_exec_policies.canaries.prove import gather_evidence
+    from hermes_exec_policies.load import load_policy
+    from hermes_exec_policies.start_program import parse_sandbox_target
 
-    evidence = asyncio.run(evidence_of(place_of(target, read_settings().profiles), load(policy), again=True))
+    evidence = asyncio.run(
+        gather_evidence(parse_sandbox_target(target, read_settings().profiles), load_policy(policy), again=True)
+    )
     if json:
         show_json(evidence.facts())
         return 0 if evidence.holds else CHECK_FAILED

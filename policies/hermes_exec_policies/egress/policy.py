@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.sandbox import Bind
-from hermes_exec_policies.egress.proxy import Egress
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.egress.proxy import EgressProxy
+from hermes_exec_policies.load import load_policy, override_policy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox import Confinement
     from hermes_exec_policies.model import Policy
 
-NET = "/app/net"
+PROXY_FOLDER = "/app/net"
 """The folder of the proxy's socket in the sandbox."""
 _HOSTS = "skill-hosts"
 """The shipped policy for sandboxes with hosts."""
@@ -29,7 +29,7 @@ _VARIABLES = ("HTTPS_PROXY", "https_proxy")
 """The variables by which programs find a proxy."""
 
 
-def granted(policy: Policy, hosts: Iterable[str]) -> Policy:
+def grant_hosts(policy: Policy, hosts: Iterable[str]) -> Policy:
     """The policy extended by granted hosts; the same object if there are none.
 
     Raises:
@@ -37,21 +37,21 @@ def granted(policy: Policy, hosts: Iterable[str]) -> Policy:
     """
     if not (named := sorted(hosts)):
         return policy
-    like = load(_HOSTS)
+    like = load_policy(_HOSTS)
     above: dict[str, Any] = {
         "network": {"access": "hosts", "hosts": named, "sockets": list(like.network.sockets)},
-        "files": {"read": [*policy.files.read, NET]},
+        "files": {"read": [*policy.files.read, PROXY_FOLDER]},
         "environment": {"set": {name: like.environment.set[name] for name in _VARIABLES}},
     }
     # The AppArmor profile has this name; the profile of a policy without hosts does not allow the sockets.
-    return overridden(policy, above).model_copy(update={"name": like.name})
+    return override_policy(policy, above).model_copy(update={"name": like.name})
 
 
 @contextlib.asynccontextmanager
-async def egress(hosts: Iterable[str]) -> AsyncGenerator[Egress]:
+async def open_egress(hosts: Iterable[str]) -> AsyncGenerator[EgressProxy]:
     """Run a proxy for one sandbox, with its socket in a folder with an unguessable name."""
     with _folder() as folder:
-        async with Egress(hosts, folder) as proxy:
+        async with EgressProxy(hosts, folder) as proxy:
             yield proxy
 
 
@@ -66,7 +66,7 @@ def _folder() -> Generator[Path]:
         yield folder
 
 
-def with_net(specification: Confinement, proxy: Egress) -> Confinement:
+def bind_proxy(specification: Confinement, proxy: EgressProxy) -> Confinement:
     """The specification with the folder of the proxy's socket mounted read-only."""
-    seen = Bind(source=str(proxy.path.parent), target=NET, executable=False)
+    seen = Bind(source=str(proxy.path.parent), target=PROXY_FOLDER, executable=False)
     return replace(specification, binds=(*specification.binds, seen))

@@ -41,34 +41,34 @@ _REASONS = {200: "Connected", 400: "Bad Request", 403: "Forbidden", 405: "Method
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class HostPort:
     """A host and a port."""
 
     host: str
     port: int
 
     @property
-    def address(self) -> bool:
+    def is_address(self) -> bool:
         """Whether the host is an IP address instead of a name."""
         return _parse_address(self.host) is not None
 
 
-def named(words: Iterable[str]) -> frozenset[Named]:
+def parse_hosts(words: Iterable[str]) -> frozenset[HostPort]:
     """Parse the hosts of a policy: ``api.example.org`` or ``api.example.org:8443``.
 
     Raises:
         UsageError: a port is invalid.
     """
-    found: set[Named] = set()
+    found: set[HostPort] = set()
     for word in words:
         host, colon, port = word.partition(":")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise UsageError(f"{word!r} has an invalid port", remedy="a number from 1 to 65535")
-        found.add(Named(host, int(port) if colon else PORT))
+        found.add(HostPort(host, int(port) if colon else PORT))
     return frozenset(found)
 
 
-def public(address: str) -> bool:
+def is_public(address: str) -> bool:
     """Whether an address is public: not private, local, reserved or multicast."""
     found = _parse_address(address)
     if found is None:
@@ -89,7 +89,7 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class ProxiedRequest:
     """One request to the proxy, for the log of a run."""
 
     host: str
@@ -104,7 +104,7 @@ async def _resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[4][0]) for address in found]
 
 
-class Egress:
+class EgressProxy:
     """The proxy of one sandbox, from ``async with`` to its end."""
 
     def __init__(
@@ -116,9 +116,9 @@ class Egress:
     ) -> None:
         """``folder`` is an empty folder that the sandbox mounts; ``look_up`` resolves a name to addresses."""
         self.path = folder / SOCKET
-        self.passed: list[Passed] = []
+        self.requests: list[ProxiedRequest] = []
         """The requests in order, up to a limit."""
-        self._named = named(hosts)
+        self._named = parse_hosts(hosts)
         self._look_up = look_up
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,21 +162,21 @@ class Egress:
         if found is None:
             await _respond(writer, 400 if head.startswith(b"CONNECT ") else 405)
             return
-        wanted = Named(found[1].decode().lower().strip("[]").removesuffix("."), int(found[2]))
+        wanted = HostPort(found[1].decode().lower().strip("[]").removesuffix("."), int(found[2]))
         status, there = await self._connect(wanted)
-        if len(self.passed) < _REMEMBERED:
-            self.passed.append(Passed(wanted.host, wanted.port, status))
+        if len(self.requests) < _REMEMBERED:
+            self.requests.append(ProxiedRequest(wanted.host, wanted.port, status))
         await _respond(writer, status)
         if there is not None:
             await _relay((reader, writer), there)
 
-    async def _connect(self, wanted: Named) -> tuple[int, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
+    async def _connect(self, wanted: HostPort) -> tuple[int, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
         if wanted not in self._named:
             return 403, None
         try:
             async with asyncio.timeout(_CONNECT_S):
-                addresses = [wanted.host] if wanted.address else await self._look_up(wanted.host, wanted.port)
-                allowed = [each for each in addresses if wanted.address or public(each)]
+                addresses = [wanted.host] if wanted.is_address else await self._look_up(wanted.host, wanted.port)
+                allowed = [each for each in addresses if wanted.is_address or is_public(each)]
                 if addresses and not allowed:
                     return 403, None  # the name resolves to a private network
                 for address in allowed:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.tree import MAX_ALL, MAX_FILE, MAX_FILES, Tree, Writer, check_path
-from hermes_exec_policies.gate.verdict import Refused, functional, security
+from hermes_exec_policies.gate.tree import MAX_ALL, MAX_FILE, MAX_FILES, SkillTreeWriter, Tree, check_path
+from hermes_exec_policies.gate.verdict import SkillRefused, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class MemberKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One member of an archive, as the archive describes it: the name can be any text."""
 
     name: str
@@ -62,7 +62,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ArchiveBounds:
     """The most that an archive may hold."""
 
     members: int
@@ -72,7 +72,7 @@ class Bounds:
     """Bytes of all of it, and of the archive itself."""
 
 
-def read_archive(path: Path, bounds: Bounds) -> bytes:
+def read_archive(path: Path, bounds: ArchiveBounds) -> bytes:
     """The bytes of an archive; a device or a FIFO never blocks.
 
     Raises:
@@ -82,17 +82,17 @@ def read_archive(path: Path, bounds: Bounds) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise Refused(functional("manifest.archive", "this is no regular file"))
+            raise SkillRefused(functional("manifest.archive", "this is no regular file"))
         with open(handle, "rb", closefd=False) as file:
             data = file.read(bounds.unpacked + 1)
     finally:
         os.close(handle)
     if len(data) > bounds.unpacked:
-        raise Refused(functional("manifest.size", f"the archive is larger than {bounds.unpacked} bytes"))
+        raise SkillRefused(functional("manifest.size", f"the archive is larger than {bounds.unpacked} bytes"))
     return data
 
 
-def read_members(data: bytes, bounds: Bounds) -> Iterator[Member]:
+def read_members(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     """The members of a zip archive, or of a tar archive, which gzip may have packed.
 
     Raises:
@@ -103,7 +103,7 @@ def read_members(data: bytes, bounds: Bounds) -> Iterator[Member]:
     return read_tar(_gunzip(data, bounds) if data.startswith(_GZIP_MAGIC) else data, bounds)
 
 
-def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
+def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     """The members of a tar archive that nothing has packed: ustar, pax or GNU.
 
     Raises:
@@ -117,7 +117,9 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
         if kind in b"xXgLK":
             headers += _BLOCK + size
             if headers > _MAX_HEADERS:
-                raise Refused(functional("manifest.size", f"a member has more than {_MAX_HEADERS} bytes of headers"))
+                raise SkillRefused(
+                    functional("manifest.size", f"a member has more than {_MAX_HEADERS} bytes of headers")
+                )
             text = _cut(data, position, size)
             if kind == b"L":
                 said[b"path"] = text.partition(b"\0")[0]
@@ -128,17 +130,17 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
             position += _pad(size)
             continue
         if (count := count + 1) > bounds.members:
-            raise Refused(functional("manifest.files", f"there are more than {bounds.members} members"))
+            raise SkillRefused(functional("manifest.files", f"there are more than {bounds.members} members"))
         name = (said[b"path"] if b"path" in said else _name(block)).decode("utf-8", "surrogateescape")
         if kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in said):
-            raise Refused(security("manifest.link", "a file with holes is not read", name))
+            raise SkillRefused(security("manifest.link", "a file with holes is not read", name))
         size = 0 if kind in _NO_DATA else _decimal(said[b"size"]) if b"size" in said else size
         _bound(size, name, bounds)
         found = MemberKind.FILE if kind in _FILES else MemberKind.FOLDER if kind == b"5" else MemberKind.OTHER
         if found is MemberKind.FILE and name.endswith("/"):  # as tar wrote folders before there was a type for them
             found = MemberKind.FOLDER
         content = _cut(data, position, size)
-        yield Member(name, found, _octal(block[100:108]), content if found is MemberKind.FILE else b"")
+        yield ArchiveMember(name, found, _octal(block[100:108]), content if found is MemberKind.FILE else b"")
         position += _pad(size)
         said, headers = {}, 0
     # At least one block of zeros says that this is the end, and nothing may follow.
@@ -146,7 +148,7 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
         raise _damaged_error()
 
 
-def names_in_zip(data: bytes) -> Iterator[str]:
+def find_zip_names(data: bytes) -> Iterator[str]:
     """Each name in what could be a zip archive, wherever it begins: Python imports from archives that we do not read.
 
     Of a very long name it gives the two ends.
@@ -221,7 +223,7 @@ def _pad(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-def _gunzip(data: bytes, bounds: Bounds) -> bytes:
+def _gunzip(data: bytes, bounds: ArchiveBounds) -> bytes:
     """Of one stream, as thousands of them take seconds."""
     packed = zlib.decompressobj(wbits=_GZIP)
     try:
@@ -229,13 +231,13 @@ def _gunzip(data: bytes, bounds: Bounds) -> bytes:
     except zlib.error as error:
         raise _damaged_error() from error
     if len(plain) > bounds.unpacked:
-        raise Refused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
+        raise SkillRefused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
     if not packed.eof or packed.unused_data:
         raise _damaged_error()
     return plain
 
 
-def _zip(data: bytes, bounds: Bounds) -> Iterator[Member]:
+def _zip(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     _check_directory(data, bounds)
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -247,35 +249,35 @@ def _zip(data: bytes, bounds: Bounds) -> Iterator[Member]:
             member = _read_zip_member(archive, each, bounds)
             left -= len(member.data)
             if left < 0:
-                raise Refused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
+                raise SkillRefused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
             yield member
 
 
-def _check_directory(data: bytes, bounds: Bounds) -> None:
+def _check_directory(data: bytes, bounds: ArchiveBounds) -> None:
     """Refuse a directory that is too long, or is elsewhere than the end says: readers find different members then."""
     end = data.rfind(_ZIP_MAGICS[1], max(0, len(data) - _END_OF_ZIP.size - 0xFFFF))
     if end < 0 or len(data) - end < _END_OF_ZIP.size:
         raise _damaged_error()
     _, disk, first_disk, here, members, size, start, comment = _END_OF_ZIP.unpack_from(data, end)
     if members > bounds.members or size > _MAX_DIRECTORY:
-        raise Refused(functional("manifest.files", f"there are more than {bounds.members} members"))
+        raise SkillRefused(functional("manifest.files", f"there are more than {bounds.members} members"))
     if data[max(0, end - _ZIP64_LOCATOR) : end].startswith(_END_OF_ZIP64):
-        raise Refused(functional("manifest.archive", "a zip archive with the fields of ZIP64 is not read"))
+        raise SkillRefused(functional("manifest.archive", "a zip archive with the fields of ZIP64 is not read"))
     whole = end + _END_OF_ZIP.size + comment == len(data) and start + size == end
     if not whole or disk or first_disk or here != members:
         raise _damaged_error()
 
 
-def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: Bounds) -> Member:
+def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: ArchiveBounds) -> ArchiveMember:
     name, mode = member.filename, member.external_attr >> 16
     if member.is_dir():
-        return Member(name, MemberKind.FOLDER, mode)
+        return ArchiveMember(name, MemberKind.FOLDER, mode)
     if stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
-        return Member(name, MemberKind.OTHER, mode)
+        return ArchiveMember(name, MemberKind.OTHER, mode)
     if member.flag_bits & _ENCRYPTED:
-        raise Refused(security("manifest.encrypted", "an archive with a password hides what it holds"))
+        raise SkillRefused(security("manifest.encrypted", "an archive with a password hides what it holds"))
     if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise Refused(functional("manifest.archive", "it is packed with another method than deflate", name))
+        raise SkillRefused(functional("manifest.archive", "it is packed with another method than deflate", name))
     _bound(member.file_size, name, bounds)
     try:
         with archive.open(member) as file:
@@ -284,20 +286,20 @@ def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: 
         raise _damaged_error() from error
     if len(data) != member.file_size:
         raise _damaged_error()
-    return Member(name, MemberKind.FILE, mode, data)
+    return ArchiveMember(name, MemberKind.FILE, mode, data)
 
 
-def _bound(size: int, name: str, bounds: Bounds) -> None:
+def _bound(size: int, name: str, bounds: ArchiveBounds) -> None:
     if size > bounds.file:
-        raise Refused(functional("manifest.size", f"a file is larger than {bounds.file} bytes", name))
+        raise SkillRefused(functional("manifest.size", f"a file is larger than {bounds.file} bytes", name))
 
 
-def _damaged_error() -> Refused:
-    return Refused(functional("manifest.archive", "this is no whole tar or zip archive"))
+def _damaged_error() -> SkillRefused:
+    return SkillRefused(functional("manifest.archive", "this is no whole tar or zip archive"))
 
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-_BOUNDS = Bounds(members=2 * MAX_FILES, file=MAX_FILE, unpacked=2 * MAX_ALL)
+_BOUNDS = ArchiveBounds(members=2 * MAX_FILES, file=MAX_FILE, unpacked=2 * MAX_ALL)
 
 
 def unpack(archive: Path, into: Path) -> Tree:
@@ -308,15 +310,15 @@ def unpack(archive: Path, into: Path) -> Tree:
         OSError: it cannot be read.
     """
     data = read_archive(archive, _BOUNDS)
-    writer = Writer(into)
+    writer = SkillTreeWriter(into)
     for member in read_members(data, _BOUNDS):
         name = member.name.removeprefix("./")
         if member.kind is MemberKind.FOLDER:
             check_path(name.rstrip("/") or "x")
         elif member.kind is MemberKind.OTHER:
-            raise Refused(security("manifest.link", "a skill holds no links and no devices", name))
+            raise SkillRefused(security("manifest.link", "a skill holds no links and no devices", name))
         elif member.mode & _SET_ID:
-            raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", name))
+            raise SkillRefused(security("manifest.set-id", "a file has a set-user-ID or like bit", name))
         else:
             writer.add(name, bool(member.mode & 0o111), member.data)
     return writer.tree()

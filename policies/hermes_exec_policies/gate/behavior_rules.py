@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_backends.sandbox.observe import NUMBERS, Watch
+from hermes_exec_backends.sandbox.observe import NUMBERS, WatchSpec
 from hermes_exec_policies.gate.audit import shells
 from hermes_exec_policies.gate.audit.destinations import ONLY_DATA, is_misplaced
 from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
@@ -23,7 +23,7 @@ from hermes_exec_policies.gate.verdict import Finding, Kind, functional, securit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hermes_exec_backends.sandbox.observe import Act
+    from hermes_exec_backends.sandbox.observe import ObservedCall
 
 NETWORK = "suites.denied-network"
 _MACHINES = ("x86_64", "aarch64")
@@ -129,7 +129,7 @@ _NETWORKED = frozenset(
 )
 
 
-def findings(acts: Iterable[Act], usual: Counter[Finding], *, hosts: bool) -> list[Finding]:
+def judge_calls(acts: Iterable[ObservedCall], usual: Counter[Finding], *, hosts: bool) -> list[Finding]:
     """What is wrong with these acts.
 
     Args:
@@ -139,41 +139,41 @@ def findings(acts: Iterable[Act], usual: Counter[Finding], *, hosts: bool) -> li
     """
     seen: Counter[tuple[int, Finding]] = Counter()
     for act in acts:
-        if found := judged(act):
+        if found := judge_call(act):
             seen[act.pid, found] += 1
     worst = {found for (_, found), times in seen.items() if times > usual[found]}
     return sorted((each for each in worst if not (hosts and each.code == NETWORK)), key=lambda each: each.operator)
 
 
-def most(acts: Iterable[Act]) -> Counter[Finding]:
+def count_baseline(acts: Iterable[ObservedCall]) -> Counter[Finding]:
     """Every finding in these acts, with the most that one process did of it."""
-    seen = Counter((act.pid, found) for act in acts if (found := judged(act)))
+    seen = Counter((act.pid, found) for act in acts if (found := judge_call(act)))
     usual: Counter[Finding] = Counter()
     for (_, found), times in seen.items():
         usual[found] = max(usual[found], times)
     return usual
 
 
-def recorded(usual: Iterable[Counter[Finding]]) -> tuple[tuple[str, str, int], ...]:
+def record_baseline(usual: Iterable[Counter[Finding]]) -> tuple[tuple[str, str, int], ...]:
     """What ``most`` gave, to be kept with the evidence, as far as it is final."""
     found = [(each, times) for seen in usual for each, times in seen.items() if each.kind is Kind.SECURITY]
     return tuple(sorted((each.code, each.operator, times) for each, times in found))
 
 
-def recalled(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
+def load_baseline(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
     """What ``recorded`` gave, as ``findings`` takes it."""
     return Counter({security(code, what): times for code, what, times in kept})
 
 
-def judged(act: Act) -> Finding | None:
+def judge_call(act: ObservedCall) -> Finding | None:
     """What is wrong with one act; None where nothing is."""
     if act.refused:
         return _judge_refused(act)
     match act.name:
         case "open" | "openat" | "creat":
-            return _judge_open(act.words[0], _flags(act)) if act.words else None
+            return _judge_open(act.texts[0], _flags(act)) if act.texts else None
         case "execve" | "execveat":
-            return _judge_exec(act.words)
+            return _judge_exec(act.texts)
         case "connect":
             return _jailbreak("suites.denied-secret", f"it speaks to {_address(act)}") if _reaches_out(act) else None
         case "kill":
@@ -184,17 +184,17 @@ def judged(act: Act) -> Finding | None:
             told = _jailbreak("suites.denied-kernel", "it asks to run before everybody else")
             return told if act.arguments[1] & 0xFFFF in _REAL_TIME else None
         case "setxattr" | "lsetxattr" | "fsetxattr":
-            text = act.words[0] if act.words else ""
+            text = act.texts[0] if act.texts else ""
             return _jailbreak("suites.denied-set-id", f"it sets {text}") if _ATTRIBUTES.match(text) else None
         case _:
-            return _judge_change(act.name, act.words)
+            return _judge_change(act.name, act.texts)
 
 
 def _jailbreak(code: str, what: str) -> Finding:
     return security(code, f"Sandbox Jailbreak: {what}")
 
 
-def _judge_refused(act: Act) -> Finding | None:
+def _judge_refused(act: ObservedCall) -> Finding | None:
     known = _calls().get(act.call)
     if known is None:
         return None
@@ -238,7 +238,7 @@ def _judge_change(call: str, words: tuple[str, ...]) -> Finding | None:
     return None
 
 
-def _flags(act: Act) -> int:
+def _flags(act: ObservedCall) -> int:
     return _CREATES if act.name == "creat" else act.arguments[1 if act.name == "open" else 2]
 
 
@@ -269,24 +269,24 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     return None
 
 
-def _address(act: Act) -> str:
+def _address(act: ObservedCall) -> str:
     """The name of a socket of the family unix; an abstract one begins with ``@``."""
-    text = act.words[0] if act.words else ""
+    text = act.texts[0] if act.texts else ""
     return "@" + text[1:].rstrip("\0") if text.startswith("\0") else text.partition("\0")[0]
 
 
-def _reaches_out(act: Act) -> bool:
+def _reaches_out(act: ObservedCall) -> bool:
     return _CONTROL.search(_address(act)) is not None
 
 
-def _signals(act: Act) -> bool:
+def _signals(act: ObservedCall) -> bool:
     """Whether it is to every process, or to the first one; signal 0 asks whether one is there, not whether all are."""
     target = act.arguments[0] & 0xFFFFFFFF
     return target == 0xFFFFFFFF or (target == 1 and bool(act.arguments[1] & 0xFFFFFFFF))
 
 
-def _notable(act: Act) -> bool:
-    return judged(act) is not None
+def _notable(act: ObservedCall) -> bool:
+    return judge_call(act) is not None
 
 
 @functools.cache
@@ -301,7 +301,7 @@ def _calls() -> dict[int, tuple[str, str, str]]:
     }
 
 
-WATCH = Watch(frozenset(NUMBERS["x86_64"]), _notable)
+WATCH = WatchSpec(frozenset(NUMBERS["x86_64"]), _notable)
 """What is seen of a skill while it is checked."""
-REFUSED = Watch(frozenset(), _notable, linger_s=None)
+REFUSED_CALLS = WatchSpec(frozenset(), _notable, linger_s=None)
 """What is seen of a skill at work: the calls that are refused. What is allowed goes past us, and costs nothing."""

@@ -50,16 +50,16 @@ class Case:
         return found | ({"constant": self.constant} if self.constant else {})
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Case:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Case:
         """The case that ``facts`` are of."""
         return cls(
             facts["arguments"], facts.get("result"), Level(facts["source"]), files=dict(facts.get("files") or {}),
             returns="result" in facts, constant=str(facts.get("constant", "")),
         )  # fmt: skip
 
-    def held_by(self, result: Any, left: Mapping[str, LeftFile]) -> bool:
+    def accepts(self, result: Any, left: Mapping[str, LeftFile]) -> bool:
         """Whether this result and the files that were left are what it must give."""
-        returned = self.anything or not self.returns or same(result, self.result)
+        returned = self.anything or not self.returns or is_same(result, self.result)
         return returned and not any(find_difference(self.files, left))
 
     @classmethod
@@ -73,13 +73,13 @@ class Case:
             told = json.loads(text)
         except (ValueError, RecursionError):
             told = None
-        found = cls.read(told, source) if isinstance(told, dict) else None  # pyright: ignore[reportUnknownArgumentType]  JSON
+        found = cls.from_json(told, source) if isinstance(told, dict) else None  # pyright: ignore[reportUnknownArgumentType]  JSON
         if found is None:
             raise UsageError(f"{text[:60]!r} is no case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON')
         return found
 
     @classmethod
-    def read(cls, told: Mapping[str, Any], source: Level) -> Case | None:
+    def from_json(cls, told: Mapping[str, Any], source: Level) -> Case | None:
         """The case that an object of JSON says, which has arguments, and a result or files; None where it says none.
 
         Raises:
@@ -104,12 +104,12 @@ class Case:
         )
 
 
-def strongest(cases: Sequence[Case]) -> Level:
+def strongest_level(cases: Sequence[Case]) -> Level:
     """How strong the evidence of these cases is, once they held: those alone count that its writer has not seen."""
     return max((case.source for case in cases if case.source.unseen), key=list(Level).index, default=Level.SELF_TESTED)
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether a JSON value is what the ``other`` is; floating-point numbers nearly so. ``true`` is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
@@ -122,9 +122,9 @@ def same(one: Any, other: Any) -> bool:
         except OverflowError:  # a whole number that no other one can be near
             return False
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))  # pyright: ignore[reportUnknownArgumentType]  JSON
+        return len(one) == len(other) and all(map(is_same, one, other))  # pyright: ignore[reportUnknownArgumentType]  JSON
     return type(one) is type(other) and bool(one == other)  # pyright: ignore[reportUnknownArgumentType]  JSON
 
 
@@ -133,7 +133,7 @@ def _is_large(value: float) -> bool:
     return isinstance(value, int) and abs(value) > _EXACT
 
 
-def own_cases(texts: Sequence[str], function: str) -> list[Case]:
+def extract_cases(texts: Sequence[str], function: str) -> list[Case]:
     """What a skill's tests assert of it in plain values, to be called again from outside, where no test can help it.
 
     Only tests without fixtures, also such as no test asks for, and of these only the assertion that they begin with, so
@@ -179,7 +179,7 @@ def _cases_of_assertion(node: ast.expr, function: str) -> list[Case]:
             return []
 
 
-def own_call(texts: Sequence[str], function: str) -> dict[str, Any] | list[Any] | None:
+def extract_call(texts: Sequence[str], function: str) -> dict[str, Any] | list[Any] | None:
     """The first arguments in plain values that a skill's tests call it with, whatever they ask of its result."""
     for node in (each for text in texts for each in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Call) and _calls(node, function):

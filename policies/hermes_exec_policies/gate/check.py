@@ -16,18 +16,18 @@ from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
-from hermes_exec_policies.gate.cases import Case, strongest
-from hermes_exec_policies.gate.files import named_files, unseen_files
-from hermes_exec_policies.gate.grants import Grants, bounded, bounds_of
-from hermes_exec_policies.gate.launch import PYTHON, interpreter, version
+from hermes_exec_policies.gate.cases import Case, strongest_level
+from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
+from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
+from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter, python_version
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.packages.environments import Environments, reachable
-from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
-from hermes_exec_policies.gate.packages.tools import PIP, tools, unpack_wheels
+from hermes_exec_policies.gate.packages.environments import Environments, share_environment
+from hermes_exec_policies.gate.packages.requirements import collect_requirements, find_known_bad
+from hermes_exec_policies.gate.packages.tools import PIP, copy_tools, unpack_wheels
 from hermes_exec_policies.gate.suites import Candidate, run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
-from hermes_exec_policies.gate.verdict import Evidence, Finding, Refused, Report
-from hermes_exec_policies.load import load
+from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused
+from hermes_exec_policies.load import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Sequence
@@ -69,7 +69,7 @@ async def check(  # noqa: PLR0913  each by its name
         OSError: it cannot be read.
     """
     require("skills", "to judge skills")
-    found_policy = load(policy) if isinstance(policy, str) else policy
+    found_policy = load_policy(policy) if isinstance(policy, str) else policy
     judged = _GateRun(found_policy, grants or Grants(), cases, files)
     with _work_folder(work) as room:
         try:
@@ -79,7 +79,7 @@ async def check(  # noqa: PLR0913  each by its name
             await judged.look()
             environment = await judged.equip(room, store or Environments())
             await judged.try_out(room, environment)
-        except Refused as error:
+        except SkillRefused as error:
             judged.findings += error.findings
     return judged.report()
 
@@ -113,12 +113,12 @@ class _GateRun:
         self._manifest, found = await read_manifest(tree, folder, taken)
         self.findings += found
         needs = self._manifest.needs
-        bounds, wrong = bounds_of(self._policy, needs, self._grants)
-        self._refuse([*self._grants.lacking(needs), *wrong])
+        bounds, wrong = resolve_bounds(self._policy, needs, self._grants)
+        self._refuse([*self._grants.find_lacking(needs), *wrong])
         # What is told of it afterwards is what it has, so that a run has the same.
-        folders = self._grants.shared(needs)
+        folders = self._grants.select_folders(needs)
         self._grants = replace(self._grants, limits=bounds, folders=tuple(map(str, folders)))
-        self._bounded = with_folders(bounded(self._policy, bounds), folders)
+        self._bounded = with_folders(apply_bounds(self._policy, bounds), folders)
 
     async def look(self) -> None:
         tree, manifest = self._require_manifest()
@@ -129,31 +129,31 @@ class _GateRun:
         """The folder of its packages, where a sandbox can reach it."""
         tree, manifest = self._require_manifest()
         with self.stage(verdict.DEPENDENCIES):
-            asked, wrong = wanted(tree, manifest)
+            asked, wrong = collect_requirements(tree, manifest)
             if asked and not self._grants.packages:
                 wrong.append(verdict.functional("dependencies.not-granted", "it may not have packages"))
             self._refuse(wrong)
             if not asked:
                 return None
-            python = interpreter(PYTHON)
-            lock = await store.lock(asked, version())
-            self._refuse(known_bad(lock))
-            kept = store.kept(lock, python)
+            python = identify_interpreter(PYTHON)
+            lock = await store.lock(asked, python_version())
+            self._refuse(find_known_bad(lock))
+            kept = store.find(lock, python)
             if kept is None:
                 await prove(self._policy, watched=True)
                 (wheels := work / "wheels").mkdir(mode=0o755)
                 (unpacked := work / "unpacked").mkdir(mode=0o711)
-                await store.fetch(lock, version(), wheels)
-                made = await unpack_wheels(self._policy, wheels, tools(work, PIP), unpacked)
-                kept = store.keep(made, lock, python)
+                await store.fetch(lock, python_version(), wheels)
+                made = await unpack_wheels(self._policy, wheels, copy_tools(work, PIP), unpacked)
+                kept = store.store(made, lock, python)
             self._environment = kept
-            return reachable(kept, work / "packages")
+            return share_environment(kept, work / "packages")
 
     async def try_out(self, work: Path, environment: Path | None) -> None:
         tree, manifest = self._require_manifest()
         with self.stage(verdict.PROOF):
             proof = await prove(self._bounded, watched=True)
-        candidate = Candidate(tree, manifest, self._bounded, tools(work), environment)
+        candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)
@@ -161,19 +161,19 @@ class _GateRun:
             level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
             specification=proof.specification,
-            interpreter=interpreter(PYTHON),
-            usual=behavior_rules.recorded(candidate.usual),
+            interpreter=identify_interpreter(PYTHON),
+            usual=behavior_rules.record_baseline(candidate.usual),
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 
     def _level(self, tree: Tree) -> verdict.Level:
         """How strong the evidence is, now that its cases held; what it is to leave has to be seen."""
         brought = {name for each in tree.files for name in (each.path, each.path.rpartition("/")[2])}
-        named = {*self._files, *named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
-        missing = unseen_files(named, [each.files for each in self._cases if each.source.unseen])
+        named = {*self._files, *find_named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
+        missing = find_unseen_files(named, [each.files for each in self._cases if each.source.unseen])
         if not missing:
-            return strongest(self._cases)
-        if strongest(self._cases).unseen:
+            return strongest_level(self._cases)
+        if strongest_level(self._cases).unseen:
             said = f"it is self-tested, as no case of somebody else's looks at {', '.join(missing[:3])}"
             self.findings.append(verdict.advice("suites.unseen-file", said))
         return verdict.Level.SELF_TESTED
@@ -201,7 +201,7 @@ class _GateRun:
 
     def _refuse(self, found: Sequence[Finding]) -> None:
         if any(each.kind != verdict.Kind.ADVICE for each in found):
-            raise Refused(*found)
+            raise SkillRefused(*found)
         self.findings += found
 
 

@@ -41,7 +41,7 @@ class LeftFile:
     """Its beginning."""
 
 
-def read_left(folder: Path) -> dict[str, LeftFile]:
+def read_left_files(folder: Path) -> dict[str, LeftFile]:
     """The files in a folder of ours, by their paths."""
     return {
         each.relative_to(folder).as_posix(): _read(each)
@@ -172,7 +172,7 @@ _READS = re.compile(
 _QUOTED_CALL = re.compile(r"(?<!\w)\w+\((?:[^()\n]|\([^()\n]*\))*\)")
 
 
-def named_files(text: str, known: Collection[str] = ()) -> set[str]:
+def find_named_files(text: str, known: Collection[str] = ()) -> set[str]:
     """The files below /app/data that a text says are written, as patterns; ``known`` are files that a skill brings.
 
     A name counts where it is given below ``data/``, where its sentence speaks of writing, and where that speaks neither
@@ -196,7 +196,7 @@ def is_written(sentence: str) -> bool:
     return _WRITES.search(_QUOTED_CALL.sub(" ", sentence)) is not None
 
 
-def unseen_files(named: Iterable[str], expected: Iterable[Expected]) -> list[str]:
+def find_unseen_files(named: Iterable[str], expected: Iterable[Expected]) -> list[str]:
     """Those of the ``named`` files that no case looks at."""
     seen = [posixpath.basename(path) for files in expected for path in files]
     return sorted(each for each in named if not any(fnmatchcase(path, posixpath.basename(each)) for path in seen))

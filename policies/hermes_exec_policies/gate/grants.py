@@ -6,14 +6,14 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.folders import Folder
+from hermes_exec_policies.folders import SharedFolder
 from hermes_exec_policies.gate.verdict import Finding, functional
-from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.load import load_policy, override_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_exec_policies.model import Limits, Policy
+    from hermes_exec_policies.model import Policy, PolicyLimits
 
 _FOLDER = re.compile(r"/app/data(/[A-Za-z0-9._-]{1,64}){0,4}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?")
@@ -69,7 +69,7 @@ class Grants:
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Grants:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Grants:
         """What was recorded as ``facts``, in which every tuple has become a list."""
         values: dict[str, Any] = dict(facts)
         for name in {"data", "folders", "hosts"} & values.keys():
@@ -80,21 +80,21 @@ class Grants:
         """For programs."""
         return asdict(self)
 
-    def shared(self, needs: Needs) -> list[Folder]:
+    def select_folders(self, needs: Needs) -> list[SharedFolder]:
         """The folders that are needed and granted; one that is only read is no more than that."""
-        given = {each.name: each for each in map(Folder.granted, self.folders)}
-        asked = [Folder.asked(word) for word in needs.folders]
+        given = {each.name: each for each in map(SharedFolder.parse_grant, self.folders)}
+        asked = [SharedFolder.parse_request(word) for word in needs.folders]
         return [replace(given[each.name], writable=each.writable) for each in asked if each.name in given]
 
-    def lacking(self, needs: Needs) -> list[Finding]:
+    def find_lacking(self, needs: Needs) -> list[Finding]:
         """What is needed and not granted, but for limits, of which the policy has a say; see ``bounds``."""
         found = [
             _not_granted("the folder", folder)
             for folder in needs.data
             if not any(folder == each or folder.startswith(each + "/") for each in self.data)
         ]
-        given = {each.name: each.writable for each in map(Folder.granted, self.folders)}
-        for folder in map(Folder.asked, needs.folders):
+        given = {each.name: each.writable for each in map(SharedFolder.parse_grant, self.folders)}
+        for folder in map(SharedFolder.parse_request, needs.folders):
             if folder.name not in given:
                 found.append(_not_granted("the folder", folder.name))
             elif folder.writable and not given[folder.name]:
@@ -107,7 +107,7 @@ class Grants:
         return found
 
 
-def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
+def parse_needs(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
     """What ``metadata`` declares, and what is wrong with it."""
     wrong: list[Finding] = []
     data = _words(metadata, "needs-data", _FOLDER, wrong)
@@ -117,7 +117,7 @@ def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
     for name in _LIMITS:
         if name in metadata:
             try:
-                limits[name] = limit_of(name, metadata[name])
+                limits[name] = parse_limit(name, metadata[name])
             except ValueError as error:
                 wrong.append(functional("manifest.needs", str(error), "SKILL.md"))
     unknown = sorted(name for name in metadata if name.startswith(("needs-", "limit-")) and name not in _KNOWN)
@@ -128,7 +128,7 @@ def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
     return Needs(data, folders, hosts, tuple(metadata.get("needs-packages", "").split()), limits), wrong
 
 
-def limit_of(name: str, value: str) -> int:
+def parse_limit(name: str, value: str) -> int:
     """The number that ``value`` is for the limit called ``name``.
 
     Raises:
@@ -166,7 +166,7 @@ def _wrong(what: str) -> Finding:
     return functional("manifest.not-granted", what, "SKILL.md")
 
 
-def bounds_of(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[str, int], list[Finding]]:
+def resolve_bounds(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[str, int], list[Finding]]:
     """The bounds that are not the policy's own, and what is wrong with what is asked for or granted.
 
     Less than the policy's own anybody can ask for. More has to be granted, and no more than the policy has room for.
@@ -193,7 +193,7 @@ def bounds_of(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[str, i
     return found, wrong
 
 
-def bounded(policy: Policy, bounds: Mapping[str, int]) -> Policy:
+def apply_bounds(policy: Policy, bounds: Mapping[str, int]) -> Policy:
     """The policy with these bounds, which ``bounds_of`` gave; itself where there are none.
 
     Raises:
@@ -215,15 +215,15 @@ def bounded(policy: Policy, bounds: Mapping[str, int]) -> Policy:
             limits[other] = value * unit if beside is None else min(value * unit, beside)
     if _MEMORY in bounds and _DISK not in bounds and policy.limits.disk is not None:
         limits["disk"] = min(policy.limits.disk, bounds[_MEMORY] * _MIB // 2)  # files are kept in memory
-    return overridden(policy, {"limits": limits}) if limits else policy
+    return override_policy(policy, {"limits": limits}) if limits else policy
 
 
-def _room(policy: Policy) -> Limits:
+def _room(policy: Policy) -> PolicyLimits:
     name = _ROOM.get(policy.name)
-    return load(name).limits if name else policy.limits
+    return load_policy(name).limits if name else policy.limits
 
 
-def _amount(limits: Limits, name: str) -> int | None:
+def _amount(limits: PolicyLimits, name: str) -> int | None:
     """A limit in the manifest's unit; None where there is none."""
     unit, key, _ = _BOUNDS[name]
     value: float | None = getattr(limits, key)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox.control import FLAGS
-from hermes_exec_backends.sandbox.host import this_host
-from hermes_exec_policies.confinement import PLACE, confined
+from hermes_exec_backends.sandbox.host import this_machine
+from hermes_exec_policies.confinement import DEFAULT_KIND, build_confinement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_backends.sandbox import Confinement, Limits
-    from hermes_exec_backends.sandbox.run import Ended
+    from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.model import Policy
 
 SKILLS = "/app/skills"
@@ -35,7 +35,7 @@ _OLDEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class SkillLaunch:
     """What is given to ``start``."""
 
     confinement: Confinement
@@ -45,7 +45,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallResult:
     """What came of calling a skill."""
 
     ok: bool
@@ -57,7 +57,7 @@ class Called:
     """The module that was not there."""
 
 
-def launch(
+def launch_call(
     policy: Policy,
     tree: Path,
     module: str,
@@ -66,8 +66,8 @@ def launch(
     function: str,
     arguments: Mapping[str, Any] | list[Any] | None = None,
     environment: Path | None = None,
-    place: str = PLACE,
-) -> Launch:
+    place: str = DEFAULT_KIND,
+) -> SkillLaunch:
     """Everything to start one call of a skill in a new sandbox.
 
     Args:
@@ -84,12 +84,12 @@ def launch(
         Unsupported: a required rule cannot be enforced there.
         UsageError: the arguments cannot be said in JSON.
     """
-    words = caller(module, entry, function, packages=environment is not None)
-    stdin = b"" if arguments is None else request(arguments)
+    words = caller_argv(module, entry, function, packages=environment is not None)
+    stdin = b"" if arguments is None else encode_request(arguments)
     return _build_launch(policy, tree, module, words, stdin, environment, place=place)
 
 
-def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
+def encode_request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
     """What a program that calls a skill reads of its standard input.
 
     Raises:
@@ -102,18 +102,29 @@ def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
     return marshal.dumps(plain, _OLDEST)
 
 
-def caller(module: str, entry: str, function: str, *, packages: bool) -> tuple[str, ...]:
+def caller_argv(module: str, entry: str, function: str, *, packages: bool) -> tuple[str, ...]:
     """What an interpreter is started with that calls a skill; it reads a request of its standard input."""
-    return FLAGS, program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
+    return FLAGS, read_program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
 
 
-def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None) -> Launch:
+def launch_tests(
+    policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None
+) -> SkillLaunch:
     """Everything to start its tests in a new sandbox; ``testing`` is the folder that holds pytest.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-I", "-S", "-B", "-c", program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    words = (
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        read_program("tests"),
+        f"{SKILLS}/{module}",
+        TESTING,
+        PACKAGES if environment else "",
+    )
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING})
 
 
@@ -127,7 +138,7 @@ def launch_mutants(
     cpu_s: float,
     testing: Path,
     environment: Path | None = None,
-) -> Launch:
+) -> SkillLaunch:
     """Everything to start the tests of the mutants in FOLDER/NUMBER/MODULE, one after the other in a new sandbox.
 
     Raises:
@@ -135,39 +146,39 @@ def launch_mutants(
     """
     listed = " ".join(map(str, numbers))
     given = (module, MUTANTS, TESTING, PACKAGES if environment else "", listed, str(cpu_s))
-    words = ("-I", "-S", "-B", "-c", program("mutated"), *given)
+    words = ("-I", "-S", "-B", "-c", read_program("mutated"), *given)
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
 def launch_imports(
     policy: Policy, tree: Path, module: str, names: Sequence[str], *, testing: Path, environment: Path | None = None
-) -> Launch:
+) -> SkillLaunch:
     """Everything to import modules by ``names`` in a new sandbox like those of its tests, and nothing of the skill.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-I", "-S", "-B", "-c", program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
+    words = ("-I", "-S", "-B", "-c", read_program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING})
 
 
-def read_result(ended: Ended) -> Called:
+def read_result(ended: ProgramResult) -> CallResult:
     """What a call gave; all of it is the skill's word, so it is a result and nothing more."""
     if ended.limit:
-        return Called(ok=False, error="timeout" if ended.limit in {"wall", "cpu"} else f"limit: {ended.limit}")
+        return CallResult(ok=False, error="timeout" if ended.limit in {"wall", "cpu"} else f"limit: {ended.limit}")
     if ended.exit.code is None:
-        return Called(ok=False, error=f"signal {ended.exit.signal}" if ended.exit.signal else "lost")
+        return CallResult(ok=False, error=f"signal {ended.exit.signal}" if ended.exit.signal else "lost")
     try:
         told = json.loads(ended.stdout)
     except (ValueError, RecursionError):
-        return Called(ok=False, error="no result")
+        return CallResult(ok=False, error="no result")
     if ended.exit.code == 0 and isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
-        return Called(ok=True, result=told["result"])
+        return CallResult(ok=True, result=told["result"])
     error: Any = told.get("error") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  JSON
     if not isinstance(error, dict):
-        return Called(ok=False, error="no result")
+        return CallResult(ok=False, error="no result")
     kind, message, missing = (str(error.get(name, ""))[:500] for name in ("type", "message", "missing"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  JSON
-    return Called(ok=False, error=kind, message=message, missing=missing)
+    return CallResult(ok=False, error=kind, message=message, missing=missing)
 
 
 def _build_launch(
@@ -178,23 +189,25 @@ def _build_launch(
     stdin: bytes,
     environment: Path | None,
     more: Mapping[str, str] | None = None,
-    place: str = PLACE,
-) -> Launch:
+    place: str = DEFAULT_KIND,
+) -> SkillLaunch:
     readonly = {str(tree): f"{SKILLS}/{module}", **(more or {})}
     if environment is not None:
         readonly[str(environment)] = PACKAGES
-    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place)
+    confinement, limits = build_confinement(
+        policy, this_machine(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place
+    )
     # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
-    return Launch(confinement, (PYTHON, *words), stdin, limits)
+    return SkillLaunch(confinement, (PYTHON, *words), stdin, limits)
 
 
 @cache
-def program(name: str) -> str:
+def read_program(name: str) -> str:
     """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")
 
 
-def interpreter(python: str) -> str:
+def identify_interpreter(python: str) -> str:
     """The path that ``python`` leads to, and the hash of its bytes: another one is another proof.
 
     Raises:
@@ -215,7 +228,7 @@ def _hash_file(path: str, *_seen: int) -> str:
 
 
 @cache
-def version() -> str:
+def python_version() -> str:
     """The version of the interpreter of sandboxes, as in ``3.11``."""
     words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

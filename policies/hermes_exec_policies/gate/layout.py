@@ -6,8 +6,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.archive_members import names_in_zip
-from hermes_exec_policies.gate.unicode_checks import hidden, lookalike
+from hermes_exec_policies.gate.archive_members import find_zip_names
+from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _BINARY_STARTS = (b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa", b"\xc
 _MOST_LINE = 20_000
 
 
-def findings(tree: Tree) -> list[Finding]:
+def check_layout(tree: Tree) -> list[Finding]:
     """What is wrong with the files of a skill, by their names and their bytes."""
     found: list[Finding] = []
     for each in tree.files:
@@ -119,18 +119,18 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
     if "\r" in text.replace("\r\n", "\n"):
         return [security("manifest.hidden", "a carriage return alone ends a line for some readers only", path)]
     plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
-    if found := unreadable(path, plain):
+    if found := check_characters(path, plain):
         return found
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
         return [security("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
     return []
 
 
-def unreadable(path: str, text: str) -> list[Finding]:
+def check_characters(path: str, text: str) -> list[Finding]:
     """Characters in a text that nobody sees, or takes for others."""
-    if name := hidden(text):
+    if name := find_hidden(text):
         return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
-    if word := lookalike(text):
+    if word := find_lookalike(text):
         return [security("manifest.look-alike", f"a word mixes alphabets that look alike: {word!a}", path)]
     return []
 
@@ -139,7 +139,7 @@ def _check_packed(path: str, data: bytes) -> list[Finding]:
     """Code in an archive, which Python imports from there; also in one that follows a picture."""
     if not any(
         name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
-        for name in names_in_zip(data)
+        for name in find_zip_names(data)
     ):
         return []
     return [security("manifest.compiled", "code in an archive cannot be looked at", path)]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
-from hermes_exec_policies.gate.grants import Needs, declared
-from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
-from hermes_exec_policies.gate.source import Signature, signature_of
-from hermes_exec_policies.gate.verdict import Finding, Refused, advice, functional, security
+from hermes_exec_policies.gate.grants import Needs, parse_needs
+from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
+from hermes_exec_policies.gate.source import Signature, read_signature
+from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -67,19 +67,19 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     Raises:
         Refused: it is no skill; says everything that is wrong.
     """
-    found = layout.findings(tree)
+    found = layout.check_layout(tree)
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
-        raise Refused(*found, functional("manifest.missing", "there is no SKILL.md"))
+        raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md"))
     if found:
-        raise Refused(*found)
+        raise SkillRefused(*found)
     fields, body = await _fields(tree.read("SKILL.md").decode(), folder)
     name = str(fields["name"])
     metadata: dict[str, str] = fields.get("metadata") or {}
     found += _check_name(name, taken)
-    found += [wrong for text in _texts(fields) for wrong in layout.unreadable("SKILL.md", text)]
+    found += [wrong for text in _texts(fields) for wrong in layout.check_characters("SKILL.md", text)]
     found += _check_description(str(fields["description"]))
-    needs, wrong = declared(metadata)
+    needs, wrong = parse_needs(metadata)
     found += wrong
     found += [
         functional("manifest.unlisted", f"SKILL.md speaks of {path}, which is not there", "SKILL.md")
@@ -87,7 +87,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
         if path not in paths and not any(each.startswith(path + "/") for each in paths)
     ]
     if found:
-        raise Refused(*found)
+        raise SkillRefused(*found)
     module = module_name(name)
     entry, signature = _entry(tree, paths, module)
     manifest = Manifest(
@@ -105,9 +105,9 @@ async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
         told = await ask("hermes_exec_policies.gate.frontmatter", {"text": text, "folder": folder}, cpu_s=_CPU_S)
     except Unanswered as error:
         why = f"its first part cannot be read: {error.what}"
-        raise Refused(functional("manifest.unreadable", why, "SKILL.md")) from error
+        raise SkillRefused(functional("manifest.unreadable", why, "SKILL.md")) from error
     if told["errors"]:
-        raise Refused(*(functional("manifest.format", each, "SKILL.md") for each in told["errors"]))
+        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md") for each in told["errors"]))
     return told["fields"], told["body"]
 
 
@@ -127,22 +127,26 @@ def _check_bounds(text: str) -> None:
     """Refuse what would keep a YAML parser busy, or what two parsers would read in two ways."""
     lines = text.split("\n")
     if len(text) > _MAX_TEXT:
-        raise Refused(functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md"))
+        raise SkillRefused(functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md"))
     if lines[0] != "---" or "---" not in lines[1:]:
-        raise Refused(functional("manifest.format", "it does not begin with a part between lines of '---'", "SKILL.md"))
+        raise SkillRefused(
+            functional("manifest.format", "it does not begin with a part between lines of '---'", "SKILL.md")
+        )
     front = lines[1 : lines.index("---", 1)]
     joined = "\n".join(front)
     if len(joined) > _MAX_FRONT or len(front) > _MAX_FRONT_LINES:
-        raise Refused(functional("manifest.size", f"its first part is longer than {_MAX_FRONT} characters", "SKILL.md"))
+        raise SkillRefused(
+            functional("manifest.size", f"its first part is longer than {_MAX_FRONT} characters", "SKILL.md")
+        )
     indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
     if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
-        raise Refused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
+        raise SkillRefused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
     if "---" in joined or any(line.rstrip() == "..." for line in front):
-        raise Refused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
+        raise SkillRefused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
 
 
 def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
-    if wrong := what_is_wrong(name):
+    if wrong := find_name_problem(name):
         return [functional("manifest.name", wrong, "SKILL.md")]
     if name in taken:
         return [functional("manifest.taken", f"there is a skill {name} already; change that one instead", "SKILL.md")]
@@ -160,16 +164,18 @@ def _check_description(description: str) -> list[Finding]:
 def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     candidates = [path for path in ("scripts/main.py", f"scripts/{module}.py") if path in paths]
     if not candidates:
-        raise Refused(functional("manifest.entry", f"there is no scripts/main.py and no scripts/{module}.py"))
+        raise SkillRefused(functional("manifest.entry", f"there is no scripts/main.py and no scripts/{module}.py"))
     entry = candidates[0]
     try:
         parsed = ast.parse(tree.read(entry))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = error.lineno or 0 if isinstance(error, SyntaxError) else 0
-        raise Refused(functional("manifest.syntax", f"it is no Python: {type(error).__name__}", entry, line)) from error
-    signature = signature_of(parsed, ("run", module))
+        raise SkillRefused(
+            functional("manifest.syntax", f"it is no Python: {type(error).__name__}", entry, line)
+        ) from error
+    signature = read_signature(parsed, ("run", module))
     if signature is None:
-        raise Refused(functional("manifest.entry", f"it has no function run and no function {module}", entry))
+        raise SkillRefused(functional("manifest.entry", f"it has no function run and no function {module}", entry))
     return entry, signature
 
 

@@ -7,7 +7,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.launch import program
+from hermes_exec_policies.gate.launch import read_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Mutant:
     """Of a small one: ``argument``, ``write``, ``literal`` or ``operator``."""
 
 
-def mutants(source: str, function: str) -> list[Mutant]:
+def make_mutants(source: str, function: str) -> list[Mutant]:
     """The script with its function ended at its beginning, or in vain, and once only in another layout.
 
     Everything outside of the function stays as it is: what a script does on import to the one who judges it, it does
@@ -62,7 +62,7 @@ def mutants(source: str, function: str) -> list[Mutant]:
     ]
 
 
-def small_mutants(source: str, function: str) -> list[Mutant]:
+def make_small_mutants(source: str, function: str) -> list[Mutant]:
     """The script with one thing of its function, or of what that calls, changed: some of each kind."""
     tree = ast.parse(source)
     found = [
@@ -102,7 +102,7 @@ def _undo_effects(tree: ast.Module, name: str) -> str:
     other = copy.deepcopy(tree)
     function = _function(other, name)
     described = 1 if ast.get_docstring(function) is not None else 0
-    (helper,) = [node for node in ast.parse(program("apart")).body if isinstance(node, ast.ClassDef)]
+    (helper,) = [node for node in ast.parse(read_program("apart")).body if isinstance(node, ast.ClassDef)]
     entered = ast.withitem(ast.Call(ast.Name("Apart", ast.Load()), [], []), ast.Name("apart_", ast.Store()))
     body = [*function.body[described:], ast.Return(None)]
     function.body[described:] = [helper, ast.With([entered], [_Returns().visit(each) for each in body])]

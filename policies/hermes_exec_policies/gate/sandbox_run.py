@@ -16,16 +16,16 @@ from hermes_exec.errors import TransferError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.gate.audit.destinations import ONLY_DATA
 from hermes_exec_policies.gate.behavior_rules import WATCH
-from hermes_exec_policies.gate.files import DATA, read_left
+from hermes_exec_policies.gate.files import DATA, read_left_files
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hermes_exec_backends.sandbox.collect import Collected
-    from hermes_exec_backends.sandbox.run import Ended
+    from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.gate.files import LeftFile
-    from hermes_exec_policies.gate.launch import Launch
+    from hermes_exec_policies.gate.launch import SkillLaunch
 
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
 WALL_S = 60.0
@@ -37,15 +37,15 @@ _STARTS = re.compile(
 )
 _FORBIDDEN = re.compile(r"\[Errno (1|13|30)\] [^\n:]*: '([^'\n]+)'")
 _NETWORK = re.compile(r"\[Errno (?:101|-2|-3|97)\]|Network is unreachable|Name or service not known|name resolution")
-TURNS = 2
+PARALLEL_RUNS = 2
 """How many sandboxes of one skill there are at once, which leaves the machine to others too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SandboxRun:
     """What was seen of one run."""
 
-    ended: Ended
+    ended: ProgramResult
     hygiene: tuple[Finding, ...]
     left: Mapping[str, LeftFile] = field(default_factory=dict[str, "LeftFile"])
     """The files in its folder afterwards, where they were asked for."""
@@ -80,7 +80,9 @@ class Trial:
                 yield told  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
-async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False) -> Trial:
+async def run_launch(
+    launch: SkillLaunch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False
+) -> SandboxRun:
     """Run a launch to its end, when it is its turn; ``wall_s`` is the longest that it may take, whatever its limits.
 
     ``reads`` is whether the files that it leaves are wanted.
@@ -102,16 +104,16 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
                 data = held.collect(DATA, Path(folder) / "data", max_bytes=256 << 20, max_files=_FILES)
                 shared = held.collect(_SHARED, Path(folder) / "shared", max_bytes=256 << 20, max_files=_FILES)
             except TransferError as error:
-                return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
+                return SandboxRun(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
             found = [
                 *_check_files(Path(folder) / "data", data.left),
                 *_find_leftovers(ended, Path(folder) / "shared", shared.left),
             ]
-            left = read_left(Path(folder) / "data") if reads else {}
-            return Trial(ended, (*found, *_check_full(launch, data)), left)
+            left = read_left_files(Path(folder) / "data") if reads else {}
+            return SandboxRun(ended, (*found, *_check_full(launch, data)), left)
 
 
-def denials(text: str) -> list[Finding]:
+def find_denials(text: str) -> list[Finding]:
     """What a sandbox forbade, as far as a log tells: one finding for every shape in which a kernel says it."""
     if _NETWORK.search(text):
         return [security("suites.denied-network", "Sandbox Jailbreak: it tried to use the network")]
@@ -122,7 +124,7 @@ def denials(text: str) -> list[Finding]:
     ]
 
 
-def _find_leftovers(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
+def _find_leftovers(ended: ProgramResult, shared: Path, odd: list[str]) -> list[Finding]:
     """What outlived it; its sandbox takes all of that along, but where it is used there may be more in a sandbox."""
     found = [functional("suites.processes", f"it left a process running: {each}") for each in ended.left[:3]]
     if ended.hit:
@@ -131,7 +133,7 @@ def _find_leftovers(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]
     return found + [functional("suites.files", f"it left shared memory behind: {each}") for each in names[:3]]
 
 
-def _check_full(launch: Launch, data: Collected) -> list[Finding]:
+def _check_full(launch: SkillLaunch, data: Collected) -> list[Finding]:
     """Whether it left as many files as there can be, of which it may have kept silent."""
     (room,) = [each.inodes for each in launch.confinement.tmpfs if each.target == DATA]
     if data.files + data.folders + 1 < room:  # the folder itself is one

@@ -23,7 +23,7 @@ RESERVED = frozenset(
 """Names of an agent's own tools, of devices, and of what an interpreter imports by itself."""
 
 
-def what_is_wrong(name: str) -> str:
+def find_name_problem(name: str) -> str:
     """Why this cannot be a skill's name; nothing where it can."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         return f"a name is 1 to {MAX_NAME} small letters, digits and single hyphens, and begins with a letter"
@@ -41,7 +41,7 @@ def module_name(skill: str) -> str:
     Raises:
         UsageError: it is no skill's name.
     """
-    if wrong := what_is_wrong(skill):
+    if wrong := find_name_problem(skill):
         raise UsageError(f"{skill!r} is no name of a skill: {wrong}")
     return skill.replace("-", "_")
 
@@ -53,7 +53,7 @@ def skill_name(module: str) -> str:
         UsageError: it is none's.
     """
     name = module.replace("_", "-")
-    wrong = "it holds a hyphen" if "-" in module else what_is_wrong(name)
+    wrong = "it holds a hyphen" if "-" in module else find_name_problem(name)
     if wrong:
         raise UsageError(f"{module!r} is no module of a skill: {wrong}")
     return name

@@ -47,7 +47,7 @@ class Signature:
     optional: tuple[str, ...] = field(default=())
 
 
-def signature_of(tree: ast.Module, names: tuple[str, ...]) -> Signature | None:
+def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None:
     """The signature of the first of ``names`` that the module defines at its top; None where it has none of them."""
     defined = {
         node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -135,7 +135,7 @@ def _is_json(node: ast.expr | None) -> bool:
     )
 
 
-def imported(texts: Mapping[str, str]) -> list[str]:
+def find_imports(texts: Mapping[str, str]) -> list[str]:
     """The full names of modules that are imported in these files, by path, and that are none of these files."""
     own = {part.removesuffix(".py") for path in texts for part in path.split("/")}
     found: set[str] = set()

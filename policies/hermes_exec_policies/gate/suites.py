@@ -17,14 +17,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import together
+from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import behavior_rules, sandbox_run
-from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
+from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, is_same
 from hermes_exec_policies.gate.files import find_difference
-from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_mutants, launch_tests, read_result
-from hermes_exec_policies.gate.mutants import Mutant, mutants, small_mutants
-from hermes_exec_policies.gate.source import imported
-from hermes_exec_policies.gate.variants import variants
+from hermes_exec_policies.gate.launch import (
+    CallResult,
+    launch_call,
+    launch_imports,
+    launch_mutants,
+    launch_tests,
+    read_result,
+)
+from hermes_exec_policies.gate.mutants import Mutant, make_mutants, make_small_mutants
+from hermes_exec_policies.gate.source import find_imports
+from hermes_exec_policies.gate.variants import make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ _TRIED = 2
 
 
 @dataclass(slots=True)
-class Seen:
+class SuiteResults:
     """What all suites together showed."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -56,21 +63,21 @@ class Seen:
     killed: int = 0
     duration_s: float = 0.0
     """Of its own tests."""
-    calls: list[Call] = field(default_factory=list["Call"])
+    calls: list[SkillCall] = field(default_factory=list["SkillCall"])
     """Those from outside that gave what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SkillCall:
     """One call from outside that gave a result."""
 
     case: Case
     result: Any
     left: Mapping[str, LeftFile]
 
-    def differs_from(self, other: Call) -> bool:
+    def differs_from(self, other: SkillCall) -> bool:
         """Whether the other one gave another result, or left other files."""
-        return not same(self.result, other.result) or self.digests != other.digests
+        return not is_same(self.result, other.result) or self.digests != other.digests
 
     @property
     def digests(self) -> dict[str, str]:
@@ -87,7 +94,7 @@ class Candidate:
     policy: Policy
     testing: Path
     environment: Path | None = None
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.TURNS))
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.PARALLEL_RUNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
     """Of its modules, once that was looked at."""
 
@@ -104,10 +111,10 @@ class Candidate:
 
     async def call(
         self, arguments: dict[str, Any] | list[Any], root: Path | None = None
-    ) -> tuple[Called, sandbox_run.Trial]:
+    ) -> tuple[CallResult, sandbox_run.SandboxRun]:
         """Call it once from outside, with the files in ``root`` instead of its own."""
-        seen = await sandbox_run.run(
-            launch(
+        seen = await sandbox_run.run_launch(
+            launch_call(
                 self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
             ),
@@ -115,9 +122,9 @@ class Candidate:
         )  # fmt: skip
         return read_result(seen.ended), await self._add_behavior(seen)
 
-    async def test(self, root: Path | None = None) -> sandbox_run.Trial:
+    async def test(self, root: Path | None = None) -> sandbox_run.SandboxRun:
         """Run its own tests, with the files in ``root`` instead of its own."""
-        seen = await sandbox_run.run(
+        seen = await sandbox_run.run_launch(
             launch_tests(
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
                 environment=self.environment,
@@ -128,7 +135,7 @@ class Candidate:
 
     async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
         """How its own tests ended over those mutants in ``folder`` that were tried, by their numbers; 0 is well."""
-        seen = await sandbox_run.run(
+        seen = await sandbox_run.run_launch(
             launch_mutants(
                 self.policy, self.tree.root, self.manifest.module, folder=folder, numbers=numbers, cpu_s=cpu_s,
                 testing=self.testing, environment=self.environment,
@@ -137,35 +144,35 @@ class Candidate:
         )  # fmt: skip
         return {each["mutant"]: each["code"] for each in seen.mutants()}
 
-    async def _add_behavior(self, seen: sandbox_run.Trial) -> sandbox_run.Trial:
+    async def _add_behavior(self, seen: sandbox_run.SandboxRun) -> sandbox_run.SandboxRun:
         """The same, with what it did that no skill has a reason to do."""
         if not seen.ended.acts:
             return seen
         if not self.usual:
             self.usual.append(await self._observe_imports())
-        found = behavior_rules.findings(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
+        found = behavior_rules.judge_calls(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
         return dataclasses.replace(seen, hygiene=(*seen.hygiene, *found))
 
     async def _observe_imports(self) -> Counter[Finding]:
         """What the modules that it imports do by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
-        alone = await sandbox_run.run(
+        alone = await sandbox_run.run_launch(
             launch_imports(
-                self.policy, self.tree.root, self.manifest.module, imported(texts), testing=self.testing,
+                self.policy, self.tree.root, self.manifest.module, find_imports(texts), testing=self.testing,
                 environment=self.environment,
             ),
             self.turns, wall_s=self.wall_s,
         )  # fmt: skip
-        return behavior_rules.most(alone.ended.acts)
+        return behavior_rules.count_baseline(alone.ended.acts)
 
 
-async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) -> Seen:
+async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) -> SuiteResults:
     """Every suite, the cheap and telling ones first; ``work`` is a private folder that its sandboxes can reach.
 
     Raises:
         HermesError: we could not do our part, so nothing is known.
     """
-    seen = Seen()
+    seen = SuiteResults()
     if not candidate.tests:
         seen.findings.append(functional("suites.no-tests", "there are no tests in tests/"))
         return seen
@@ -175,7 +182,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     await _run_cases(candidate, seen, cases)
     if _is_refused(seen):
         return seen
-    found = await together(
+    found = await gather_or_cancel(
         [
             _check_contract(candidate, cases),
             _check_dependence(candidate, seen.calls, cases),
@@ -187,7 +194,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     return seen
 
 
-async def _run_own_tests(candidate: Candidate, seen: Seen) -> None:
+async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
     run = await candidate.test()
     told = run.tests()
     passed = [each for each in told if each.get("outcome") == "passed"]
@@ -200,7 +207,7 @@ async def _run_own_tests(candidate: Candidate, seen: Seen) -> None:
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
         why = " | ".join(f"{each.get('test')}: {str(each.get('why'))[-_SHOWN:]}" for each in failed[:2])
-        seen.findings += sandbox_run.denials(why or run.log[-4000:])
+        seen.findings += sandbox_run.find_denials(why or run.log[-4000:])
         seen.findings += _find_missing_modules(why or run.log[-4000:])
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
@@ -209,24 +216,24 @@ async def _run_own_tests(candidate: Candidate, seen: Seen) -> None:
         )
 
 
-async def _run_cases(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
+async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> None:
     """Held-out cases, and what its own tests say in plain values, called from outside: once for the same arguments."""
-    own = own_cases(candidate.tests, candidate.manifest.signature.function)
+    own = extract_cases(candidate.tests, candidate.manifest.signature.function)
     keys = [_case_key(candidate, case) for case in (*cases, *own)]
     distinct = dict(zip(keys, (*cases, *own), strict=True))
     answers = dict(
-        zip(distinct, await together(candidate.call(case.arguments) for case in distinct.values()), strict=True)
+        zip(distinct, await gather_or_cancel(candidate.call(case.arguments) for case in distinct.values()), strict=True)
     )
     for _, run in answers.values():
         seen.findings += run.hygiene
     for key, case in zip(keys, (*cases, *own), strict=True):
         called, run = answers[key]
-        if called.ok and case.held_by(called.result, run.left):
+        if called.ok and case.accepts(called.result, run.left):
             seen.answered += case.anything
             seen.cases += case in cases and not case.anything
-            seen.calls.append(Call(case, called.result, run.left))
+            seen.calls.append(SkillCall(case, called.result, run.left))
             continue
-        seen.findings += sandbox_run.denials(called.message) + _find_missing_modules(
+        seen.findings += sandbox_run.find_denials(called.message) + _find_missing_modules(
             called.missing and f"No module named '{called.missing}'"
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
@@ -260,24 +267,24 @@ def _failed_case(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> 
     return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
 
 
-async def _check_dependence(candidate: Candidate, calls: Sequence[Call], cases: Sequence[Case]) -> list[Finding]:
+async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], cases: Sequence[Case]) -> list[Finding]:
     """Whether what it gives depends on what it is given: a result that was written down does not."""
     if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
         return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
     held = [each for each in calls if each.case.arguments]
     calls = held or await _first_call(candidate)
-    if not calls or any(not same(each.result, calls[0].result) for each in calls):
+    if not calls or any(not is_same(each.result, calls[0].result) for each in calls):
         return []
     results = 0
     for base in calls[:_TRIED]:
-        waiting = variants(base.case.arguments, signature.schema)
+        waiting = make_variants(base.case.arguments, signature.schema)
         for wave in (waiting[:1], waiting[1:4], waiting[4:]):
-            for called, run in await together(candidate.call(each) for each in wave):
+            for called, run in await gather_or_cancel(candidate.call(each) for each in wave):
                 # What it does with arguments that only we made up is not held against it.
-                other = Call(base.case, called.result, run.left)
+                other = SkillCall(base.case, called.result, run.left)
                 if called.ok and base.differs_from(other):
-                    by_result = not same(base.result, other.result)
+                    by_result = not is_same(base.result, other.result)
                     if by_result or not await _is_random(candidate, base):
                         return []
                 results += called.ok
@@ -294,20 +301,20 @@ async def _check_dependence(candidate: Candidate, calls: Sequence[Call], cases: 
     ]
 
 
-async def _first_call(candidate: Candidate) -> list[Call]:
+async def _first_call(candidate: Candidate) -> list[SkillCall]:
     """A call with the first plain arguments of its tests."""
-    given = own_call(candidate.tests, candidate.manifest.signature.function)
+    given = extract_call(candidate.tests, candidate.manifest.signature.function)
     if not given:
         return []
     case = Case(given, None, Level.SELF_TESTED, returns=False)
     called, run = await candidate.call(given)
-    return [Call(case, called.result, run.left)] if called.ok else []
+    return [SkillCall(case, called.result, run.left)] if called.ok else []
 
 
-async def _is_random(candidate: Candidate, base: Call) -> bool:
+async def _is_random(candidate: Candidate, base: SkillCall) -> bool:
     """Whether the same arguments leave other files as well, as with the time in them."""
     called, run = await candidate.call(base.case.arguments)
-    return not called.ok or base.differs_from(Call(base.case, called.result, run.left))
+    return not called.ok or base.differs_from(SkillCall(base.case, called.result, run.left))
 
 
 async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding]:
@@ -327,7 +334,7 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
         found.append(
             functional("suites.bad-input", f"on bad input it ends with {called.error} instead of an error", entry)
         )
-    given = cases[0].arguments if cases else own_call(candidate.tests, signature.function)
+    given = cases[0].arguments if cases else extract_call(candidate.tests, signature.function)
     if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
         answers = [(await candidate.call(given))[0] for _ in range(2)]
         if answers[0].result != answers[1].result:
@@ -335,10 +342,12 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
     return found
 
 
-async def _run_mutants(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
+async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> list[Finding]:
     entry = candidate.manifest.entry
-    made = mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
-    runs = await together(_test_mutant(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
+    made = make_mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
+    runs = await gather_or_cancel(
+        _test_mutant(candidate, each, work / f"mutant{number}") for number, each in enumerate(made)
+    )
     # A run that was ended from outside has not said that all is well.
     noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
@@ -364,15 +373,15 @@ async def _run_mutants(candidate: Candidate, seen: Seen, work: Path) -> list[Fin
     return found
 
 
-async def _run_small_mutants(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
+async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> list[Finding]:
     """Whether its tests, or else the cases, notice that one small thing is another one."""
     entry, function = candidate.manifest.entry, candidate.manifest.signature.function
     source = candidate.tree.read(entry).decode()
-    small = small_mutants(source, function)
+    small = make_small_mutants(source, function)
     if not small:
         return []
     # Of these the first must pass and the second must not, or the others say nothing of the skill.
-    made = [each for each in mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
+    made = [each for each in make_mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
     folder = work / "mutants"
     for number, mutant in enumerate(made):
         _plant(candidate, mutant, folder / str(number) / candidate.manifest.module)
@@ -403,12 +412,12 @@ async def _run_small_mutants(candidate: Candidate, seen: Seen, work: Path) -> li
     return found
 
 
-async def _holds(candidate: Candidate, seen: Seen, folder: Path) -> bool:
+async def _holds(candidate: Candidate, seen: SuiteResults, folder: Path) -> bool:
     """Whether the cases hold for a mutant too: those that look at files first."""
     calls = sorted(seen.calls, key=lambda each: not each.case.files)
     for each in calls[:_TRIED]:
         called, run = await candidate.call(each.case.arguments, folder / candidate.manifest.module)
-        if not (called.ok and each.case.held_by(called.result, run.left)):
+        if not (called.ok and each.case.accepts(called.result, run.left)):
             return False
     return True
 
@@ -421,7 +430,7 @@ def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
     script.write_text(mutant.source, encoding="utf-8")
 
 
-async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.Trial:
+async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.SandboxRun:
     """Run its tests with the mutant in its place."""
     _plant(candidate, mutant, root)
     run = await candidate.test(root)
@@ -441,5 +450,5 @@ def _find_missing_modules(text: str) -> list[Finding]:
     ]
 
 
-def _is_refused(seen: Seen) -> bool:
+def _is_refused(seen: SuiteResults) -> bool:
     return any(each.kind != "advice" for each in seen.findings)

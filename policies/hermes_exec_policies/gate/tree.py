@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.verdict import Finding, Refused, functional, security
+from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class FileEntry:
     """One file of a skill."""
 
     path: str
@@ -48,7 +48,7 @@ class Tree:
     """The files of a skill in a folder of ours."""
 
     root: Path
-    files: tuple[Listed, ...]
+    files: tuple[FileEntry, ...]
 
     @property
     def digest(self) -> str:
@@ -64,13 +64,13 @@ class Tree:
         return (self.root / path).read_bytes()
 
 
-class Writer:
+class SkillTreeWriter:
     """Writes the files of a skill to a new folder, within the bounds, and keeps the list of them."""
 
     def __init__(self, root: Path) -> None:
         """``root`` is made, and must not be there."""
         self.root = root
-        self._files: dict[str, Listed] = {}
+        self._files: dict[str, FileEntry] = {}
         self._folded: set[str] = set()
         self._bytes = 0
         root.mkdir()
@@ -84,13 +84,13 @@ class Writer:
         """
         check_path(path)
         if path.casefold() in self._folded:
-            raise Refused(security("manifest.collision", "two files have one name on some file systems", path))
+            raise SkillRefused(security("manifest.collision", "two files have one name on some file systems", path))
         self._folded.add(path.casefold())
         self._bytes += len(data)
         if len(self._files) >= MAX_FILES:
-            raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+            raise SkillRefused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
         if len(data) > MAX_FILE or self._bytes > MAX_ALL:
-            raise Refused(
+            raise SkillRefused(
                 functional("manifest.size", f"files are larger than {MAX_FILE} or together {MAX_ALL} bytes", path)
             )
         mode = 0o755 if executable else 0o644
@@ -100,7 +100,7 @@ class Writer:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
             file.write(data)
-        self._files[path] = Listed(path, mode, len(data), hashlib.sha256(data).hexdigest())
+        self._files[path] = FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest())
 
     def _folder(self, folder: Path) -> None:
         """Make it and those above it: a sandbox's user must reach them, whatever our umask is."""
@@ -121,49 +121,49 @@ def copy_tree(source: Path, into: Path) -> Tree:
         Refused: it holds links, devices, odd names, or too much.
         OSError: it cannot be read; what was copied so far is left in ``into``.
     """
-    writer = Writer(into)
+    writer = SkillTreeWriter(into)
     for path, descriptor in _walk(source):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise Refused(security("manifest.special", "only plain files and folders make a skill", path))
+                raise SkillRefused(security("manifest.special", "only plain files and folders make a skill", path))
             if status.st_nlink > 1:
-                raise Refused(security("manifest.hard-link", "a file has a second name elsewhere", path))
+                raise SkillRefused(security("manifest.hard-link", "a file has a second name elsewhere", path))
             if status.st_mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
-                raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", path))
+                raise SkillRefused(security("manifest.set-id", "a file has a set-user-ID or like bit", path))
             writer.add(path, bool(status.st_mode & 0o111), _read(descriptor))
         finally:
             os.close(descriptor)
     return writer.tree()
 
 
-def listed(root: Path) -> Tree:
+def list_tree(root: Path) -> Tree:
     """The files in a folder of ours, read again; for what was copied before.
 
     Raises:
         Refused: it holds what no copy of ours holds.
     """
-    found: list[Listed] = []
+    found: list[FileEntry] = []
     for path, descriptor in _walk(root):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(found) > MAX_FILES:
-                raise Refused(security("manifest.changed", "this is no copy of ours any more", path))
+                raise SkillRefused(security("manifest.changed", "this is no copy of ours any more", path))
             data = _read(descriptor)
             mode = stat.S_IMODE(status.st_mode)
-            found.append(Listed(path, mode, len(data), hashlib.sha256(data).hexdigest()))
+            found.append(FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest()))
         finally:
             os.close(descriptor)
     return Tree(root, tuple(sorted(found, key=lambda each: each.path.encode())))
 
 
-def digest_of(root: Path) -> str:
+def tree_digest(root: Path) -> str:
     """The digest of the files in a folder of ours.
 
     Raises:
         Refused: it holds what no copy of ours holds.
     """
-    return listed(root).digest
+    return list_tree(root).digest
 
 
 def check_path(path: str) -> None:
@@ -174,11 +174,11 @@ def check_path(path: str) -> None:
     """
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:
-        raise Refused(security("manifest.path", f"{path[:80]!r} leaves its folder or is too deep"))
+        raise SkillRefused(security("manifest.path", f"{path[:80]!r} leaves its folder or is too deep"))
     if not path.isprintable() or any(len(part) > _MAX_NAME for part in parts):
-        raise Refused(security("manifest.file-name", f"{ascii(path)[:80]} is no file name"))
+        raise SkillRefused(security("manifest.file-name", f"{ascii(path)[:80]} is no file name"))
     if not path.isascii() or any(_ELSEWHERE.search(part) for part in parts):
-        raise Refused(
+        raise SkillRefused(
             functional("manifest.file-name", f"{ascii(path)[:80]}: name it in plain ASCII letters, as any system can")
         )
 
@@ -193,18 +193,18 @@ def _walk(source: Path) -> Iterator[tuple[str, int]]:
         folders.sort()
         entries += len(folders) + len(files)
         if entries > 2 * MAX_FILES:
-            raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+            raise SkillRefused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
         for name in folders:
             path = _join(base, name)
             if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                raise Refused(_link_finding(path))
+                raise SkillRefused(_link_finding(path))
         for name in sorted(files):
             path = _join(base, name)
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                raise Refused(_link_finding(path))
+                raise SkillRefused(_link_finding(path))
             if not stat.S_ISREG(status.st_mode):
-                raise Refused(security("manifest.special", "only plain files and folders make a skill", path))
+                raise SkillRefused(security("manifest.special", "only plain files and folders make a skill", path))
             yield path, os.open(name, _READ, dir_fd=descriptor)
 
 
@@ -213,7 +213,7 @@ def _join(base: str, name: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise Refused(security("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
+        raise SkillRefused(security("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
     check_path(path)
     return path
 

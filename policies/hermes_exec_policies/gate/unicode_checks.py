@@ -21,7 +21,7 @@ _JOINED = re.compile(_ZERO_WIDTH_JOINER)
 _LEAST_LATIN = 2
 
 
-def hidden(text: str) -> str:
+def find_hidden(text: str) -> str:
     """The name of the first character that is not seen, or that turns the order of others; nothing if there is none."""
     if text.isascii() and text.isprintable():
         return ""
@@ -36,7 +36,7 @@ def hidden(text: str) -> str:
     return ""
 
 
-def lookalike(text: str) -> str:
+def find_lookalike(text: str) -> str:
     """The first word that mixes Latin letters with ones of another alphabet that look like them; else nothing."""
     if text.isascii():
         return ""

@@ -14,7 +14,7 @@ _DEEPEST = 6
 _SAMPLES: dict[str, Any] = {"string": "text", "integer": 7, "number": 2.5, "boolean": True}
 
 
-def variants(arguments: Arguments, schema: Mapping[str, Any]) -> list[Arguments]:
+def make_variants(arguments: Arguments, schema: Mapping[str, Any]) -> list[Arguments]:
     """Arguments like these, those first that are the likeliest to be taken and to make a difference.
 
     Every value keeps its type and its place: numbers and texts become others, lists and texts longer or shorter. First

@@ -80,7 +80,7 @@ def _one_line(text: str) -> str:
     return flat if len(flat) <= _TOLD else flat[: _TOLD - 1] + "…"
 
 
-class Refused(HermesError):
+class SkillRefused(HermesError):
     """A directory or an archive is no skill that could be looked at further; nothing of it ran."""
 
     def __init__(self, *findings: Finding) -> None:

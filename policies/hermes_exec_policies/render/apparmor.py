@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.folders import SEEN
+from hermes_exec_policies.folders import FOLDERS_ROOT
 from hermes_exec_policies.render.bubblewrap import MASKED
 from hermes_exec_policies.render.landlock import FOR_READING
 from hermes_exec_policies.values import EVERY, FAMILIES
@@ -53,9 +53,9 @@ def _files(policy: Policy) -> list[str]:
         lines += _below(path, "r")
     if files.root == "writable":
         lines += _below("/", "rwkl")
-    if SEEN in files.read:
+    if FOLDERS_ROOT in files.read:
         # The profile is loaded before a folder is granted; mount and Landlock decide which folders are writable.
-        lines.append(f"{SEEN}/*/** rwkl,")
+        lines.append(f"{FOLDERS_ROOT}/*/** rwkl,")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")
     lines += [f"{path}{{,/**}} {'r' if path in FOR_READING else 'rw'}," for path in files.devices]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _KILL_PROCESS = 0x80000000
 _BINARY_TREE = 2
-NEWER = {
+NEW_SYSCALLS = {
     "cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453, "futex_wake": 454, "futex_wait": 455,
     "futex_requeue": 456, "statmount": 457, "listmount": 458, "lsm_get_self_attr": 459, "lsm_set_self_attr": 460,
     "lsm_list_modules": 461, "mseal": 462, "setxattrat": 463, "getxattrat": 464, "listxattrat": 465,
@@ -33,13 +33,13 @@ NEWER = {
 """System calls that an older libseccomp does not know, with their numbers, which all architectures share."""
 
 
-def key(wanted: Filter) -> str:
+def filter_key(wanted: Filter) -> str:
     """The identity of a filter: the beginning of its SHA-256, in hexadecimal."""
     return hashlib.sha256(json.dumps(asdict(wanted), separators=(",", ":")).encode()).hexdigest()[:16]
 
 
 @cache
-def program(wanted: Filter) -> bytes:
+def load_program(wanted: Filter) -> bytes:
     """The instructions (``struct sock_filter``) for this machine.
 
     Raises:
@@ -49,16 +49,16 @@ def program(wanted: Filter) -> bytes:
     """
     machine = platform.machine()
     architecture(machine)
-    return ready(wanted, machine) or compiled(wanted)
+    return shipped_program(wanted, machine) or compile_filter(wanted)
 
 
-def ready(wanted: Filter, machine: str) -> bytes | None:
+def shipped_program(wanted: Filter, machine: str) -> bytes | None:
     """The shipped program of a filter; None if there is none."""
-    file = files("hermes_exec_policies") / "rendered" / "bpf" / f"{key(wanted)}.{machine}"
+    file = files("hermes_exec_policies") / "rendered" / "bpf" / f"{filter_key(wanted)}.{machine}"
     return file.read_bytes() if file.is_file() else None
 
 
-def compiled(wanted: Filter, machine: str = "") -> bytes:
+def compile_filter(wanted: Filter, machine: str = "") -> bytes:
     """Like ``load_program``, but always compile. For another ``machine``, calls that libseccomp lacks are left out.
 
     Such a call can be named by its number only for this machine; on another one it is refused.
@@ -81,7 +81,7 @@ def compiled(wanted: Filter, machine: str = "") -> bytes:
         action = library.ERRNO(rule.errno) if rule.errno else library.ALLOW
         for name in rule.names:
             number = library.resolve_syscall(library.Arch.NATIVE, name)
-            number = NEWER.get(name, number) if number == -1 and here else number
+            number = NEW_SYSCALLS.get(name, number) if number == -1 and here else number
             if number == -1:
                 continue  # this architecture lacks the call
             filter_.add_rule(action, number, *(_argument(library, each) for each in rule.when))

@@ -21,7 +21,7 @@ _OWN = ("/proc", "/dev")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class MemoryFolder:
     """A tmpfs folder."""
 
     target: str
@@ -38,7 +38,7 @@ class Layout:
     """Whether all files of the machine are mounted, instead of only ``binds``."""
     binds: tuple[str, ...]
     """Paths that are mounted read-only at the same path inside."""
-    folders: tuple[Folder, ...]
+    folders: tuple[MemoryFolder, ...]
     masked: tuple[str, ...]
     namespaces: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
@@ -67,10 +67,10 @@ def layout(policy: Policy) -> Layout:
     )
 
 
-def _folder(policy: Policy, path: str) -> Folder:
+def _folder(policy: Policy, path: str) -> MemoryFolder:
     limits = policy.limits
     shared = path == "/dev/shm"  # noqa: S108  a separate mount
-    return Folder(
+    return MemoryFolder(
         target=path,
         size=limits.shared_memory if shared else limits.disk,
         inodes=limits.inodes,

@@ -41,7 +41,7 @@ def daytona(policy: Policy) -> dict[str, Any]:
     }
 
 
-def beyond(place: str, policy: Policy) -> dict[str, float]:
+def find_exceeding(place: str, policy: Policy) -> dict[str, float]:
     """The limits that are rendered higher than the policy's, because the vendor counts in larger units."""
     limits = policy.limits
     if place == "modal":

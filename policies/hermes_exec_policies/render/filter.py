@@ -50,7 +50,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FilterRule:
     """Allow calls, or refuse them with ``errno``, if all conditions of ``when`` hold."""
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Rule:
 class Filter:
     """Consistent rules; calls that no rule matches are refused with EPERM."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[FilterRule, ...]
 
     def answer(self, name: str, arguments: tuple[int, ...]) -> int:
         """The error number of a call, 0 if it is allowed; each rendering has to agree with it."""
@@ -72,7 +72,7 @@ class Filter:
         return EPERM
 
 
-def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
+def build_filter(policy: Policy, *, counted: bool = True) -> Filter | None:
     """Build the filter of a policy; None if it filters nothing.
 
     ``counted`` is whether a control group counts the memory of a sandbox. Otherwise allocating shared anonymous memory
@@ -85,13 +85,13 @@ def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
         conditions = {**conditions, "mmap": _without_shared_memory(conditions.get("mmap", [()]))}
     absent = _absent_calls(policy)
     plain = tuple(sorted(policy.calls - conditions.keys() - absent))
-    rules = [Rule(plain)]
+    rules = [FilterRule(plain)]
     for name in sorted(policy.calls & conditions.keys()):
-        rules += [Rule((name,), when=when) for when in conditions[name]]
-    rules += [Rule(tuple(sorted(absent & policy.calls)), errno=ENOSYS)] if absent & policy.calls else []
+        rules += [FilterRule((name,), when=when) for when in conditions[name]]
+    rules += [FilterRule(tuple(sorted(absent & policy.calls)), errno=ENOSYS)] if absent & policy.calls else []
     if not counted:
         both = _SHARED | _ANONYMOUS
-        rules.append(Rule(("mmap",), errno=ENOMEM, when=(Compare(3, both, both),)))
+        rules.append(FilterRule(("mmap",), errno=ENOMEM, when=(Compare(3, both, both),)))
     return Filter(tuple(rules))
 
 

@@ -10,11 +10,11 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 from hermes_exec.errors import UsageError
 from hermes_exec_policies.render import apparmor, apptainer, bpf, clouds, docker, landlock, oci, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
-from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.filter import build_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ APPTAINER_FILE = "seccomp-apptainer.{machine}.json"
 
 def _seccomp(render: Callable[[Filter, str], str], machine: str) -> Callable[[Policy], str]:
     def rendered(policy: Policy) -> str:
-        wanted = filter_of(policy)
+        wanted = build_filter(policy)
         return render(wanted, machine) if wanted else ""
 
     return rendered
@@ -86,7 +86,7 @@ FORMS: dict[str, Callable[[Policy], str]] = {
 """The file name and the renderer of each form. A form that does not apply to a policy is an empty text."""
 
 
-def rendered(policy: Policy, form: str) -> str:
+def render_form(policy: Policy, form: str) -> str:
     """Render one form of a policy.
 
     Raises:
@@ -94,18 +94,19 @@ def rendered(policy: Policy, form: str) -> str:
     """
     if form not in FORMS:
         raise UsageError(
-            f"no form is called {form!r}; the nearest known one is {nearest(form, FORMS)!r}", remedy=", ".join(FORMS)
+            f"no form is called {form!r}; the nearest known one is {nearest_name(form, FORMS)!r}",
+            remedy=", ".join(FORMS),
         )
     return FORMS[form](policy)
 
 
-def all_of(policy: Policy) -> dict[str, str]:
+def render_all(policy: Policy) -> dict[str, str]:
     """Render all forms that apply to a policy, by file name."""
     texts = {name: render(policy) for name, render in FORMS.items()}
     return {name: text for name, text in texts.items() if text}
 
 
-def programs(policy: Policy) -> dict[str, Filter]:
+def shipped_filters(policy: Policy) -> dict[str, Filter]:
     """The filters that are shipped compiled, by key: with and without a control group that counts memory."""
-    found = (filter_of(policy, counted=counted) for counted in (True, False))
-    return {bpf.key(wanted): wanted for wanted in found if wanted}
+    found = (build_filter(policy, counted=counted) for counted in (True, False))
+    return {bpf.filter_key(wanted): wanted for wanted in found if wanted}

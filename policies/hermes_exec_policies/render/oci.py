@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
-    from hermes_exec_policies.render.filter import Compare, Filter, Rule
+    from hermes_exec_policies.render.filter import Compare, Filter, FilterRule
 
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 """The supported machines with their names in libseccomp."""
@@ -67,7 +67,7 @@ def _document(rules: list[dict[str, object]], machine: str) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _rule(rule: Rule, refusal: dict[str, object]) -> dict[str, object]:
+def _rule(rule: FilterRule, refusal: dict[str, object]) -> dict[str, object]:
     action: dict[str, object] = refusal if rule.errno else {"action": "SCMP_ACT_ALLOW"}
     conditions = {"args": [_condition(each) for each in rule.when]} if rule.when else {}
     return {"names": list(rule.names), **action, **conditions}

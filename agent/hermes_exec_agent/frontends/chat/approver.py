@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_agent.frontends.chat.safe_text import safe
+from hermes_exec_agent.frontends.chat.safe_text import escape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 _ALWAYS = frozenset({"a", "always"})
 
 
-class AtTerminal:
+class TerminalApprover:
     """Asks on standard error and reads the keyboard.
 
     Cancelling a question takes it back; Ctrl-C while one stands is the turn's, as at any other moment.
@@ -37,7 +37,7 @@ class AtTerminal:
             if (tool, scope) in self._always:
                 return True
             lasting = "path" if scope else "tool"
-            question = f"{safe(tool)}: {safe(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
+            question = f"{escape_text(tool)}: {escape_text(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
             while True:
                 answer = (await self._ask(question)).lower()
                 if answer in _ALWAYS:
@@ -50,20 +50,20 @@ class AtTerminal:
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
         """Their words, or the choice whose number they typed."""
         async with self._turn:
-            listed = "".join(f"\n  {number}. {safe(choice)}" for number, choice in enumerate(choices, 1))
-            answer = await self._ask(f"{safe(question)}{listed}\n> ")
+            listed = "".join(f"\n  {number}. {escape_text(choice)}" for number, choice in enumerate(choices, 1))
+            answer = await self._ask(f"{escape_text(question)}{listed}\n> ")
             if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
                 return choices[int(answer) - 1]
             return answer
 
     async def _ask(self, question: str) -> str:
         self._pause()
-        with self._keyboard.lines():
+        with self._keyboard.line_mode():
             print(question, end="", file=sys.stderr, flush=True)
-            return (await self._keyboard.line()).strip()
+            return (await self._keyboard.read_line()).strip()
 
 
-class Nobody:
+class UnattendedApprover:
     """Nobody is there to be asked, so nothing is done in their name."""
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`

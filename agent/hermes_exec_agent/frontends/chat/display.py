@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.runtime.turn_report import call_title
 from hermes_exec_agent.runtime.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Thought, Warned
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
 
-OUTCOMES = {
+OUTCOME_MESSAGES = {
     "budget": "stopped: this turn's budget is spent",
     "stopped": "stopped: no progress",
     "length": "the reply was cut at its greatest length",
@@ -23,7 +23,7 @@ OUTCOMES = {
     "interrupted": "interrupted",
 }
 """What is said of a turn that did not simply end with its answer."""
-SHORTER = {
+COMPACTION_MESSAGES = {
     "cleared": "old results were cleared to make room",
     "summarised": "the conversation was summed up to make room",
     "listed": "no model could sum the conversation up, so it was cut to a list of what was done",
@@ -35,7 +35,7 @@ SCRIPTED = "[scripted] "
 """Stands before every reply that nobody thought of."""
 
 
-class Display(Protocol):
+class TurnDisplay(Protocol):
     """Shows a turn. `begin`, then any number of the others, then `end`, whatever happened."""
 
     def begin(self, *, scripted: bool) -> None:
@@ -46,11 +46,11 @@ class Display(Protocol):
         """Something happened in it."""
         ...
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line of a tool's own, shown as it stands."""
         ...
 
-    def unfold(self, *, shown: bool) -> None:
+    def show_thoughts(self, *, shown: bool) -> None:
         """Show what the model thinks in full from now on, or fold it."""
         ...
 
@@ -63,7 +63,7 @@ class Display(Protocol):
         ...
 
 
-class Plain:
+class PlainDisplay:
     """The reply on standard output, everything else on standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -95,24 +95,24 @@ class Plain:
             if update.text and not self._labelled:
                 self._labelled = True
                 self._write(self._label)
-            self._write(safe(update.text))
+            self._write(escape_text(update.text))
             return
         if isinstance(update, Replied):
             self.pause()  # the program's list may follow
         void, self._labelled = self._labelled, False
-        if said := told(update, void=void):
+        if said := describe_update(update, void=void):
             self.pause()
-            self.tell(said)
+            self.print_line(said)
 
-    def unfold(self, *, shown: bool) -> None:
+    def show_thoughts(self, *, shown: bool) -> None:
         """What the model thinks goes to standard error, once it is whole; folded, it is left out."""
         self._unfolded = shown
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line on standard error."""
         self.pause()
         if not self._quiet:
-            print(safe(text), file=sys.stderr, flush=True)
+            print(escape_text(text), file=sys.stderr, flush=True)
 
     def pause(self) -> None:
         """End the line."""
@@ -126,7 +126,7 @@ class Plain:
     def _show_thought(self) -> None:
         thought, self._thought = "".join(self._thought).strip(), []
         if thought:
-            self.tell(f"thought: {thought}")
+            self.print_line(f"thought: {thought}")
 
     def _write(self, text: str) -> None:
         if text:
@@ -135,7 +135,7 @@ class Plain:
             self._open = not text.endswith("\n")
 
 
-class Silent:
+class SilentDisplay:
     """Shows nothing of a turn: what is wanted is its end."""
 
     def begin(self, *, scripted: bool) -> None:
@@ -144,10 +144,10 @@ class Silent:
     def update(self, update: Update) -> None:
         """Nothing."""
 
-    def unfold(self, *, shown: bool) -> None:
+    def show_thoughts(self, *, shown: bool) -> None:
         """Nothing."""
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Nothing."""
 
     def pause(self) -> None:
@@ -157,38 +157,38 @@ class Silent:
         """Nothing."""
 
 
-def told(update: Update, *, void: bool = False) -> str:
+def describe_update(update: Update, *, void: bool = False) -> str:
     """One line about something that is no text of the reply; empty where there is nothing to say.
 
     ``void``: text of a reply was shown that does not hold any more, if it is asked for again.
     """
     if isinstance(update, CallEnded):
-        return f"{asked(update.call)}  ({outcome(update.envelope, update.duration_s)})"
+        return f"{describe_call(update.call)}  ({describe_outcome(update.envelope, update.duration_s)})"
     if isinstance(update, Delegated):
-        return f"delegate_task: {told(update.update)}"
+        return f"delegate_task: {describe_update(update.update)}"
     if isinstance(update, Warned):
-        return f"warning: {line(update.content, 200)}"
+        return f"warning: {to_line(update.content, 200)}"
     if isinstance(update, Retried):
         same = update.reason.startswith(f"{update.model}:")
-        again = "it is asked again" if same else f"{safe(update.model)} is asked instead"
+        again = "it is asked again" if same else f"{escape_text(update.model)} is asked instead"
         if update.wait_s >= _LONG_S:
             again += f" in {update.wait_s:.0f} s"
-        return f"{line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
+        return f"{to_line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
     if isinstance(update, Compacted):
-        return f"{SHORTER[update.how]}: {update.before:,} tokens became {update.after:,}"
+        return f"{COMPACTION_MESSAGES[update.how]}: {update.before:,} tokens became {update.after:,}"
     return ""
 
 
-def asked(call: ToolCall) -> str:
+def describe_call(call: ToolCall) -> str:
     """What a tool was asked for, safe to show."""
-    return safe(call_title(call))
+    return escape_text(call_title(call))
 
 
-def outcome(envelope: Envelope, duration_s: float) -> str:
+def describe_outcome(envelope: Envelope, duration_s: float) -> str:
     """Where a call ran and how it ended."""
-    parts = [line(envelope.place)]
+    parts = [to_line(envelope.place)]
     if envelope.error is not None:
-        parts.append(line(f"{envelope.error.type}: {envelope.error.message}", 200))
+        parts.append(to_line(f"{envelope.error.type}: {envelope.error.message}", 200))
     elif envelope.exit_code is not None:
         parts.append(f"exit code {envelope.exit_code}")
     elif not envelope.ok:

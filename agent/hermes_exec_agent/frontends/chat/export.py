@@ -7,50 +7,50 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.frontends.chat.display import SHORTER
-from hermes_exec_agent.frontends.chat.safe_text import safe
-from hermes_exec_agent.runtime.history import LOST, STOPPED, History
+from hermes_exec_agent.frontends.chat.display import COMPACTION_MESSAGES
+from hermes_exec_agent.frontends.chat.safe_text import escape_text
+from hermes_exec_agent.runtime.history import LOST, STOPPED, MessageHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hermes_exec_agent.runtime.events.event import Event
 
-Form = Literal["jsonl", "markdown", "messages"]
-FORMS: tuple[Form, ...] = ("jsonl", "markdown", "messages")
+ExportFormat = Literal["jsonl", "markdown", "messages"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = ("jsonl", "markdown", "messages")
 SCRIPTED = "scripted: nobody thought here, the replies were written beforehand"
 """Said wherever a scripted conversation is shown."""
 _RESULT_LINES = 20
 
 
-def form_of(word: str) -> Form:
+def parse_format(word: str) -> ExportFormat:
     """The form of that name.
 
     Raises:
         UsageError: there is none.
     """
-    for form in FORMS:
+    for form in EXPORT_FORMATS:
         if form == word:
             return form
-    raise UsageError(f"conversations are not written as {word!r}", remedy=", ".join(FORMS))
+    raise UsageError(f"conversations are not written as {word!r}", remedy=", ".join(EXPORT_FORMATS))
 
 
-def when(at: float) -> str:
+def format_time(at: float) -> str:
     """A moment in local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def messages(events: Iterable[Event]) -> list[dict[str, Any]]:
+def to_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
     """What a model reads, in the form of OpenAI's chat completions. Where a turn was cut, each call has a result, too.
 
     What was compacted for the model is here as it was said.
     """
-    history = History(event for event in events if event.kind != "compacted")
+    history = MessageHistory(event for event in events if event.kind != "compacted")
     history.cut()
-    return [message.wire() for message in history.messages]
+    return [message.to_wire() for message in history.messages]
 
 
-def markdown(events: Iterable[Event]) -> Iterator[str]:
+def to_markdown(events: Iterable[Event]) -> Iterator[str]:
     """Lines of a document for people. Long results are cut; `jsonl` has all of them."""
     scripted = False
     asked: dict[str, str] = {}
@@ -63,39 +63,39 @@ def markdown(events: Iterable[Event]) -> Iterator[str]:
             running.discard(data.get("id"))
         elif running and event.kind in _ENDS:
             running.clear()
-            yield from _fenced(LOST if data.get("by") == "end" else STOPPED)
+            yield from _fence(LOST if data.get("by") == "end" else STOPPED)
         asked |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
         if event.kind == "started":
             scripted = bool(data.get("scripted"))
             yield f"# Conversation {event.conversation}"
             yield ""
-            place, model = safe(str(data.get("target", ""))), safe(str(data.get("model", "")))
-            yield f"{when(event.at)}, in `{place}`, with `{model}`"
+            place, model = escape_text(str(data.get("target", ""))), escape_text(str(data.get("model", "")))
+            yield f"{format_time(event.at)}, in `{place}`, with `{model}`"
             if scripted:
                 yield ""
                 yield f"**{SCRIPTED}**"
         else:
             yield from _entry(event, "assistant (scripted)" if scripted else "assistant", asked)
     if running:
-        yield from _fenced(LOST)
+        yield from _fence(LOST)
 
 
 def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[str]:
     data = event.data
     if event.kind == "user":
-        yield from ("", "## you", "", safe(data["content"]))
+        yield from ("", "## you", "", escape_text(data["content"]))
     elif event.kind == "assistant":
         if data["content"]:
-            yield from ("", f"## {assistant}", "", safe(data["content"]))
+            yield from ("", f"## {assistant}", "", escape_text(data["content"]))
     elif event.kind == "call":
-        yield from ("", f"### {safe(data['name'])}", "", *_fenced(asked.get(str(data["id"]), ""), "json"))
+        yield from ("", f"### {escape_text(data['name'])}", "", *_fence(asked.get(str(data["id"]), ""), "json"))
     elif event.kind == "result":
-        yield from ("", *_fenced(_output(data["content"])))
+        yield from ("", *_fence(_output(data["content"])))
     elif event.kind == "ended":
         if listed := str(data.get("content", "")):
-            yield from ("", "## hermes-exec", "", safe(listed))
+            yield from ("", "## hermes-exec", "", escape_text(listed))
     elif event.kind == "compacted":
-        yield from ("", f"*for the model, from here on: {SHORTER.get(data.get('how', ''), 'shortened')}*")
+        yield from ("", f"*for the model, from here on: {COMPACTION_MESSAGES.get(data.get('how', ''), 'shortened')}*")
     elif event.kind in _NOTES:
         yield from ("", f"*{_NOTES[event.kind].format_map(_Shown(data))}*")
 
@@ -114,7 +114,7 @@ class _Shown(dict[str, Any]):
     """Values made safe to show; what is missing is empty."""
 
     def __getitem__(self, key: str) -> str:
-        return safe(str(super().get(key, "")))
+        return escape_text(str(super().get(key, "")))
 
     def __missing__(self, key: str) -> str:
         return ""
@@ -136,11 +136,11 @@ def _output(content: str) -> str:
     return "\n".join(told) or content
 
 
-def _fenced(text: str, kind: str = "text") -> Iterator[str]:
+def _fence(text: str, kind: str = "text") -> Iterator[str]:
     fence = "```"
     while fence in text:
         fence += "`"
-    lines = safe(text).splitlines()
+    lines = escape_text(text).splitlines()
     yield f"{fence}{kind}"
     yield from lines[:_RESULT_LINES]
     if len(lines) > _RESULT_LINES:

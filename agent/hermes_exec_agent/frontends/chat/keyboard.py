@@ -29,7 +29,7 @@ class Keyboard:
         self._stdin = sys.stdin.fileno()
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def hold_input(self) -> Generator[None]:
         """For turns: keys, Ctrl-D too, are kept as they are typed. Ctrl-C is the signal that it always is."""
         if not os.isatty(self._stdin):
             yield
@@ -42,16 +42,16 @@ class Keyboard:
         try:
             yield
         finally:
-            self.let_go()
+            self.restore()
 
     @classmethod
-    def let_go(cls) -> None:
+    def restore(cls) -> None:
         """Leave the terminal as it was found; also for who ends the program at once."""
         found, cls._found = cls._found, None
         if found is not None:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, found)
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         """The next line, inside of `lines`; empty at the end of the input."""
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
@@ -67,7 +67,7 @@ class Keyboard:
             loop.remove_reader(self._stdin)
 
     @contextmanager
-    def lines(self) -> Generator[None]:
+    def line_mode(self) -> Generator[None]:
         """For a question: keys make lines, and what was typed before is dropped."""
         before = termios.tcgetattr(self._stdin)
         lines = termios.tcgetattr(self._stdin)

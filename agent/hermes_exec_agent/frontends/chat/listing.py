@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ _RECALLED = 8
 """Lines of an answer that are shown when its conversation is gone on with."""
 
 
-def listed(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
+def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
     """The newest so many; ``everything`` has also what was delegated, and what was opened without a word."""
     found: list[Summary] = []
     for each in _every(log):
@@ -30,7 +30,7 @@ def listed(log: EventLog, limit: int, *, everything: bool = False) -> list[Summa
     return found
 
 
-def chosen(log: EventLog, word: str) -> str:
+def find_conversation(log: EventLog, word: str) -> str:
     """The id that ``word`` means: an id, the beginning of one, or ``last``.
 
     Raises:
@@ -38,13 +38,13 @@ def chosen(log: EventLog, word: str) -> str:
     """
     if word != LAST:
         return log.find(word)
-    newest = listed(log, 1)
+    newest = list_conversations(log, 1)
     if not newest:
         raise UsageError("nothing was said yet")
     return newest[0].id
 
 
-def recalled(log: EventLog, id: str) -> Iterator[str]:
+def recall_last_turn(log: EventLog, id: str) -> Iterator[str]:
     """Lines with what was said last in a conversation: the request, and the beginning of its answer if it has one."""
     asked = answered = ""
     for event in log.events(id):
@@ -52,8 +52,8 @@ def recalled(log: EventLog, id: str) -> Iterator[str]:
             asked, answered = str(event.data["content"]), ""
         elif event.kind in ("assistant", "ended"):
             answered = str(event.data.get("content", "")) or answered
-    yield f"> {line(asked, 200)}"
-    lines = safe(answered).strip().splitlines()
+    yield f"> {to_line(asked, 200)}"
+    lines = escape_text(answered).strip().splitlines()
     yield from lines[:_RECALLED]
     if len(lines) > _RECALLED:
         yield f"… {len(lines) - _RECALLED} more lines: hermes-exec conversations show {id}"

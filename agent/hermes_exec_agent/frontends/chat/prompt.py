@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.key_binding import KeyPressEvent
 
-SIGN = "you> "
+PROMPT_SIGN = "you> "
 _MORE = "· "
 _AGAIN = "Ctrl-C once more leaves."
 _STYLE = Style.from_dict({"sign": "bold ansicyan", "bottom-toolbar": "noreverse ansibrightblack"})
@@ -58,7 +58,7 @@ class Prompt:
             EOFError: the person leaves: Ctrl-D, or Ctrl-C twice on an empty line.
         """
         self._leaving = False
-        return await self._session.prompt_async(FormattedText([("class:sign", SIGN)]))
+        return await self._session.prompt_async(FormattedText([("class:sign", PROMPT_SIGN)]))
 
     def _toolbar(self) -> FormattedText:
         return FormattedText([("", self._status())])
@@ -110,7 +110,7 @@ class _History(FileHistory):
 
 def _history(path: Path) -> FileHistory | InMemoryHistory:
     try:
-        return _History(private_file(path))
+        return _History(create_private_file(path))
     except OSError:
         return InMemoryHistory()
 
@@ -130,7 +130,7 @@ class _Commands(Completer):
                     yield Completion(name, start_position=-len(typed), display_meta=about)
 
 
-def private_file(path: Path) -> str:
+def create_private_file(path: Path) -> str:
     """Make sure that ``path`` is there and only for this user, and give its name."""
     make_private_folder(path.parent)
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))

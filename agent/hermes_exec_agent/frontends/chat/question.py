@@ -11,7 +11,7 @@ import termios
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import read_regular, shown
+from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MOST = 1 << 20
 """Bytes of standard input; a file has the same bound."""
 
 
-def question(asked: ChatArguments) -> str | None:
+def read_question(asked: ChatArguments) -> str | None:
     """The one question, or None for a conversation. A pipe without ``-q`` is one question.
 
     Raises:
@@ -34,15 +34,15 @@ def question(asked: ChatArguments) -> str | None:
             return None
         if _PIPE in asked.files:
             raise UsageError("--file -: standard input is the question already", remedy="-q QUESTION --file -")
-        said = _piped()
+        said = _read_pipe()
     else:
         said = asked.query or ""
     if not said.strip():
         raise UsageError("there is no question", remedy="-q QUESTION, or a terminal")
-    return "\n\n".join([said, *(_sent_along(each) for each in asked.files)])
+    return "\n\n".join([said, *(_format_attachment(each) for each in asked.files)])
 
 
-def unread(asked: ChatArguments) -> bool:
+def has_unread_input(asked: ChatArguments) -> bool:
     """Whether somebody wrote to a pipe that we did not read. A file may be meant for the next command of a script."""
     if asked.query in {None, _PIPE} or _PIPE in asked.files:
         return False
@@ -53,8 +53,8 @@ def unread(asked: ChatArguments) -> bool:
         return False
 
 
-def _sent_along(word: str) -> str:
-    text = _piped() if word == _PIPE else _text(read_regular(Path(word).expanduser()), shown(word))
+def _format_attachment(word: str) -> str:
+    text = _read_pipe() if word == _PIPE else _text(read_regular(Path(word).expanduser()), to_printable(word))
     fence = "```"
     while fence in text:
         fence += "`"
@@ -63,7 +63,7 @@ def _sent_along(word: str) -> str:
     return f"{name}:\n{fence}\n{text}{end}{fence}"
 
 
-def _piped() -> str:
+def _read_pipe() -> str:
     content = sys.stdin.buffer.read(_MOST + 1)
     if len(content) > _MOST:
         raise UsageError(f"standard input is longer than {_MOST:,} bytes", remedy="a file, named in the question")

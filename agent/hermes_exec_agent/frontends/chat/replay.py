@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec_agent.models import ScriptedModel
 from hermes_exec_agent.models.scripted import read_script
 
@@ -34,5 +34,5 @@ def read_replay(word: str) -> Replay:
     demo = word == DEMO
     path = _DEMO if demo else Path(word)
     requests, replies = read_script(path)
-    model = ScriptedModel(replies, name=f"scripted: {DEMO if demo else shown(path.name)}")
+    model = ScriptedModel(replies, name=f"scripted: {DEMO if demo else to_printable(path.name)}")
     return Replay(tuple(requests), model, frozenset({"terminal"}) if demo else frozenset())

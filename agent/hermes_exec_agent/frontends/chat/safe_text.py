@@ -7,7 +7,7 @@ _JOINERS = "\u200c\u200d"
 _KEPT = frozenset(_JOINERS + "\n\t")
 
 
-def safe(text: str) -> str:
+def escape_text(text: str) -> str:
     """``text`` with everything escaped that is neither printable, a line break nor a tab."""
     if text.isprintable():
         return text
@@ -15,7 +15,7 @@ def safe(text: str) -> str:
     return "".join(each if each in _KEPT or each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def line(text: str, most: int = 100) -> str:
+def to_line(text: str, most: int = 100) -> str:
     """``text`` as one line of at most ``most`` characters, safe to show."""
-    flat = " ".join(safe(text).split())
+    flat = " ".join(escape_text(text).split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"

@@ -10,8 +10,8 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.frontends.chat.display import SCRIPTED, asked, outcome, told
-from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_call, describe_outcome, describe_update
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted, Delegated, Replied, Retried, Text, Thought
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _UNFOLD = "  (/reasoning show)"
 _FENCES = ("```", "~~~")
 
 
-class Screen:
+class ScreenDisplay:
     """The display of an interactive chat.
 
     Finished paragraphs are printed and stay; only what is still being said, or waited for, is drawn again and again.
@@ -77,7 +77,7 @@ class Screen:
         elif isinstance(update, Retried):
             # What is not printed yet goes without a word.
             void, self._said, self._spoke = self._spoke, "", False
-            self._note(told(update, void=void))
+            self._note(describe_update(update, void=void))
             self._wait("thinking")
         elif isinstance(update, Replied):
             self._flush()
@@ -85,24 +85,24 @@ class Screen:
             self._labelled = not self._scripted
             self._wait("thinking")
         elif isinstance(update, CallStarted):
-            self._wait(asked(update.call))
+            self._wait(describe_call(update.call))
         elif isinstance(update, CallEnded):
             self._call(update)
             self._wait("thinking")
         elif isinstance(update, Delegated):
-            self._note(told(update), style="dim")
+            self._note(describe_update(update), style="dim")
             self._wait("delegate_task")
-        elif said := told(update):
+        elif said := describe_update(update):
             self._note(said)
 
-    def unfold(self, *, shown: bool) -> None:
+    def show_thoughts(self, *, shown: bool) -> None:
         """Show what the model thinks in full from now on, or fold it to a line."""
         self._unfolded = shown
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line of a tool's own, as it stands."""
         self.pause()
-        self._console.print(safe(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
+        self._console.print(escape_text(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
 
     def pause(self) -> None:
         """Print what is unfinished as it is, and move nothing."""
@@ -115,13 +115,13 @@ class Screen:
         self._flush()
 
     def _say(self, text: str) -> None:
-        self._said += safe(text)
-        done, self._said = split(self._said)
+        self._said += escape_text(text)
+        done, self._said = split_finished(self._said)
         if done:
             self._stop()
             self._print(done)
         if self._said.strip():
-            self._draw(_formatted(self._said))
+            self._draw(_render_markdown(self._said))
 
     def _think(self, text: str) -> None:
         if not self._thought:
@@ -132,14 +132,14 @@ class Screen:
         self._tail = (self._tail + text)[-_TAIL:]
         last = next((each for each in reversed(self._tail.splitlines()) if each.strip()), "")
         if self._waiting is not None:
-            self._waiting.about = f"thinking: {line(last, _TAIL)}"
+            self._waiting.about = f"thinking: {to_line(last, _TAIL)}"
             self._draw(self._waiting)
 
     def _fold(self) -> None:
         """Print a thought that is whole, or a line about it."""
         from rich.text import Text as Styled
 
-        thought, self._thought, self._tail = safe("".join(self._thought)).strip(), [], ""
+        thought, self._thought, self._tail = escape_text("".join(self._thought)).strip(), [], ""
         if not thought:
             return
         self._stop()
@@ -148,7 +148,7 @@ class Screen:
             self._console.print(Styled(f"{head}\n{thought}", style="dim"))
         else:
             room = max(self._console.width - len(head) - len(_UNFOLD) - 3, 20)
-            self._console.print(Styled(f"{head}: {line(thought, room)}{_UNFOLD}", style="dim"), soft_wrap=True)
+            self._console.print(Styled(f"{head}: {to_line(thought, room)}{_UNFOLD}", style="dim"), soft_wrap=True)
         self._wait("thinking")
 
     def _flush(self) -> None:
@@ -162,7 +162,7 @@ class Screen:
         if not self._labelled:
             self._labelled = True
             self._console.print(SCRIPTED.strip(), style="yellow", markup=False, highlight=False)
-        self._console.print(_formatted(said))
+        self._console.print(_render_markdown(said))
 
     def _call(self, ended: CallEnded) -> None:
         from rich.text import Text as Styled
@@ -170,12 +170,12 @@ class Screen:
         self._flush()
         good = ended.envelope.ok and not ended.envelope.exit_code
         head = Styled("● ", style="green" if good else "red")
-        head.append(asked(ended.call))
-        head.append(f"  {outcome(ended.envelope, ended.duration_s)}", style="dim")
+        head.append(describe_call(ended.call))
+        head.append(f"  {describe_outcome(ended.envelope, ended.duration_s)}", style="dim")
         self._console.print(head)
         lines = ended.envelope.output.rstrip().splitlines()
         for each in lines[:_GLIMPSE]:
-            self._console.print(Styled(f"  │ {line(each, self._console.width - 4)}", style="dim"))
+            self._console.print(Styled(f"  │ {to_line(each, self._console.width - 4)}", style="dim"))
         if len(lines) > _GLIMPSE:
             self._console.print(Styled(f"  │ … {len(lines) - _GLIMPSE} more lines", style="dim"))
 
@@ -222,7 +222,7 @@ class _Waiting:
         yield self._spinner
 
 
-def split(said: str) -> tuple[str, str]:
+def split_finished(said: str) -> tuple[str, str]:
     """What is finished of a text that still comes, and the rest: a paragraph ends at an empty line outside of code."""
     fence = ""
     at = end = 0
@@ -238,7 +238,7 @@ def split(said: str) -> tuple[str, str]:
     return said[:end], said[end:]
 
 
-def _formatted(said: str) -> RenderableType:
+def _render_markdown(said: str) -> RenderableType:
     from rich.markdown import Markdown
 
     return Markdown(said, hyperlinks=False)  # where a link leads is shown, not hidden behind its text

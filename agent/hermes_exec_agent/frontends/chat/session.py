@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import FrameType
 
-    from hermes_exec_agent.frontends.chat.display import Display
+    from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
@@ -28,7 +28,7 @@ _CURSOR = b"\x1b[?25h"
 """Shows it again, which what moves on the screen has hidden."""
 
 
-class Talk:
+class ChatSession:
     """A place, models and a log, with the conversation that is held in them.
 
     Opening a place takes time, so it happens beside what the person does, and a failure of it is the first turn's.
@@ -40,7 +40,7 @@ class Talk:
         *,
         models: Models,
         log: EventLog,
-        display: Display,
+        display: TurnDisplay,
         person: Person,
         approvals: Approvals,
         cases: Sequence[str] = (),
@@ -144,7 +144,7 @@ class Talk:
 
         self.display.begin(scripted=self.models.main.scripted)
         try:
-            with interrupts(stop) if interruptible else _nothing():
+            with on_interrupt(stop) if interruptible else _keep_default():
                 conversation = await self.conversation()
                 if stopped:  # at the very moment at which the place was open
                     return None
@@ -188,7 +188,7 @@ class Talk:
                 repair_skills=self._mends,
                 options=options,
                 approvals=self._approvals,
-                tell=self.display.tell,
+                tell=self.display.print_line,
             )
         )
         # Not before, as two threads that import the same packages get into each other's way. Nobody waits for this one:
@@ -198,12 +198,12 @@ class Talk:
 
 
 @contextmanager
-def _nothing() -> Generator[None]:
+def _keep_default() -> Generator[None]:
     yield
 
 
 @contextmanager
-def interrupts(stop: Callable[[], object]) -> Generator[None]:
+def on_interrupt(stop: Callable[[], object]) -> Generator[None]:
     """Ctrl-C calls ``stop``, on the loop; the third one leaves the program at once."""
     loop = asyncio.get_running_loop()
     pressed = 0
@@ -216,7 +216,7 @@ def interrupts(stop: Callable[[], object]) -> Generator[None]:
         elif pressed == 2:
             print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
         else:
-            Keyboard.let_go()
+            Keyboard.restore()
             if sys.stdout.isatty():
                 os.write(sys.stdout.fileno(), _CURSOR)
             os._exit(INTERRUPTED)

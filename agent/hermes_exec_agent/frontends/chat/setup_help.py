@@ -22,7 +22,7 @@ All other commands work without a model: hermes-exec --help
 """
 
 
-def screen(why: str, looked_for: Sequence[str]) -> str:
+def format_setup_help(why: str, looked_for: Sequence[str]) -> str:
     """One screen of text, without a secret."""
     looked = "\n".join(f"  {each}" for each in looked_for)
     found = f"\nLooked for:\n{looked}\n" if looked else ""

@@ -9,24 +9,24 @@ import shutil
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.frontends.chat.display import SCRIPTED, told
-from hermes_exec_agent.frontends.chat.export import FORMS, form_of, markdown, messages, when
-from hermes_exec_agent.frontends.chat.listing import chosen, listed, recalled
-from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_update
+from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time, parse_format, to_markdown, to_messages
+from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
 from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hermes_exec_agent.frontends.chat.export import Form
-    from hermes_exec_agent.frontends.chat.session import Talk
+    from hermes_exec_agent.frontends.chat.export import ExportFormat
+    from hermes_exec_agent.frontends.chat.session import ChatSession
     from hermes_exec_agent.runtime.events import EventLog
 
 _LISTED = 20
-_ENDINGS: dict[Form, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
+_ENDINGS: dict[ExportFormat, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
 
-ABOUT = {
+COMMAND_HELP = {
     "/help": "list these commands and the keys",
     "/model": "show the models, or go on with another: /model NAME",
     "/reasoning": "show or hide what the model thinks, or say how much it should: /reasoning show|hide|EFFORT",
@@ -38,7 +38,7 @@ ABOUT = {
     "/fork": "begin a branch of this conversation, from what is recorded of it",
     "/resume": "list past conversations, or go on with one: /resume ID",
     "/search": "find words in all conversations: /search [--thoughts] WORDS",
-    "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
+    "/export": f"write this conversation to a file: /export [{'|'.join(EXPORT_FORMATS)}] [FILE]",
     "/quit": "leave; so does Ctrl-D",
 }
 _ALSO = {"/cost": "/usage", "/clear": "/new", "/exit": "/quit"}
@@ -55,54 +55,54 @@ def is_command(typed: str) -> bool:
     return word.startswith("/") and (word == "/" or word[1:].isalpha())
 
 
-class Commands:
+class SlashCommands:
     """Does them, for one chat."""
 
-    def __init__(self, talk: Talk, show: Callable[[str], None]) -> None:
+    def __init__(self, talk: ChatSession, show: Callable[[str], None]) -> None:
         """``show`` prints a line."""
         self._talk = talk
         self._show = show
 
-    async def do(self, typed: str) -> bool:
+    async def run(self, typed: str) -> bool:
         """Do what was typed; whether the chat goes on. A mistake is told in a line."""
         word, _, rest = typed.strip().partition(" ")
         name = _ALSO.get(word.lower(), word.lower())
         if name == "/quit":
             return False
-        if name not in ABOUT:
-            near = difflib.get_close_matches(name, [*ABOUT, *_ALSO], 1)
-            self._show(f"{line(word)}: there is no such command. Try: {' '.join([*near, '/help'])}")
+        if name not in COMMAND_HELP:
+            near = difflib.get_close_matches(name, [*COMMAND_HELP, *_ALSO], 1)
+            self._show(f"{to_line(word)}: there is no such command. Try: {' '.join([*near, '/help'])}")
             return True
         try:
             await getattr(self, f"_{name[1:]}")(rest.strip())
         except HermesError as error:
-            self._show(safe(str(error)))
+            self._show(escape_text(str(error)))
         except OSError as error:
-            self._show(safe(f"{error.filename or name}: {error.strerror}"))
+            self._show(escape_text(f"{error.filename or name}: {error.strerror}"))
         return True
 
     def _row(self, head: str, text: str) -> None:
         """A line of a list, which the terminal's width does not break in a word."""
-        self._show(f"{head} {line(text, max(shutil.get_terminal_size().columns - len(head) - 2, 20))}")
+        self._show(f"{head} {to_line(text, max(shutil.get_terminal_size().columns - len(head) - 2, 20))}")
 
     async def _help(self, _: str) -> None:
-        for name, about in ABOUT.items():
+        for name, about in COMMAND_HELP.items():
             self._show(f"{name:<10} {about}")
         self._show(_KEYS)
 
     async def _model(self, name: str) -> None:
         models = self._talk.models
         if name:
-            self._show(f"model: {safe(await self._talk.choose(name))}")
+            self._show(f"model: {escape_text(await self._talk.choose(name))}")
             return
         now = next((each for each in models.names if models.get(each) is models.main), "")
         for each in models.names:
-            self._show(f"{'*' if each == now else ' '} {each:<12} {safe(models.get(each).name)}")
+            self._show(f"{'*' if each == now else ' '} {each:<12} {escape_text(models.get(each).name)}")
 
     async def _reasoning(self, word: str) -> None:
         word = word.lower()
         if word in ("show", "hide"):
-            self._talk.display.unfold(shown=word == "show")
+            self._talk.display.show_thoughts(shown=word == "show")
             self._show(
                 "what the model thinks is shown in full" if word == "show" else "what the model thinks is folded"
             )
@@ -110,13 +110,13 @@ class Commands:
         model = self._talk.models.main
         now = get_reasoning(model)
         if now is None:
-            raise UsageError(f"{safe(model.name)}: this model takes no effort", remedy="/reasoning show or hide")
+            raise UsageError(f"{escape_text(model.name)}: this model takes no effort", remedy="/reasoning show or hide")
         if word:
             set_reasoning(model, _parse_reasoning(word))
             now = _parse_reasoning(word)
         parts = [f"thinking {now.thinking}"] if now.thinking else []
         parts += [f"effort {now.effort}"] if now.effort else []
-        self._show(f"{safe(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
+        self._show(f"{escape_text(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
 
     async def _tools(self, _: str) -> None:
         for spec in (await self._talk.conversation()).specs:
@@ -144,7 +144,7 @@ class Commands:
 
     async def _compact(self, _: str) -> None:
         conversation = await self._talk.conversation()
-        if not await conversation.compact(lambda update: self._show(told(update))):
+        if not await conversation.compact(lambda update: self._show(describe_update(update))):
             self._show("there is nothing to be gained")
 
     async def _new(self, _: str) -> None:
@@ -154,22 +154,22 @@ class Commands:
     async def _fork(self, _: str) -> None:
         id = (await self._talk.conversation()).id
         await self._talk.switch(id, fork=True)
-        self._show(f"a branch of {id}: {line(self._talk.log.title(id))}")
+        self._show(f"a branch of {id}: {to_line(self._talk.log.title(id))}")
 
     async def _resume(self, prefix: str) -> None:
         log = self._talk.log
         if prefix:
-            id = chosen(log, prefix)
+            id = find_conversation(log, prefix)
             await self._talk.switch(id)
-            self._show(f"going on with {id}: {line(log.title(id))}")
-            for said in recalled(log, id):
+            self._show(f"going on with {id}: {to_line(log.title(id))}")
+            for said in recall_last_turn(log, id):
                 self._show(said)
             return
-        found = listed(log, _LISTED)
+        found = list_conversations(log, _LISTED)
         if not found:
             self._show("nothing was said yet")
         for each in found:
-            self._row(f"{each.id}  {when(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
+            self._row(f"{each.id}  {format_time(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
 
     async def _search(self, words: str) -> None:
         first, _, rest = words.partition(" ")
@@ -179,17 +179,19 @@ class Commands:
             raise UsageError("/search needs words to look for")
         found = self._talk.log.search(words, limit=_LISTED, thoughts=thoughts)
         for each in found:
-            self._row(f"{each.conversation}  {when(each.at)} ", each.snippet)
+            self._row(f"{each.conversation}  {format_time(each.at)} ", each.snippet)
         if not found:
             self._show(f"nothing was {'thought' if thoughts else 'said'} with these words")
 
     async def _export(self, words: str) -> None:
         conversation = (await self._talk.conversation()).id
         first, _, rest = words.partition(" ")
-        form, path = (form_of(first), rest.strip()) if first in FORMS else (form_of("markdown"), words)
+        form, path = (
+            (parse_format(first), rest.strip()) if first in EXPORT_FORMATS else (parse_format("markdown"), words)
+        )
         path = path or f"conversation-{conversation}.{_ENDINGS[form]}"
         written = write_export(path, self._talk.log, conversation, form)
-        self._show(f"written to {safe(written)}")
+        self._show(f"written to {escape_text(written)}")
 
 
 def _parse_reasoning(word: str) -> Reasoning:
@@ -198,20 +200,22 @@ def _parse_reasoning(word: str) -> Reasoning:
             return Reasoning(effort=effort)
     if word in ("on", "off"):
         return Reasoning(thinking="on" if word == "on" else "off")
-    raise UsageError(f"/reasoning {line(word)}: not an effort", remedy=f"{', '.join(EFFORTS)}, on, off, show or hide")
+    raise UsageError(
+        f"/reasoning {to_line(word)}: not an effort", remedy=f"{', '.join(EFFORTS)}, on, off, show or hide"
+    )
 
 
-def exported(log: EventLog, conversation: str, form: Form) -> Iterator[str]:
+def format_export(log: EventLog, conversation: str, form: ExportFormat) -> Iterator[str]:
     """The lines of a conversation in one of the forms."""
     if form == "jsonl":
         return log.export(conversation)
     events = log.events(conversation)
     if form == "markdown":
-        return markdown(events)
-    return iter([json.dumps(messages(events), ensure_ascii=False, indent=2)])
+        return to_markdown(events)
+    return iter([json.dumps(to_messages(events), ensure_ascii=False, indent=2)])
 
 
-def write_export(path: str, log: EventLog, conversation: str, form: Form) -> str:
+def write_export(path: str, log: EventLog, conversation: str, form: ExportFormat) -> str:
     """Write a new file, for this user alone, and give its name.
 
     Raises:
@@ -220,5 +224,5 @@ def write_export(path: str, log: EventLog, conversation: str, form: Form) -> str
     path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.writelines(f"{each.rstrip()}\n" for each in exported(log, conversation, form))
+        file.writelines(f"{each.rstrip()}\n" for each in format_export(log, conversation, form))
     return path

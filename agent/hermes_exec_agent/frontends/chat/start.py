@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.frontends.chat.approver import AtTerminal, Nobody
-from hermes_exec_agent.frontends.chat.display import OUTCOMES, Plain, Silent
+from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
+from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES, PlainDisplay, SilentDisplay
 from hermes_exec_agent.frontends.chat.keyboard import Keyboard
-from hermes_exec_agent.frontends.chat.listing import LAST, chosen
-from hermes_exec_agent.frontends.chat.question import question, unread
-from hermes_exec_agent.frontends.chat.session import Talk
+from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
+from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
+from hermes_exec_agent.frontends.chat.session import ChatSession
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec.errors import HermesError
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
-    from hermes_exec_agent.frontends.chat.display import Display
+    from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.frontends.chat.replay import Replay
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
@@ -35,7 +35,7 @@ UNANSWERED = 1
 INTERRUPTED = 130
 
 
-async def start(
+async def start_chat(
     asked: ChatArguments, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
 ) -> int:
     """Run a chat and give its exit code.
@@ -51,15 +51,15 @@ async def start(
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     models = _models(asked, replay)
     plays = replay is not None and bool(replay.requests) and asked.query is None
-    query = None if plays else question(asked)
+    query = None if plays else read_question(asked)
     display = _display(asked, fancy=at_terminal and query is None)
     with EventLog.of_user(redactor=Redactor((*secrets, *models.secrets))) as log:
-        talk = Talk(
+        talk = ChatSession(
             asked.on,
             models=models,
             log=log,
             display=display,
-            person=AtTerminal(Keyboard(), display.pause) if sys.stdin.isatty() else Nobody(),
+            person=TerminalApprover(Keyboard(), display.pause) if sys.stdin.isatty() else UnattendedApprover(),
             approvals=_approvals(asked, replay),
             cases=asked.case,
             cwd=cwd,
@@ -75,16 +75,20 @@ async def start(
 
 
 async def _talk(
-    talk: Talk, asked: ChatArguments, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
+    talk: ChatSession,
+    asked: ChatArguments,
+    query: str | None,
+    replay: Replay | None,
+    say: Callable[[HermesError], None],
 ) -> int:
     if asked.continue_newest and asked.resume is not None:
         raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
     word = LAST if asked.continue_newest else asked.resume
-    resume = chosen(talk.log, word) if word is not None else ""
+    resume = find_conversation(talk.log, word) if word is not None else ""
     if asked.fork and not resume:
         raise UsageError("--fork needs a conversation to begin from", remedy="--continue, or --resume ID")
     if query is not None:
-        _tell_unasked(talk, asked, replay)
+        _print_unprompted(talk, asked, replay)
         if resume and not asked.fork:
             talk.log.refuse_held_turn(resume)  # before the place is opened, which may take long
         talk.open_soon(resume, fork=asked.fork)
@@ -95,31 +99,31 @@ async def _talk(
     from hermes_exec_agent.frontends.chat import interactive
 
     if replay is not None and replay.requests:
-        _tell_unasked(talk, asked, replay)
+        _print_unprompted(talk, asked, replay)
         talk.open_soon(resume, fork=asked.fork)
-        return await interactive.replayed(talk, replay.requests)
-    return await interactive.interactive(talk, resume=resume, fork=asked.fork, say=say)
+        return await interactive.run_replay(talk, replay.requests)
+    return await interactive.run_interactive(talk, resume=resume, fork=asked.fork, say=say)
 
 
-async def _once(talk: Talk, query: str, asked: ChatArguments) -> int:
+async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     answer = await talk.turn(query)
     if answer is None:  # which only Ctrl-C of an interactive turn gives
         return INTERRUPTED
     conversation = await talk.conversation()
     ended = await conversation.end_background()
     if asked.json:
-        told = {**facts(conversation, answer), "background_ended": ended}
+        told = {**answer_to_json(conversation, answer), "background_ended": ended}
         print(json.dumps(told, ensure_ascii=False), flush=True)
-    if unread(asked):
-        talk.display.tell("what is on standard input was not read; --file - sends it along")
-    if answer.outcome in OUTCOMES:
-        talk.display.tell(f"[{OUTCOMES[answer.outcome]}]")
+    if has_unread_input(asked):
+        talk.display.print_line("what is on standard input was not read; --file - sends it along")
+    if answer.outcome in OUTCOME_MESSAGES:
+        talk.display.print_line(f"[{OUTCOME_MESSAGES[answer.outcome]}]")
     if answer.outcome == "interrupted":
         return INTERRUPTED
     return 0 if answer.outcome == "answered" else UNANSWERED
 
 
-def facts(conversation: Conversation, answer: Answer) -> dict[str, Any]:
+def answer_to_json(conversation: Conversation, answer: Answer) -> dict[str, Any]:
     """An answer for programs."""
     usage = answer.usage
     return {
@@ -152,18 +156,18 @@ def _replay(asked: ChatArguments) -> Replay | None:
     return read_replay(asked.replay)
 
 
-def _unasked(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
+def _unprompted_tools(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
     """Tools that run without asking although tools ask here."""
     return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
 
 
 def _approvals(asked: ChatArguments, replay: Replay | None) -> Approvals:
-    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unasked(asked, replay), "allow"))
+    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unprompted_tools(asked, replay), "allow"))
 
 
-def _tell_unasked(talk: Talk, asked: ChatArguments, replay: Replay | None) -> None:
-    if _unasked(asked, replay):
-        talk.display.tell(
+def _print_unprompted(talk: ChatSession, asked: ChatArguments, replay: Replay | None) -> None:
+    if _unprompted_tools(asked, replay):
+        talk.display.print_line(
             "the demo's commands change nothing that stays, so they run without asking; --approve deny denies them"
         )
 
@@ -177,11 +181,11 @@ def _models(asked: ChatArguments, replay: Replay | None) -> Models:
     return models if asked.model is None else models.with_main(asked.model)
 
 
-def _display(asked: ChatArguments, *, fancy: bool) -> Display:
+def _display(asked: ChatArguments, *, fancy: bool) -> TurnDisplay:
     if asked.json:
-        return Silent()
+        return SilentDisplay()
     if fancy:
-        from hermes_exec_agent.frontends.chat.screen import Screen
+        from hermes_exec_agent.frontends.chat.screen import ScreenDisplay
 
-        return Screen()
-    return Plain(quiet=asked.quiet)
+        return ScreenDisplay()
+    return PlainDisplay(quiet=asked.quiet)

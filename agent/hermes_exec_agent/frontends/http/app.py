@@ -15,8 +15,8 @@ from hermes_exec.errors import HermesError, PlaceError, UsageError
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.frontends.http import protocol, turns
 from hermes_exec_agent.frontends.http.connections import Connections
-from hermes_exec_agent.frontends.http.conversation_pool import Busy, InUse, Rooms
-from hermes_exec_agent.frontends.http.guard import OPEN_TO_ALL
+from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
+from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.errors import NoModel
-    from hermes_exec_agent.frontends.http.guard import Guard
+    from hermes_exec_agent.frontends.http.guard import RequestGuard
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.events import EventLog
@@ -44,7 +44,7 @@ async def _none() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ServerConfig:
     """What is served."""
 
     target: str | None
@@ -57,7 +57,7 @@ class Offer:
     """Where to start, in the place."""
     approvals: Approvals
     person: Person
-    most: int = 8
+    max_conversations: int = 8
     """Conversations that are open at once, and so turns that run at once."""
     keep_s: float = 900.0
     """Seconds that a place stays open after its last turn."""
@@ -67,35 +67,37 @@ class Offer:
     """Says what is amiss with the long-term memory; empty where nothing is."""
     budget: int | None = None
     """Replies of a model that one turn may take; the loop's own if None."""
-    mends: bool = True
+    improve: bool = True
     """Whether a skill that fails in use is improved."""
 
 
 class Server:
     """Answers requests. ``stopping`` is told to whoever asks whether it is ready."""
 
-    def __init__(self, offer: Offer, guard: Guard) -> None:
+    def __init__(self, offer: ServerConfig, guard: RequestGuard) -> None:
         self.stopping = False
         self._offer = offer
         self._metrics = Metrics()
-        self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s, idle_s=offer.idle_s)
+        self._rooms = ConversationPool(
+            self._open, most=offer.max_conversations, keep_s=offer.keep_s, idle_s=offer.idle_s
+        )
         self._guard = guard
         self.connections = Connections()
         self._looking = asyncio.Lock()
         self._looked = -math.inf
         self._amiss = ""
         self._preparing: asyncio.Task[None] | None = None
-        self.app = web.Application(middlewares=[self._looked_at], client_max_size=protocol.MAX_BODY)
+        self.app = web.Application(middlewares=[self._handle_request], client_max_size=protocol.MAX_BODY)
         self.app.on_startup.append(self._prepare)
         self.app.router.add_get("/health", self._health)
         self.app.router.add_get("/ready", self._ready)
-        self.app.router.add_get("/metrics", self._figures)
+        self.app.router.add_get("/metrics", self._serve_metrics)
         self.app.router.add_get("/v1/models", self._models)
         self.app.router.add_get("/v1/models/{model:.+}", self._model)
         self.app.router.add_post("/v1/chat/completions", self._completions)
 
     @property
-    def asks_for_token(self) -> bool:
+    def requires_token(self) -> bool:
         """Whether requests have to show one."""
         return self._guard.token is not None
 
@@ -109,17 +111,19 @@ class Server:
             self._preparing = asyncio.create_task(asyncio.to_thread(models.prepare))
 
     @web.middleware
-    async def _looked_at(
+    async def _handle_request(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         began = time.monotonic()
         try:
-            refused = self._guard.refused(request)
-            known = refused is None and request.path not in OPEN_TO_ALL
-            with self.connections.serving(request.protocol, known=known) as room:
+            refused = self._guard.check(request)
+            known = refused is None and request.path not in PUBLIC_PATHS
+            with self.connections.serve_request(request.protocol, known=known) as room:
                 response = refused or (await handler(request) if room else _full())
         except web.HTTPException as error:
-            response = protocol.refusal(error.status, error.reason, code=error.reason.lower().replace(" ", "_"))
+            response = protocol.make_error_response(
+                error.status, error.reason, code=error.reason.lower().replace(" ", "_")
+            )
         resource = request.match_info.route.resource
         route = resource.canonical if resource is not None else "unknown"
         self._metrics.requests.labels(route, str(response.status)).inc()
@@ -145,43 +149,43 @@ class Server:
                 self._looked = time.monotonic()
             return self._amiss
 
-    async def _figures(self, _: web.Request) -> web.Response:
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
         self._metrics.open.set(len(self._rooms))
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _models(self, _: web.Request) -> web.Response:
         names = self._offer.models.names if self._offer.models is not None else ()
-        return web.json_response({"object": "list", "data": [_listed(name) for name in names]})
+        return web.json_response({"object": "list", "data": [_model_entry(name) for name in names]})
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
         if self._offer.models is None or name not in self._offer.models.names:
-            return protocol.refusal(404, "there is no such model", code="model_not_found")
-        return web.json_response(_listed(name))
+            return protocol.make_error_response(404, "there is no such model", code="model_not_found")
+        return web.json_response(_model_entry(name))
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         if (models := self._offer.models) is None:
-            return protocol.refusal(503, f"no model is set up: {self._offer.why}", code="no_model")
+            return protocol.make_error_response(503, f"no model is set up: {self._offer.why}", code="no_model")
         if request.content_type != "application/json":  # what a page of another site cannot send without asking first
-            return protocol.refusal(415, "the body has to be application/json", code="wrong_type")
+            return protocol.make_error_response(415, "the body has to be application/json", code="wrong_type")
         try:
             async with asyncio.timeout(_BODY_S):
                 body = await request.read()
         except TimeoutError:
-            return protocol.refusal(408, "the request did not arrive in time", code="too_slow", again=True)
+            return protocol.make_error_response(408, "the request did not arrive in time", code="too_slow", again=True)
         try:
             asked = protocol.read_completion(body)
             name = asked.model or "main"
             if name not in models.names:
-                return protocol.refusal(
+                return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
-            id = self._resumed(request, asked)
+            id = self._find_conversation(request, asked)
         except UsageError as error:
-            return protocol.refusal(400, str(error), code="invalid_request")
+            return protocol.make_error_response(400, str(error), code="invalid_request")
         return await self._turn(request, asked, name, id)
 
-    def _resumed(self, request: web.Request, asked: protocol.Completion) -> str:
+    def _find_conversation(self, request: web.Request, asked: protocol.Completion) -> str:
         """The id of the conversation to go on with; empty for a new one."""
         wanted = request.headers.get(turns.CONVERSATION, "") or asked.conversation
         return self._offer.log.find(wanted) if wanted else ""
@@ -198,28 +202,28 @@ class Server:
             await asyncio.wait([self._preparing])  # to open a place imports too, and two threads would do it in turns
         try:
             self._offer.log.refuse_held_turn(id)  # before the place is opened, which may take long
-            async with self._rooms.entered(id, options) as conversation:
+            async with self._rooms.acquire(id, options) as conversation:
                 self._offer.log.refuse_held_turn(id)  # and before a stream begins, which can have no status any more
                 conversation.set_model(name)
                 if asked.stream:
-                    return await turns.streamed(request, conversation, asked, self._metrics)
-                return await turns.whole(conversation, asked, self._metrics)
-        except Busy as error:
-            busy = protocol.refusal(429, str(error), code="busy", again=True)
+                    return await turns.answer_streamed(request, conversation, asked, self._metrics)
+                return await turns.answer_whole(conversation, asked, self._metrics)
+        except PoolExhausted as error:
+            busy = protocol.make_error_response(429, str(error), code="busy", again=True)
             busy.headers["Retry-After"] = _LATER_S
             return busy
-        except (InUse, TurnHeld) as error:
-            held = protocol.refusal(409, str(error), code="turn_running", again=True)
+        except (ConversationInUse, TurnHeld) as error:
+            held = protocol.make_error_response(409, str(error), code="turn_running", again=True)
             held.headers["Retry-After"] = _LATER_S
             return held
         except ContextTooLong as error:
-            return protocol.refusal(400, str(error), code="context_length_exceeded")
+            return protocol.make_error_response(400, str(error), code="context_length_exceeded")
         except ModelError as error:
-            return protocol.refusal(502, str(error), code="model_failed")
+            return protocol.make_error_response(502, str(error), code="model_failed")
         except PlaceError as error:
-            return protocol.refusal(503, str(error), code="place_failed")
+            return protocol.make_error_response(503, str(error), code="place_failed")
         except HermesError as error:
-            return protocol.refusal(500, str(error), code="failed")
+            return protocol.make_error_response(500, str(error), code="failed")
 
     def _open(self, id: str, options: Options) -> AbstractAsyncContextManager[Conversation]:
         offer = self._offer
@@ -230,7 +234,7 @@ class Server:
             models=offer.models,
             person=offer.person,
             log=offer.log,
-            repair_skills=offer.mends,
+            repair_skills=offer.improve,
             cwd=offer.cwd,
             resume=id,
             options=options,
@@ -240,11 +244,11 @@ class Server:
 
 
 def _full() -> web.Response:
-    full = protocol.refusal(503, "too many connections", code="busy", again=True)
+    full = protocol.make_error_response(503, "too many connections", code="busy", again=True)
     full.headers["Retry-After"] = _LATER_S
     full.force_close()
     return full
 
 
-def _listed(name: str) -> dict[str, str | int]:
+def _model_entry(name: str) -> dict[str, str | int]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "hermes_exec"}

@@ -42,7 +42,7 @@ class Connections:
         self._known: set[_Connection] = set()
         self._of: dict[object, _Connection] = {}
 
-    def use(self, accept: Callable[[], asyncio.Protocol]) -> None:
+    def set_protocol_factory(self, accept: Callable[[], asyncio.Protocol]) -> None:
         """Hand connections that may stay to the protocols that ``accept`` makes."""
         self._accept = accept
 
@@ -53,13 +53,13 @@ class Connections:
         return _Connection(self, self._accept())
 
     @contextlib.contextmanager
-    def serving(self, protocol: object, *, known: bool) -> Generator[bool]:
+    def serve_request(self, protocol: object, *, known: bool) -> Generator[bool]:
         """Serve one request of a connection. False where there is no room for one more connection with the token."""
         connection = self._of.get(protocol)
         if connection is None:
             yield True
             return
-        connection.began()
+        connection.on_request()
         if known and connection in self._unknown:
             if len(self._known) >= max(1, CONNECTIONS - RESERVED):
                 yield False
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
             self._first = asyncio.get_running_loop().call_later(FIRST_LINES_S, self._transport.abort)
             self.inner.connection_made(transport)
 
-    def began(self) -> None:
+    def on_request(self) -> None:
         """The first lines of a request are here."""
         if self._first is not None:
             self._first.cancel()
@@ -146,7 +146,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self.began()
+        self.on_request()
         self._connections.forget(self)
         if self._admitted:
             self.inner.connection_lost(exc)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime import Conversation, Options
 
 
-class Busy(HermesError):
+class PoolExhausted(HermesError):
     """All conversations that may be open are in use; nothing ran."""
 
 
-class InUse(HermesError):
+class ConversationInUse(HermesError):
     """A turn of this very conversation runs; nothing ran."""
 
 
 @dataclass(slots=True, eq=False)
-class _Room:
+class _OpenConversation:
     conversation: Conversation
     stack: AsyncExitStack
     taken: bool = True
@@ -34,7 +34,7 @@ class _Room:
     leaving: asyncio.TimerHandle | None = field(default=None)
 
 
-class Rooms:
+class ConversationPool:
     """At most ``most`` open conversations; one that nobody needs closes after ``keep_s`` seconds, or for another.
 
     One in which commands run in the background stays open until these have ended, or for ``idle_s`` seconds; then it
@@ -54,17 +54,17 @@ class Rooms:
         self._most = most
         self._keep_s = keep_s
         self._idle_s = idle_s
-        self._rooms: dict[str, _Room] = {}
+        self._open_conversations: dict[str, _OpenConversation] = {}
         self._entering: set[str] = set()
         self._opening = 0
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         """How many are open, or about to be."""
-        return len(self._rooms) + self._opening
+        return len(self._open_conversations) + self._opening
 
     @asynccontextmanager
-    async def entered(self, id: str, options: Options) -> AsyncGenerator[Conversation]:
+    async def acquire(self, id: str, options: Options) -> AsyncGenerator[Conversation]:
         """A conversation for one turn; nobody else has it meanwhile.
 
         Raises:
@@ -72,23 +72,23 @@ class Rooms:
             Busy: all that are open are in use.
             HermesError: its place cannot be opened.
         """
-        room = await self._taken(id, options)
+        room = await self._take(id, options)
         try:
             yield room.conversation
         finally:
             room.taken = False
-            self._rooms[room.conversation.id] = self._rooms.pop(
+            self._open_conversations[room.conversation.id] = self._open_conversations.pop(
                 room.conversation.id
             )  # the last one used is the last to go
             loop = asyncio.get_running_loop()
             room.left = loop.time()
-            room.leaving = loop.call_later(self._keep_s, self._look, room)
+            room.leaving = loop.call_later(self._keep_s, self._close_if_idle, room)
 
-    def _look(self, room: _Room) -> None:
+    def _close_if_idle(self, room: _OpenConversation) -> None:
         """Its time is over, unless commands run in the background."""
         self._track(asyncio.create_task(self._leave_or_wait(room)))
 
-    async def _leave_or_wait(self, room: _Room) -> None:
+    async def _leave_or_wait(self, room: _OpenConversation) -> None:
         loop = asyncio.get_running_loop()
         left, rest_s = room.left, room.left + self._idle_s - loop.time()
         runs = False
@@ -98,28 +98,28 @@ class Rooms:
         if room.taken or room.left != left:
             return  # a turn began meanwhile
         if runs:
-            room.leaving = loop.call_later(min(self._keep_s, rest_s), self._look, room)
+            room.leaving = loop.call_later(min(self._keep_s, rest_s), self._close_if_idle, room)
         else:
             self._leave(room)
 
     async def close(self) -> None:
         """Close them all. Whoever is in one is to have left."""
-        for room in list(self._rooms.values()):
+        for room in list(self._open_conversations.values()):
             self._leave(room)
         while self._closing:
             await asyncio.wait(self._closing)
 
-    async def _taken(self, id: str, options: Options) -> _Room:
-        room = self._rooms.get(id)
+    async def _take(self, id: str, options: Options) -> _OpenConversation:
+        room = self._open_conversations.get(id)
         if id in self._entering or (room is not None and room.taken):
-            raise InUse(f"conversation {id}: a turn of it runs", remedy="again when that has ended")
+            raise ConversationInUse(f"conversation {id}: a turn of it runs", remedy="again when that has ended")
         if room is not None:
             room.taken = True
             if room.leaving is not None:
                 room.leaving.cancel()
             return room
         if len(self) >= self._most and not self._free_one():
-            raise Busy(f"all of {self._most} conversations are in use", remedy="the same later")
+            raise PoolExhausted(f"all of {self._most} conversations are in use", remedy="the same later")
         self._opening += 1
         self._entering |= {id} if id else set()
         stack = AsyncExitStack()
@@ -128,29 +128,29 @@ class Rooms:
         finally:
             self._opening -= 1
             self._entering.discard(id)
-        room = self._rooms[conversation.id] = _Room(conversation, stack)
+        room = self._open_conversations[conversation.id] = _OpenConversation(conversation, stack)
         return room
 
     def _free_one(self) -> bool:
-        idle = [room for room in self._rooms.values() if not room.taken]
+        idle = [room for room in self._open_conversations.values() if not room.taken]
         idle.sort(key=lambda room: room.conversation.background)  # the longest unused first, of both kinds
         if idle:
             self._leave(idle[0])
         return bool(idle)
 
-    def _leave(self, room: _Room) -> None:
-        if room.taken or self._rooms.get(room.conversation.id) is not room:
+    def _leave(self, room: _OpenConversation) -> None:
+        if room.taken or self._open_conversations.get(room.conversation.id) is not room:
             return
-        del self._rooms[room.conversation.id]
+        del self._open_conversations[room.conversation.id]
         if room.leaving is not None:
             room.leaving.cancel()
         self._track(asyncio.create_task(room.stack.aclose()))
 
     def _track(self, task: asyncio.Task[None]) -> None:
         self._closing.add(task)
-        task.add_done_callback(self._left)
+        task.add_done_callback(self._log_failure)
 
-    def _left(self, task: asyncio.Task[None]) -> None:
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             import logging

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_exec_agent.frontends.http.protocol import refusal
+from hermes_exec_agent.frontends.http.protocol import make_error_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
 
-OPEN_TO_ALL = frozenset({"/health", "/ready"})
+PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """What a container's engine asks, which has no token; they tell nothing else."""
 SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class RequestGuard:
     """Looks at each request before anything else does."""
 
     token: Secret | None
@@ -33,20 +33,24 @@ class Guard:
     hosts: frozenset[str]
     """The names by which this server may be called; empty is any."""
 
-    def refused(self, request: web.Request) -> web.Response | None:
+    def check(self, request: web.Request) -> web.Response | None:
         """Why not, or None."""
         # A page whose name was made to mean 127.0.0.1 sends its own name as the host (DNS rebinding).
-        if self.hosts and host_of(request.headers.get("Host", "")) not in self.hosts:
-            return refusal(421, "this server is not called that", code="wrong_host")
+        if self.hosts and parse_host(request.headers.get("Host", "")) not in self.hosts:
+            return make_error_response(421, "this server is not called that", code="wrong_host")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
-            return refusal(403, "pages of other sites may not ask", code="wrong_origin")
-        if request.path in OPEN_TO_ALL or (self.token is None and _over_unix_socket(request)):
+            return make_error_response(403, "pages of other sites may not ask", code="wrong_origin")
+        if request.path in PUBLIC_PATHS or (self.token is None and _over_unix_socket(request)):
             return None
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if self.token is not None and scheme.lower() == "bearer" and same(given.strip(), self.token.reveal()):
+        if (
+            self.token is not None
+            and scheme.lower() == "bearer"
+            and is_equal_constant_time(given.strip(), self.token.reveal())
+        ):
             return None
-        denied = refusal(401, "the token is missing or wrong", code="invalid_api_key")
+        denied = make_error_response(401, "the token is missing or wrong", code="invalid_api_key")
         denied.headers["WWW-Authenticate"] = "Bearer"
         return denied
 
@@ -56,13 +60,13 @@ def _over_unix_socket(request: web.Request) -> bool:
     return made is not None and made.family == socket.AF_UNIX
 
 
-def same(given: str, wanted: str) -> bool:
+def is_equal_constant_time(given: str, wanted: str) -> bool:
     """Whether two texts are equal, in a time that tells nothing about either."""
     digests = [sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, wanted)]
     return hmac.compare_digest(*digests)
 
 
-def host_of(header: str) -> str:
+def parse_host(header: str) -> str:
     """The name of a ``Host`` header, without its port."""
     try:
         return (urlsplit(f"//{header}").hostname or "").lower()
@@ -80,6 +84,6 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def names_of(address: str, more: Iterable[str] = ()) -> frozenset[str]:
+def list_host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
     """By which names a server at a loopback address may be called."""
     return frozenset({"localhost", "127.0.0.1", "::1", address.lower(), *(each.lower() for each in more)})

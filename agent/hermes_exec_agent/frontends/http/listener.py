@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from hermes_exec.config.paths import make_private_folder, shown
+from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _WAITING = 128
 """Connections that wait in the kernel to be accepted."""
 
 
-async def listen(
+async def serve_until_cancelled(
     server: Server, where: tuple[str, int] | Path, *, grace_s: float, listening: Callable[[str], None]
 ) -> None:
     """Serve until cancelled; then let turns end for ``grace_s`` seconds, interrupt the others, and close the places.
@@ -47,7 +47,7 @@ async def listen(
         OSError: the address cannot be had.
         ConfigError: the socket cannot be made, or others could reach it; an address without a token.
     """
-    if not isinstance(where, Path) and not server.asks_for_token:
+    if not isinstance(where, Path) and not server.requires_token:
         raise ConfigError("an address needs a token: other users of this machine reach it too")
     runner = web.AppRunner(
         server.app,
@@ -62,7 +62,7 @@ async def listen(
     await runner.setup()
     if runner.server is None:
         raise RuntimeError("a runner that was set up has no server")
-    server.connections.use(runner.server)
+    server.connections.set_protocol_factory(runner.server)
     door: asyncio.Server | None = None
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
@@ -94,7 +94,7 @@ def _unix_socket(path: Path) -> Generator[socket.socket]:
     folder = path.parent.stat()
     if folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
         raise ConfigError(
-            f"{shown(path.parent)}: others may come in (mode {stat.S_IMODE(folder.st_mode):04o})",
+            f"{to_printable(path.parent)}: others may come in (mode {stat.S_IMODE(folder.st_mode):04o})",
             remedy="--socket in a folder that is yours alone (0700), which is made if it is not there",
         )
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -108,7 +108,9 @@ def _unix_socket(path: Path) -> Generator[socket.socket]:
         inode = path.lstat().st_ino
     except OSError as error:
         made.close()
-        raise ConfigError(f"{shown(path)}: {error.strerror or error}", remedy="--socket with another path") from error
+        raise ConfigError(
+            f"{to_printable(path)}: {error.strerror or error}", remedy="--socket with another path"
+        ) from error
     try:
         yield made
     finally:

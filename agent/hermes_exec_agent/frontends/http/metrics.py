@@ -30,21 +30,21 @@ class Metrics:
         self._cost = Counter("hermes_exec_cost_dollars", "Cost of models, as far as it is known", registry=registry)
         self._calls = Counter("hermes_exec_tool_calls", "Calls of tools", ["tool", "ok"], registry=registry)
 
-    def answered(self, answer: Answer, seconds: float) -> None:
+    def count_answer(self, answer: Answer, seconds: float) -> None:
         """A turn ended with an answer."""
-        self.ended(answer.outcome, seconds)
+        self.count_turn(answer.outcome, seconds)
         usage = answer.usage
         self._tokens.labels("prompt").inc(usage.prompt - usage.cached)
         self._tokens.labels("cached").inc(usage.cached)
         self._tokens.labels("completion").inc(usage.completion)
         self._cost.inc(usage.cost or 0)
 
-    def ended(self, outcome: str, seconds: float) -> None:
+    def count_turn(self, outcome: str, seconds: float) -> None:
         """A turn ended."""
         self._turns.labels(outcome).inc()
         self._seconds.observe(seconds)
 
-    def called(self, ended: CallEnded, *, known: bool) -> None:
+    def count_call(self, ended: CallEnded, *, known: bool) -> None:
         """A tool was called; names that a model made up are counted as one."""
         self._calls.labels(ended.call.name if known else "unknown", str(ended.envelope.ok).lower()).inc()
 

@@ -25,14 +25,14 @@ _NOT_OURS = ("tools", "functions", "stop", "logprobs", "audio", "logit_bias")
 _FINISH = {"answered": "stop", "empty": "stop", "filtered": "content_filter"}
 
 
-class _Part(BaseModel):
+class _TextPart(BaseModel):
     type: Literal["text"]
     text: str
 
 
-class _Said(BaseModel):
+class _RequestMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: str | list[_TextPart]
 
     def text(self) -> str:
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
@@ -48,7 +48,7 @@ class Completion(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(default="", max_length=200)
-    messages: list[_Said] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    messages: list[_RequestMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     stream: bool = False
     stream_options: _StreamOptions | None = None
     n: Literal[1] | None = None
@@ -103,7 +103,7 @@ def read_completion(body: bytes) -> Completion:
     return asked
 
 
-class Reply:
+class CompletionWriter:
     """Writes one reply, whole or in pieces."""
 
     def __init__(self, conversation: str, model: str) -> None:
@@ -115,50 +115,50 @@ class Reply:
             "conversation": conversation,
         }
 
-    def whole(self, text: str, answer: Answer) -> dict[str, Any]:
+    def format_whole(self, text: str, answer: Answer) -> dict[str, Any]:
         """All at once."""
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
-            "finish_reason": finish_of(answer),
+            "finish_reason": get_finish_reason(answer),
             "logprobs": None,
         }
-        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(answer.usage)}
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_to_json(answer.usage)}
 
-    def piece(self, text: str, *, first: bool = False) -> bytes:
+    def format_piece(self, text: str, *, first: bool = False) -> bytes:
         """A piece of its text."""
         return self._chunk({"role": "assistant", "content": text} if first else {"content": text}, None)
 
-    def last(self, answer: Answer) -> bytes:
+    def format_end(self, answer: Answer) -> bytes:
         """The piece that says why it ends."""
-        return self._chunk({}, finish_of(answer))
+        return self._chunk({}, get_finish_reason(answer))
 
-    def usage(self, answer: Answer) -> bytes:
+    def format_usage(self, answer: Answer) -> bytes:
         """What it took."""
-        told: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": usage_of(answer.usage)}
-        return event({**self._head, **told})
+        told: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": usage_to_json(answer.usage)}
+        return format_event({**self._head, **told})
 
     def _chunk(self, delta: dict[str, str], finish: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+        return format_event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
 
 
 DONE = b"data: [DONE]\n\n"
-ALIVE = b": working\n\n"
+KEEPALIVE = b": working\n\n"
 """A comment, so that nothing on the way takes a long silence for an end."""
 
 
-def event(told: dict[str, Any]) -> bytes:
+def format_event(told: dict[str, Any]) -> bytes:
     """One server-sent event."""
     return f"data: {json.dumps(told, ensure_ascii=False)}\n\n".encode()
 
 
-def finish_of(answer: Answer) -> str:
+def get_finish_reason(answer: Answer) -> str:
     """In the protocol's words; what a budget or a guardrail cut short counts as cut."""
     return _FINISH.get(answer.outcome, "length")
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
+def usage_to_json(usage: Usage) -> dict[str, Any]:
     """In the protocol's words."""
     return {
         "prompt_tokens": usage.prompt,
@@ -169,16 +169,16 @@ def usage_of(usage: Usage) -> dict[str, Any]:
     }
 
 
-def failure(message: str, *, kind: str, code: str) -> dict[str, Any]:
+def error_to_json(message: str, *, kind: str, code: str) -> dict[str, Any]:
     """An error in the protocol's form."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def refusal(status: int, message: str, *, code: str, again: bool = False) -> web.Response:
+def make_error_response(status: int, message: str, *, code: str, again: bool = False) -> web.Response:
     """A reply that says no. ``again`` is whether a client's library may repeat the request by itself."""
     from aiohttp import web
 
     kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
-    refused = web.json_response(failure(message, kind=kind, code=code), status=status)
+    refused = web.json_response(error_to_json(message, kind=kind, code=code), status=status)
     refused.headers["x-should-retry"] = "true" if again else "false"  # obeyed by OpenAI's own clients
     return refused

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import make_private_folder, shown, state_folder
+from hermes_exec.config.paths import make_private_folder, state_folder, to_printable
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError
 
@@ -38,7 +38,7 @@ def load_token(path: Path) -> Secret:
         text = _read(path)
     except OSError as error:
         remedy = "--token-from env:NAME or file:/path, or --socket PATH"
-        raise ConfigError(f"{shown(path)}: no token can be kept: {error.strerror}", remedy=remedy) from error
+        raise ConfigError(f"{to_printable(path)}: no token can be kept: {error.strerror}", remedy=remedy) from error
     return Secret("the server's token", text.strip())
 
 
@@ -62,7 +62,7 @@ def _read(path: Path) -> str:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise ConfigError(
-                f"{shown(path)}: others may have read or made it (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"{to_printable(path)}: others may have read or made it (mode {stat.S_IMODE(found.st_mode):04o})",
                 remedy="remove it; the next start makes a new one",
             )
         return file.read(_MOST).decode("ascii", "replace")

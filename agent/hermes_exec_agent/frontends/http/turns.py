@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from hermes_exec._async import finished
+from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.http import protocol
 from hermes_exec_agent.runtime.updates import CallEnded, Replied, Retried, Text, Warned
@@ -31,7 +31,7 @@ _PATIENCE_S = 60.0
 _AGAIN = "\n\n[the reply broke off and was asked for again]\n\n"
 
 
-class Words:
+class TextCollector:
     """The text of a turn as its client sees it: several replies of the model are one text."""
 
     def __init__(self, write: Callable[[str], None], seen: Callable[[CallEnded], None]) -> None:
@@ -57,20 +57,20 @@ class Words:
             self._seen(update)
 
 
-async def whole(conversation: Conversation, asked: protocol.Completion, metrics: Metrics) -> web.Response:
+async def answer_whole(conversation: Conversation, asked: protocol.Completion, metrics: Metrics) -> web.Response:
     """Answer at once.
 
     Raises:
         HermesError: the model or the place failed; it may have done something before.
     """
     pieces: list[str] = []
-    words = Words(pieces.append, _counting(conversation, metrics))
+    words = TextCollector(pieces.append, _count_calls(conversation, metrics))
     answer = await _ask(conversation, asked, words, metrics)
-    reply = protocol.Reply(conversation.id, conversation.model.name)
-    return web.json_response(reply.whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
+    reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
+    return web.json_response(reply.format_whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
 
 
-async def streamed(
+async def answer_streamed(
     request: web.Request, conversation: Conversation, asked: protocol.Completion, metrics: Metrics
 ) -> web.StreamResponse:
     """Answer as it comes, as server-sent events. What fails is told as one more of them."""
@@ -83,55 +83,59 @@ async def streamed(
         }
     )
     await response.prepare(request)
-    reply = protocol.Reply(conversation.id, conversation.model.name)
+    reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
-    words = Words(waiting.put_nowait, _counting(conversation, metrics))
+    words = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics))
     turn = asyncio.create_task(_ask(conversation, asked, words, metrics))
     turn.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
-        await _send(response, reply.piece("", first=True))
+        await _send(response, reply.format_piece("", first=True))
         while (piece := await _next(waiting)) is not None:
-            await _send(response, reply.piece(piece) if piece else protocol.ALIVE)
+            await _send(response, reply.format_piece(piece) if piece else protocol.KEEPALIVE)
         answer = await turn
-        await _send(response, reply.last(answer))
+        await _send(response, reply.format_end(answer))
         if asked.wants_usage:
-            await _send(response, reply.usage(answer))
+            await _send(response, reply.format_usage(answer))
         await _send(response, protocol.DONE)
     except HermesError as error:
-        await _send(response, protocol.event(protocol.failure(str(error), kind="server_error", code="turn_failed")))
+        await _send(
+            response, protocol.format_event(protocol.error_to_json(str(error), kind="server_error", code="turn_failed"))
+        )
     except (TimeoutError, ConnectionError):
         _log.info("a client stopped reading", extra={"conversation": conversation.id})
     finally:
         turn.cancel()  # a client that went away has no use for what would still be done
-        await finished(_ended(turn), limit_s=None)  # and the conversation is another's then
+        await shield_to_completion(_wait_for_end(turn), limit_s=None)  # and the conversation is another's then
     return response
 
 
-async def _ended(turn: asyncio.Task[Answer]) -> None:
+async def _wait_for_end(turn: asyncio.Task[Answer]) -> None:
     """Wait for it; what it failed with was told, or nobody is there any more to hear of it."""
     await asyncio.gather(turn, return_exceptions=True)
 
 
-async def _ask(conversation: Conversation, asked: protocol.Completion, words: Words, metrics: Metrics) -> Answer:
+async def _ask(
+    conversation: Conversation, asked: protocol.Completion, words: TextCollector, metrics: Metrics
+) -> Answer:
     began = time.monotonic()
     metrics.running.inc()
     try:
         answer = await conversation.ask(asked.request, words.update)
     except asyncio.CancelledError:
-        metrics.ended("interrupted", time.monotonic() - began)
+        metrics.count_turn("interrupted", time.monotonic() - began)
         raise
     except HermesError:
-        metrics.ended("failed", time.monotonic() - began)
+        metrics.count_turn("failed", time.monotonic() - began)
         raise
     finally:
         metrics.running.dec()
-    metrics.answered(answer, time.monotonic() - began)
+    metrics.count_answer(answer, time.monotonic() - began)
     return answer
 
 
-def _counting(conversation: Conversation, metrics: Metrics) -> Callable[[CallEnded], None]:
+def _count_calls(conversation: Conversation, metrics: Metrics) -> Callable[[CallEnded], None]:
     known = {spec.name for spec in conversation.specs}
-    return lambda ended: metrics.called(ended, known=ended.call.name in known)
+    return lambda ended: metrics.count_call(ended, known=ended.call.name in known)
 
 
 async def _next(waiting: asyncio.Queue[str | None]) -> str | None:

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.runtime.events import queries, turn_lock
 from hermes_exec_agent.runtime.events.event import Event
-from hermes_exec_agent.runtime.events.storage import connect, conversations_file, is_there, refusing
+from hermes_exec_agent.runtime.events.storage import connect, conversations_file, log_exists, translate_errors
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,10 +43,10 @@ def new_id() -> str:
 
 def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int:
     """Return the number of the last event, which must be ``after`` if that is given."""
-    last = queries.last(base, conversation)
+    last = queries.last_number(base, conversation)
     if after is not None and last != after:
         raise Conflict(
-            f"conversation {shown(conversation)}: another program went on with it",
+            f"conversation {to_printable(conversation)}: another program went on with it",
             remedy="end that program, or resume this conversation from its record",
         )
     return last
@@ -72,7 +72,7 @@ def _insert(base: sqlite3.Connection, conversation: str, number: int, at: float,
         (conversation, number, at, kind, text),
     ).lastrowid
     data: dict[str, Any] = json.loads(text)
-    queries.index(base, seq or 0, kind, data)
+    queries.index_event(base, seq or 0, kind, data)
     return Event(conversation, number, at, kind, data)
 
 
@@ -122,7 +122,7 @@ class EventLog:
             TurnHeld: without ``turn``: another program holds it.
         """
         at = time.time()
-        texts: list[tuple[Kind, str]] = [(kind, self._redactor.text(_json(data))) for kind, data in events]
+        texts: list[tuple[Kind, str]] = [(kind, self._redactor.redact(_json(data))) for kind, data in events]
         with self._writing() as base:
             turn_lock.check(base, conversation, turn)
             last = _last(base, conversation, after)
@@ -167,12 +167,12 @@ class EventLog:
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """Return the events of a conversation after ``since``; none if the conversation does not exist."""
         with self._reading() as base:
-            return queries.events(base, conversation, since) if base else []
+            return queries.read_events(base, conversation, since) if base else []
 
     def last(self, conversation: str) -> int:
         """Return the number of a conversation's last event, or 0."""
         with self._reading() as base:
-            return queries.last(base, conversation) if base else 0
+            return queries.last_number(base, conversation) if base else 0
 
     def find(self, beginning: str) -> str:
         """Return the id that begins with ``beginning``.
@@ -181,22 +181,22 @@ class EventLog:
             UsageError: no id does, or several do.
         """
         with self._reading() as base:
-            found = queries.beginning(base, beginning) if base else []
+            found = queries.find_ids(base, beginning) if base else []
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:
-            raise UsageError(f"no conversation {shown(beginning)}", remedy="hermes-exec conversations list")
-        raise UsageError(f"several conversations begin with {shown(beginning)}: {', '.join(found[:5])}")
+            raise UsageError(f"no conversation {to_printable(beginning)}", remedy="hermes-exec conversations list")
+        raise UsageError(f"several conversations begin with {to_printable(beginning)}: {', '.join(found[:5])}")
 
     def title(self, conversation: str) -> str:
         """Return the first line of the person's first message; escape it before a terminal shows it."""
         with self._reading() as base:
-            return queries.title(base, conversation) if base else ""
+            return queries.read_title(base, conversation) if base else ""
 
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:
         """Return the latest conversations; ``before`` is the id of the last one of the preceding page."""
         with self._reading() as base:
-            return queries.conversations(base, limit, before) if base else []
+            return queries.list_conversations(base, limit, before) if base else []
 
     def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[SearchHit]:
         """Return events that contain the words of ``text``, best first; with ``thoughts``, in models' reasoning."""
@@ -242,7 +242,7 @@ class EventLog:
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
         """Open the database for a transaction, which is committed completely or not at all."""
-        with self._lock, refusing(self.path):
+        with self._lock, translate_errors(self.path):
             base = self._open(make=True)
             base.execute("BEGIN IMMEDIATE")
             try:
@@ -257,5 +257,5 @@ class EventLog:
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection | None]:
         """Open the database, or return None if nothing was ever recorded."""
-        with self._lock, refusing(self.path):
-            yield self._open(make=False) if self._base or is_there(self.path) else None
+        with self._lock, translate_errors(self.path):
+            yield self._open(make=False) if self._base or log_exists(self.path) else None

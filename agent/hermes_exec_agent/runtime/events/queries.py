@@ -45,16 +45,16 @@ _STOP_WORDS = (
 _STOP = frozenset(_STOP_WORDS.split())
 
 
-def index(base: sqlite3.Connection, seq: int, kind: Kind, data: Mapping[str, Any]) -> None:
+def index_event(base: sqlite3.Connection, seq: int, kind: Kind, data: Mapping[str, Any]) -> None:
     """Index an event; part of the transaction that records it."""
     if text := _text(kind, data):
-        base.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (seq, _spaced(text)))
-    if thought := _thought(data):
+        base.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (seq, _space_letters(text)))
+    if thought := _read_reasoning(data):
         base.execute(_THOUGHTS)
-        base.execute("INSERT INTO thoughts (rowid, text) VALUES (?, ?)", (seq, _spaced(thought)))
+        base.execute("INSERT INTO thoughts (rowid, text) VALUES (?, ?)", (seq, _space_letters(thought)))
 
 
-def _spaced(text: str) -> str:
+def _space_letters(text: str) -> str:
     return _LETTER.sub(r" \1 ", text)
 
 
@@ -70,7 +70,7 @@ def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = 
         some = _matches(base, table, " OR ".join(rare), limit + len(seqs)) if rare else []
         seqs += [seq for seq in some if seq not in seqs]
     plain = [word.replace(" ", "").strip('"') for word in terms]
-    return [_found(base, seq, plain, thoughts=thoughts) for seq in seqs[:limit]]
+    return [_load_hit(base, seq, plain, thoughts=thoughts) for seq in seqs[:limit]]
 
 
 def _terms(text: str) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _terms(text: str) -> Iterator[str]:
     words = list(dict.fromkeys(match.group().lower() for match in _TERM.finditer(text)))
     telling = [word for word in words if word not in _STOP] or words
     for word in telling[:_MOST_TERMS]:
-        yield f'"{_spaced(word).strip()}"'
+        yield f'"{_space_letters(word).strip()}"'
 
 
 def _has_thoughts(base: sqlite3.Connection) -> bool:
@@ -101,13 +101,13 @@ def _count(base: sqlite3.Connection, table: str, term: str) -> int:
     return int(count)
 
 
-def _found(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> SearchHit:
+def _load_hit(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> SearchHit:
     conversation, number, at, kind, data = base.execute(
         "SELECT conversation, number, at, kind, data FROM events WHERE seq = ?", (seq,)
     ).fetchone()
     fields = json.loads(data)
-    snippet = _snippet(_thought(fields) if thoughts else _text(kind, fields), words)
-    return SearchHit(conversation, title(base, conversation), number, at, kind, snippet)
+    snippet = _snippet(_read_reasoning(fields) if thoughts else _text(kind, fields), words)
+    return SearchHit(conversation, read_title(base, conversation), number, at, kind, snippet)
 
 
 def _text(kind: Kind, data: Mapping[str, Any]) -> str:
@@ -120,7 +120,7 @@ def _text(kind: Kind, data: Mapping[str, Any]) -> str:
     return whole.encode("utf-8", "replace").decode()
 
 
-def _thought(data: Mapping[str, Any]) -> str:
+def _read_reasoning(data: Mapping[str, Any]) -> str:
     return read_thought(data.get("extras")).strip()[: _INDEXED["assistant"]].encode("utf-8", "replace").decode()
 
 
@@ -173,13 +173,13 @@ class SearchHit:
     """The words around the match, on one line."""
 
 
-def last(base: sqlite3.Connection, conversation: str) -> int:
+def last_number(base: sqlite3.Connection, conversation: str) -> int:
     """Return the number of a conversation's last event, or 0."""
     (number,) = base.execute("SELECT max(number) FROM events WHERE conversation = ?", (conversation,)).fetchone()
     return number or 0
 
 
-def events(base: sqlite3.Connection, conversation: str, since: int) -> list[Event]:
+def read_events(base: sqlite3.Connection, conversation: str, since: int) -> list[Event]:
     """Return a conversation's events after ``since``, in order."""
     rows = base.execute(
         "SELECT number, at, kind, data FROM events WHERE conversation = ? AND number > ? ORDER BY number",
@@ -188,7 +188,7 @@ def events(base: sqlite3.Connection, conversation: str, since: int) -> list[Even
     return [Event(conversation, number, at, kind, json.loads(data)) for number, at, kind, data in rows]
 
 
-def beginning(base: sqlite3.Connection, start: str) -> list[str]:
+def find_ids(base: sqlite3.Connection, start: str) -> list[str]:
     """Return the ids that begin with ``start``."""
     rows = base.execute(
         "SELECT DISTINCT conversation FROM events WHERE conversation >= ? AND conversation < ? || x'f48fbfbf'",
@@ -197,7 +197,7 @@ def beginning(base: sqlite3.Connection, start: str) -> list[str]:
     return [conversation for (conversation,) in rows]
 
 
-def conversations(base: sqlite3.Connection, limit: int, before: str | None) -> list[Summary]:
+def list_conversations(base: sqlite3.Connection, limit: int, before: str | None) -> list[Summary]:
     """Return the latest conversations, after ``before`` in that order."""
     found = base.execute(
         "SELECT conversation, max(seq) AS latest, count(*) FROM events GROUP BY conversation"
@@ -208,9 +208,9 @@ def conversations(base: sqlite3.Connection, limit: int, before: str | None) -> l
     return [_summary(base, conversation, latest, count) for conversation, latest, count in found]
 
 
-def title(base: sqlite3.Connection, conversation: str) -> str:
+def read_title(base: sqlite3.Connection, conversation: str) -> str:
     """Return the first line of the person's first message."""
-    row = _first(base, conversation, "user")
+    row = _read_first(base, conversation, "user")
     content = str(row[1].get("content", "")).strip() if row else ""
     line = content.splitlines()[0] if content else ""
     return line if len(line) <= _TITLE else line[: _TITLE - 1] + "…"
@@ -221,10 +221,10 @@ def _summary(base: sqlite3.Connection, conversation: str, latest: int, count: in
     (turns,) = base.execute(
         "SELECT count(*) FROM events WHERE conversation = ? AND kind = 'user'", (conversation,)
     ).fetchone()
-    began, facts = _first(base, conversation, "started") or (last_at, cast("dict[str, Any]", {}))
+    began, facts = _read_first(base, conversation, "started") or (last_at, cast("dict[str, Any]", {}))
     return Summary(
         id=conversation,
-        title=title(base, conversation),
+        title=read_title(base, conversation),
         started=began,
         last=last_at,
         turns=turns,
@@ -236,7 +236,7 @@ def _summary(base: sqlite3.Connection, conversation: str, latest: int, count: in
     )
 
 
-def _first(base: sqlite3.Connection, conversation: str, kind: str) -> tuple[float, dict[str, Any]] | None:
+def _read_first(base: sqlite3.Connection, conversation: str, kind: str) -> tuple[float, dict[str, Any]] | None:
     row = base.execute(
         "SELECT at, data FROM events WHERE conversation = ? AND kind = ? ORDER BY number LIMIT 1", (conversation, kind)
     ).fetchone()

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import make_private_folder, shown
-from hermes_exec.errno_hints import is_full, remedy_at
+from hermes_exec.config.paths import make_private_folder, to_printable
+from hermes_exec.errno_hints import is_disk_full, path_remedy
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
+from hermes_exec_agent.state_paths import NETWORKED, find_file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -55,20 +55,20 @@ def conversations_file(environ: Mapping[str, str] | None = None) -> Path:
     return state_path(VARIABLE, "conversations.sqlite", os.environ if environ is None else environ)
 
 
-def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+def is_shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """Whether other machines, or another kernel, may share the folder, where SQLite's WAL is not safe.
 
     WAL needs memory that all its users share (sqlite.org/wal.html), so an unknown file system counts as shared.
     """
     try:
-        kind = file_system(folder, mounts.read_text(encoding="utf-8", errors="surrogateescape"))
+        kind = find_file_system(folder, mounts.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
         return True
     family = kind.partition(".")[0]
     return not kind or kind in {*NETWORKED, "virtiofs", "drvfs"} or family in {"fuse", "fuseblk"}
 
 
-def is_there(path: Path) -> bool:
+def log_exists(path: Path) -> bool:
     """Whether the log exists.
 
     Raises:
@@ -87,7 +87,7 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
     Raises:
         HermesError: it cannot be opened, or is another kind of file.
     """
-    with refusing(path):
+    with translate_errors(path):
         if make and not path.exists():
             make_private_folder(path.parent)
             with contextlib.suppress(FileExistsError):
@@ -117,11 +117,11 @@ def _prepare(base: sqlite3.Connection, path: Path) -> None:
     base.execute("COMMIT")
     if not empty and (found != _APPLICATION or version != 1):
         raise HermesError(
-            f"{shown(path)}: it is not a log of conversations, or one of a later version",
+            f"{to_printable(path)}: it is not a log of conversations, or one of a later version",
             remedy=_ELSEWHERE,
         )
     # With WAL a kill loses nothing, and a power failure at most the latest events; the other mode syncs each time.
-    safe = shared(path.parent)
+    safe = is_shared(path.parent)
     _set_journal(base, "DELETE" if safe else "WAL")
     base.execute("PRAGMA trusted_schema = OFF")
     base.execute(f"PRAGMA synchronous = {'FULL' if safe else 'NORMAL'}")
@@ -144,23 +144,25 @@ def _set_journal(base: sqlite3.Connection, mode: str) -> None:
 
 
 @contextlib.contextmanager
-def refusing(path: Path) -> Generator[None]:
+def translate_errors(path: Path) -> Generator[None]:
     """Turn errors of the database into one line."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if "fts5" in str(error) or "tokenizer" in str(error):
             raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
-        if is_full(path.parent):
-            raise _unusable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from error
+        if is_disk_full(path.parent):
+            raise _unusable_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from error
         remedy = f"look at free space and rights there, or {_ELSEWHERE}"
-        raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+        raise HermesError(f"{to_printable(path)}: {error}", remedy=remedy) from error
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable_error(path, error) from error
     except sqlite3.Error as error:
         remedy = f"move it away, or {_ELSEWHERE}"
-        raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+        raise HermesError(f"{to_printable(path)}: {error}", remedy=remedy) from error
 
 
-def _unusable(path: Path, error: OSError) -> HermesError:
-    return HermesError(f"{shown(path)}: {error.strerror or error}", remedy=remedy_at(path, error.errno, _ELSEWHERE))
+def _unusable_error(path: Path, error: OSError) -> HermesError:
+    return HermesError(
+        f"{to_printable(path)}: {error.strerror or error}", remedy=path_remedy(path, error.errno, _ELSEWHERE)
+    )

@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.core import orphan_cleanup, process_tree
-from hermes_exec.pool.owner import Life, Owner
+from hermes_exec.pool.owner import Liveness, Owner
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,7 +62,7 @@ class _Row:
     @property
     def owner(self) -> Owner | None:
         try:
-            return Owner.of(json.loads(self.holder))
+            return Owner.from_values(json.loads(self.holder))
         except (TypeError, ValueError, RecursionError):
             return None
 
@@ -78,10 +78,10 @@ class _Row:
             return False
         owner = self.owner
         if owner is not None and owner.boot == orphan_cleanup.boot_id():
-            life = owner.life
-            if life is Life.DEAD:
+            life = owner.liveness
+            if life is Liveness.DEAD:
                 return False
-            if life is Life.LIVING and process_tree.stat(owner.pid)[0] not in {b"T", b"t"}:
+            if life is Liveness.LIVING and process_tree.stat(owner.pid)[0] not in {b"T", b"t"}:
                 return True
         return time.time() < self.until
 
@@ -90,7 +90,7 @@ class _Row:
         if owner is None:
             return "another program"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner.since))
-        return f"process {owner.pid} on {shown(owner.host)}, since {since}"
+        return f"process {owner.pid} on {to_printable(owner.host)}, since {since}"
 
 
 def prepare(base: sqlite3.Connection) -> None:
@@ -104,14 +104,14 @@ def acquire(base: sqlite3.Connection, conversation: str, lease_s: float) -> Turn
     Raises:
         TurnHeld: another holder may still live.
     """
-    row = _row(base, conversation)
+    row = _read_row(base, conversation)
     if row is not None and row.is_held:
-        raise _held(conversation, row)
+        raise _turn_held_error(conversation, row)
     lock = TurnLock(conversation, row.generation + 1 if row else 1, lease_s)
     base.execute(
         "INSERT INTO turns (conversation, generation, holder, until) VALUES (?, ?, ?, ?) ON CONFLICT (conversation)"
         " DO UPDATE SET generation = excluded.generation, holder = excluded.holder, until = excluded.until",
-        (conversation, lock.generation, json.dumps(Owner.this().values), time.time() + lease_s),
+        (conversation, lock.generation, json.dumps(Owner.current().values), time.time() + lease_s),
     )
     return lock
 
@@ -140,14 +140,14 @@ def check(base: sqlite3.Connection, conversation: str, lock: TurnLock | None) ->
         TurnHeld: without a lock: a turn runs.
         TurnLost: another program holds the turn now, or held it meanwhile.
     """
-    row = _row(base, conversation)
+    row = _read_row(base, conversation)
     if lock is None:
         if row is not None and row.is_held:
-            raise _held(conversation, row)
+            raise _turn_held_error(conversation, row)
     elif row is None or row.generation != lock.generation:
         by = f" ({row})" if row is not None and row.holder else ""
         raise TurnLost(
-            f"conversation {shown(conversation)}: this turn ends, because another program{by} took the conversation"
+            f"conversation {to_printable(conversation)}: this turn ends, because another program{by} took the conversation"
             f" over while this one stood still for longer than {lock.lease_s:g} s",
             remedy="the same request again, which goes on from what is recorded now",
         )
@@ -160,17 +160,17 @@ def refuse_held(base: sqlite3.Connection, conversation: str) -> None:
         TurnHeld: a turn runs.
     """
     there = base.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'turns'").fetchone() == (1,)
-    if there and (row := _row(base, conversation)) is not None and row.is_held:
-        raise _held(conversation, row)
+    if there and (row := _read_row(base, conversation)) is not None and row.is_held:
+        raise _turn_held_error(conversation, row)
 
 
-def _row(base: sqlite3.Connection, conversation: str) -> _Row | None:
+def _read_row(base: sqlite3.Connection, conversation: str) -> _Row | None:
     row = base.execute("SELECT generation, holder, until FROM turns WHERE conversation = ?", (conversation,)).fetchone()
     return None if row is None else _Row(*row)
 
 
-def _held(conversation: str, row: _Row) -> TurnHeld:
+def _turn_held_error(conversation: str, row: _Row) -> TurnHeld:
     return TurnHeld(
-        f"conversation {shown(conversation)}: a turn of it runs in {row}",
+        f"conversation {to_printable(conversation)}: a turn of it runs in {row}",
         remedy="again when that has ended, or a branch of what is recorded: --fork, in a chat /fork",
     )

@@ -14,25 +14,25 @@ from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.skills.build.cases import examples, held_to, said_of, separate
+from hermes_exec_agent.skills.build.cases import derive_file_case, parse_examples, request_cases, required_cases
 from hermes_exec_agent.skills.build.draft import (
     DRAFT_PROMPT,
     Draft,
-    Unreadable,
+    UnreadableReply,
+    describe_function,
     describe_improvement,
     describe_rejection,
     describe_task,
-    parse,
-    signature,
+    parse_draft,
 )
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.admission import judged, recorded_files, unconfined
+from hermes_exec_agent.skills.registry.admission import expected_files, unconfined_error, validate_and_register
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author
 from hermes_exec_policies.gate import verdict
-from hermes_exec_policies.gate.files import named_files, unseen_files
-from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
-from hermes_exec_policies.gate.tree import Tree, Writer
+from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
+from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
+from hermes_exec_policies.gate.tree import SkillTreeWriter, Tree
 from hermes_exec_policies.gate.verdict import Kind, Report
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Attempts:
 
     name: str
     made: list[Attempt] = field(default_factory=list[Attempt])
-    over: NotRegistered | None = None
+    final_error: NotRegistered | None = None
     _diagnosis: frozenset[tuple[str, str]] = frozenset()
 
     def check(self) -> None:
@@ -100,10 +100,10 @@ class Attempts:
         Raises:
             NotRegistered: it is not.
         """
-        if self.over is not None:
-            raise self.over
+        if self.final_error is not None:
+            raise self.final_error
 
-    def failed(self, report: Report) -> Attempt:
+    def count_failure(self, report: Report) -> Attempt:
         """Count a candidate that was not accepted, and return it.
 
         Raises:
@@ -114,7 +114,7 @@ class Attempts:
         reasons = tuple(report.reasons[:1]) if report.security else wrong or ("its validation could not be completed",)
         return self._count(report.outcome, reasons, diagnosis)
 
-    def unreadable(self, why: str) -> Attempt:
+    def count_unreadable(self, why: str) -> Attempt:
         """Count a reply without a candidate.
 
         Raises:
@@ -134,8 +134,8 @@ class Attempts:
         else:
             over, remedy = len(self.made) > MAX_RETRIES, "a simpler task, or ask the person"
         if over:
-            self.over = NotRegistered(self.name, why, tuple(self.made), remedy=remedy)
-            raise self.over
+            self.final_error = NotRegistered(self.name, why, tuple(self.made), remedy=remedy)
+            raise self.final_error
         return attempt
 
     def begin(self) -> None:
@@ -143,36 +143,36 @@ class Attempts:
         self.made, self._diagnosis = [], frozenset()
 
 
-def _drop(_: str) -> None:
+def _ignore(_: str) -> None:
     """Ignore the line."""
 
 
-async def _no(_: str) -> bool:
+async def _refuse(_: str) -> bool:
     """Refuse."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class Requester:
     """The agent that skills are built for."""
 
     model: str
     """The model that is recorded as the author."""
     shells: tuple[str, ...] | None
     """The kinds of targets in which the agent runs commands."""
-    tell: Callable[[str], None] = _drop
+    tell: Callable[[str], None] = _ignore
     """Shows the person one line."""
-    agree: Callable[[str], Awaitable[bool]] = _no
+    agree: Callable[[str], Awaitable[bool]] = _refuse
     """Asks the person whether an agent that could bypass the gate may register a skill nevertheless."""
 
 
-class Workshop:
+class SkillBuilder:
     """Builds the skills of one conversation."""
 
     def __init__(
         self,
         registry: Registry,
-        maker: Maker,
+        maker: Requester,
         model: Model | None = None,
         *,
         judge: Model | None = None,
@@ -183,7 +183,7 @@ class Workshop:
         self._maker = maker
         self._model = model
         self._judge = judge or model
-        self.given = tuple(cases)
+        self.person_cases = tuple(cases)
         self._known: dict[str, tuple[Case, ...]] = {}
         """The cases that a person gave for each skill."""
         self._separate: dict[str, tuple[Case, ...]] = {}
@@ -206,13 +206,15 @@ class Workshop:
             Refused: the agent may not register skills.
             ModelError: the model returned no draft.
         """
-        name = self._named(name)
+        name = self._parse_name(name)
         if name in self.registry.skills():
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
         prompt = describe_task(task, request)
-        self._files[name] = frozenset(named_files(f"{task}\n\n{request}"))
-        return await self._drafted(name, task, request, prompt, (*self.given, *examples(request)))
+        self._files[name] = frozenset(find_named_files(f"{task}\n\n{request}"))
+        return await self._draft_until_accepted(
+            name, task, request, prompt, (*self.person_cases, *parse_examples(request))
+        )
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
         """Change a registered skill that failed in use, and register the change as its next version.
@@ -236,9 +238,9 @@ class Workshop:
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         about = quote(version.summary)
         prompt = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
-        known = held_to(version, self.given, request)
-        self._files[version.name] = frozenset(recorded_files(version))
-        return await self._drafted(version.name, about, "", prompt, known, again)
+        known = required_cases(version, self.person_cases, request)
+        self._files[version.name] = frozenset(expected_files(version))
+        return await self._draft_until_accepted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
         """Validate files that the agent wrote itself, and register them as the next version of a skill.
@@ -248,15 +250,15 @@ class Workshop:
             Rejected: they did not pass, and may be fixed.
             Refused: the agent may not register skills.
         """
-        name = self._named(name)
+        name = self._parse_name(name)
         attempts = self._attempts.setdefault(name, Attempts(name))
         attempts.check()
         insist = await self._may_register(name)
-        version, report = await self._judged(name, files, self._held(name), insist=insist)
+        version, report = await self._validate(name, files, self._required_cases(name), insist=insist)
         if version is not None:
             attempts.begin()
             return version
-        raise Rejected(name, attempts.failed(report).reasons)
+        raise Rejected(name, attempts.count_failure(report).reasons)
 
     async def files(self, version: Version) -> dict[str, str]:
         """Return the text files of a registered version, each compared with the signed list.
@@ -266,14 +268,14 @@ class Workshop:
         """
         found: dict[str, str] = {}
         with private_folder() as folder:
-            content.copy(self.registry.tree(version), version.files, folder / "tree")
+            content.copy_verified(self.registry.tree(version), version.files, folder / "tree")
             for each in version.files:
                 data = (folder / "tree" / each.path).read_bytes()
                 if b"\0" not in data:
                     found[each.path] = data.decode("utf-8", "replace")
         return found
 
-    async def _drafted(
+    async def _draft_until_accepted(
         self, name: str, task: str, request: str, prompt: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
         """Draft, validate and fix until a version is registered or attempts end; ``known`` are given cases."""
@@ -290,19 +292,19 @@ class Workshop:
             self._maker.tell(f"[Compiler] Drafting '{module}.py'...")
             reply = await complete(self._model, talk, schema=Draft.model_json_schema())
             try:
-                draft = parse(reply.message.content)
-            except Unreadable as error:
-                reasons = attempts.unreadable(str(error)).reasons
+                draft = parse_draft(reply.message.content)
+            except UnreadableReply as error:
+                reasons = attempts.count_unreadable(str(error)).reasons
             else:
-                cases = await self._cases_of(name, task, request, draft)
-                version, report = await self._judged(name, draft.files(name), (*cases, *again), insist=insist)
+                cases = await self._collect_cases(name, task, request, draft)
+                version, report = await self._validate(name, draft.files(name), (*cases, *again), insist=insist)
                 if version is not None:
                     attempts.begin()
                     return version
-                reasons = attempts.failed(report).reasons
+                reasons = attempts.count_failure(report).reasons
             talk += [Message("assistant", reply.message.content), Message("user", describe_rejection(reasons))]
 
-    async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
+    async def _collect_cases(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
         """Return the cases that a draft must pass: given ones, and those of a separate context if these are not enough.
 
         They are not enough if the draft's author has read all of them, or if a named file is in none of them. The
@@ -310,41 +312,41 @@ class Workshop:
         """
         known = self._known[name]
         if name not in self._separate:
-            call, schema = signature(draft.script, module_name(name))
+            call, schema = describe_function(draft.script, module_name(name))
             if not call:
                 return known  # there is no function to call yet
-            files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
+            files = self._files[name] | find_named_files(draft.files(name)["SKILL.md"])
             unseen = [each for each in known if each.source.unseen]
             found: list[Case] = []
-            if self._judge is not None and (not unseen or unseen_files(files, [each.files for each in unseen])):
-                found = await separate(self._judge, task, request, call, schema, known)
-            self._separate[name] = (*found, *said_of(found, known, request))
+            if self._judge is not None and (not unseen or find_unseen_files(files, [each.files for each in unseen])):
+                found = await request_cases(self._judge, task, request, call, schema, known)
+            self._separate[name] = (*found, *derive_file_case(found, known, request))
         return (*known, *self._separate[name])
 
-    def _held(self, name: str) -> tuple[Case, ...]:
-        return (*self._known.get(name, self.given), *self._separate.get(name, ()))
+    def _required_cases(self, name: str) -> tuple[Case, ...]:
+        return (*self._known.get(name, self.person_cases), *self._separate.get(name, ()))
 
-    async def _judged(
+    async def _validate(
         self, name: str, files: Mapping[str, str], cases: Sequence[Case], *, insist: bool
     ) -> tuple[Version | None, Report]:
         """Let the gate validate the files, register them if they pass, and show the person the outcome."""
         with private_folder() as folder:
             try:
-                tree = written(files, folder / name)
-            except verdict.Refused as error:
+                tree = write_tree(files, folder / name)
+            except verdict.SkillRefused as error:
                 report = Report(error.findings)
-                self._told(name, report)
+                self._report(name, report)
                 return None, report
             author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
-            admitted = await judged(
+            admitted = await validate_and_register(
                 self.registry, tree, author=author, cases=cases, files=self._files.get(name, ()), insist=insist
             )
-        self._told(name, admitted.report)
+        self._report(name, admitted.report)
         if admitted.version is not None:
             self._maker.tell(f"[Core] Skill '{module_name(name)}' successfully registered.")
         return admitted.version, admitted.report
 
-    def _told(self, name: str, report: Report) -> None:
+    def _report(self, name: str, report: Report) -> None:
         if verdict.SUITES in report.seconds:
             code = 0 if report.accepted else 1
             self._maker.tell(f"[Sandbox] Executing validation suite... Exit code: {code}")
@@ -364,29 +366,29 @@ class Workshop:
             Refused: it was needed, and not given.
         """
         author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
-        if author.confined:
+        if author.is_confined:
             return False
         why = f"{self._maker.model} runs commands without a sandbox; register {name} as unprotected all the same?"
         if not await self._maker.agree(why):
-            raise unconfined(author)
+            raise unconfined_error(author)
         return True
 
-    def _named(self, name: str) -> str:
+    def _parse_name(self, name: str) -> str:
         name = name.replace("_", "-").lower()
-        if wrong := what_is_wrong(name):
+        if wrong := find_name_problem(name):
             raise UsageError(
                 f"{name!r} is not a valid name of a skill: {wrong}", remedy="generate-csv-report, for example"
             )
         return name
 
 
-def written(files: Mapping[str, str], root: Path) -> Tree:
+def write_tree(files: Mapping[str, str], root: Path) -> Tree:
     """Write files to a new tree.
 
     Raises:
         verdict.Refused: a path or a size exceeds the limits.
     """
-    writer = Writer(root)
+    writer = SkillTreeWriter(root)
     for path, text in files.items():
         writer.add(path, False, text.encode("utf-8", "replace"))
     return writer.tree()

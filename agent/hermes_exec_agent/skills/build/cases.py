@@ -15,7 +15,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
-from hermes_exec_agent.skills.build.draft import CASES_PROMPT, Unreadable, describe_cases, loaded
+from hermes_exec_agent.skills.build.draft import CASES_PROMPT, UnreadableReply, describe_cases, parse_json_object
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.files import FIELD, NAMED, SENTENCE, Expected, is_written, parse_path
 from hermes_exec_policies.gate.verdict import Level
@@ -54,7 +54,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-async def separate(
+async def request_cases(
     model: Model, task: str, request: str, signature: str, schema: dict[str, Any], known: Sequence[Case] = ()
 ) -> list[Case]:
     """Request cases from a model that sees the request and the function's signature, in a context of its own.
@@ -68,29 +68,29 @@ async def separate(
     ]
     try:
         reply = await complete(model, prompt, schema=SCHEMA)
-        answer = loaded(reply.message.content)
-    except (ModelError, Unreadable) as error:
+        answer = parse_json_object(reply.message.content)
+    except (ModelError, UnreadableReply) as error:
         _log.warning("no held-out cases could be had: %s", error)
         return []
     listed, constant = answer.get("cases"), answer.get("constant")
     if not isinstance(listed, list):
         return []
-    found = [case for each in listed if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
-    seen = [_taken(schema, each.arguments) for each in known]
+    found = [case for each in listed if (case := _parse_case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+    seen = [_bind_arguments(schema, each.arguments) for each in known]
     new = [each for each in found if each.arguments not in seen][:_MOST]
     return [replace(each, constant=" ".join(constant.split())) for each in new] if isinstance(constant, str) else new
 
 
-def said_of(found: Sequence[Case], known: Sequence[Case], request: str) -> list[Case]:
+def derive_file_case(found: Sequence[Case], known: Sequence[Case], request: str) -> list[Case]:
     """Return the request's statements about files as a case with arguments of ``found``, if it has no example."""
     if not found or any(each.source is Level.REQUEST for each in known):
         return []
     case = max(found, key=lambda each: bool(each.files))
-    files = fill(said_files(request), case.arguments)
+    files = fill_fields(parse_expected_files(request), case.arguments)
     return [Case(case.arguments, None, Level.REQUEST, files=files, returns=False)] if files else []
 
 
-def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]:
+def required_cases(version: Version, given: Sequence[Case], request: str) -> list[Case]:
     """Return the cases that a change of a version must pass: those of the version, with newer ones in their stead.
 
     Args:
@@ -102,13 +102,13 @@ def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]
     recorded: list[dict[str, Any]] = list(evidence.get("held") or ())
     names = {version.function, version.module} - {"run"}
     cases: dict[str, Case] = {}
-    for case in (*map(Case.of, recorded), *given, *examples(request, names)):
-        if (arguments := _taken(version.schema, case.arguments)) is not None:
+    for case in (*map(Case.from_facts, recorded), *given, *parse_examples(request, names)):
+        if (arguments := _bind_arguments(version.schema, case.arguments)) is not None:
             cases[json.dumps(arguments, sort_keys=True)] = case
     return list(cases.values())
 
 
-def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
+def _bind_arguments(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
     """Return the arguments by name, if the skill accepts them."""
     from jsonschema import Draft202012Validator
 
@@ -121,7 +121,7 @@ def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> 
     return arguments if checker.is_valid(arguments) else None
 
 
-def _case(value: Any, schema: dict[str, Any]) -> Case | None:
+def _parse_case(value: Any, schema: dict[str, Any]) -> Case | None:
     from jsonschema import Draft202012Validator
 
     if not isinstance(value, dict):
@@ -131,12 +131,12 @@ def _case(value: Any, schema: dict[str, Any]) -> Case | None:
     if isinstance(files, dict):
         fields = {
             **fields,
-            "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()},
+            "files": {strip_data_folder(path): content for path, content in cast("dict[str, Any]", files).items()},
         }
         if files and fields.get("result") is None:  # a function that leaves a file may return anything
             fields.pop("result", None)
     try:
-        case = Case.read({**fields, "constant": ""}, Level.SEPARATE)
+        case = Case.from_json({**fields, "constant": ""}, Level.SEPARATE)
     except UsageError:
         return None
     checker: Any = Draft202012Validator(schema)
@@ -144,7 +144,7 @@ def _case(value: Any, schema: dict[str, Any]) -> Case | None:
     return case if case and isinstance(case.arguments, dict) and checker.is_valid(case.arguments) else None
 
 
-def shorten(path: str) -> str:
+def strip_data_folder(path: str) -> str:
     """Return the path below the folder of a skill's data, which people call ``data``."""
     return path.removeprefix("./").removeprefix("data/")
 
@@ -167,17 +167,22 @@ _LONGEST = 2000
 _MOST_EXAMPLES = 10
 
 
-def examples(text: str, names: Collection[str] = ()) -> list[Case]:
+def parse_examples(text: str, names: Collection[str] = ()) -> list[Case]:
     """Return the examples in a text, in order; with ``names``, those that call one of these alone.
 
     The text's statements about files apply to each of them.
     """
-    found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
-    expected = said_files(text)
-    return [replace(each, files={**fill(expected, each.arguments), **each.files}) for each in found[:_MOST_EXAMPLES]]
+    found = [
+        *_parse_json_cases(text),
+        *(case for line in text.splitlines() for case in _parse_arrows(line[:_LONGEST], names)),
+    ]
+    expected = parse_expected_files(text)
+    return [
+        replace(each, files={**fill_fields(expected, each.arguments), **each.files}) for each in found[:_MOST_EXAMPLES]
+    ]
 
 
-def said_files(text: str) -> Expected:
+def parse_expected_files(text: str) -> Expected:
     """Return the files that a text says are left, with their content: headers, lines and quoted pieces.
 
     A path may have fields (``[filename].csv``), which stand for arguments.
@@ -188,12 +193,12 @@ def said_files(text: str) -> Expected:
         if len(paths) != 1 or not is_written(sentence):
             continue
         (path,) = paths
-        if (content := _said_content(sentence)) or not _TAKEN.search(sentence):
+        if (content := _parse_content(sentence)) or not _TAKEN.search(sentence):
             found.setdefault(path, {}).update(content)
     return {path: content or {"contains": ""} for path, content in found.items()}
 
 
-def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
+def fill_fields(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
     """Replace fields in paths by arguments; files whose path stays unknown are left out."""
     known = {key.lower(): str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else {}
     found: Expected = {}
@@ -203,8 +208,8 @@ def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
     return found
 
 
-def _said_content(sentence: str) -> dict[str, Any]:
-    if (hit := _HEADERS.search(sentence)) and (names := _listed(sentence[hit.end() :])):
+def _parse_content(sentence: str) -> dict[str, Any]:
+    if (hit := _HEADERS.search(sentence)) and (names := _parse_names(sentence[hit.end() :])):
         return {"contains": names}
     if hit := _LINES.search(sentence):
         return {"lines": [each[1] or each[2] for each in _QUOTED.finditer(sentence, hit.end())]}
@@ -213,14 +218,14 @@ def _said_content(sentence: str) -> dict[str, Any]:
     return {}
 
 
-def _listed(text: str) -> list[str]:
+def _parse_names(text: str) -> list[str]:
     """Return the names that a text begins with; none if they are not plain."""
     head = _ENDS.split(text.lstrip(" :"), maxsplit=1)[0]
     names = [each.strip(" `\"'.[]()") for each in re.split(r",|\band\b|&|;", head)]
     return names if all(_NAME.fullmatch(each) for each in names) else []
 
 
-def _whole(text: str) -> list[Case]:
+def _parse_json_cases(text: str) -> list[Case]:
     """Return the cases in a text that have the form of ``--case``."""
     found: list[Case] = []
     for hit in re.finditer(r"\{", text):
@@ -230,22 +235,22 @@ def _whole(text: str) -> list[Case]:
             continue
         if isinstance(value, dict) and not set(cast("dict[str, Any]", value)) - {"arguments", "result", "files"}:
             with contextlib.suppress(UsageError):
-                case = Case.read(cast("dict[str, Any]", value), Level.REQUEST)
+                case = Case.from_json(cast("dict[str, Any]", value), Level.REQUEST)
                 found += [case] if case else []
     return found
 
 
-def _arrows(line: str, names: Collection[str]) -> list[Case]:
+def _parse_arrows(line: str, names: Collection[str]) -> list[Case]:
     found: list[Case] = []
     for hit in _ARROW.finditer(line):
-        arguments = _called(line[: hit.start()], names)
-        result = _value(line[hit.end() :])
+        arguments = _parse_call(line[: hit.start()], names)
+        result = _parse_value(line[hit.end() :])
         if arguments is not None and result is not None:
             found.append(Case(arguments, result[0], Level.REQUEST))
     return found
 
 
-def _called(text: str, names: Collection[str]) -> Any:
+def _parse_call(text: str, names: Collection[str]) -> Any:
     """Return the arguments of the call that a text ends with."""
     for hit in reversed(list(_START.finditer(text))):
         try:
@@ -276,7 +281,7 @@ def _as_json(value: Any) -> Any:
     return plain
 
 
-def _value(text: str) -> tuple[Any] | None:
+def _parse_value(text: str) -> tuple[Any] | None:
     """Return the value that a text begins with, as JSON or Python."""
     try:
         value, end = json.JSONDecoder().raw_decode(text)

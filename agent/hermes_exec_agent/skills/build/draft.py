@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hermes_exec_policies.gate.source import signature_of
+from hermes_exec_policies.gate.source import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scripts"))
 """
 
 
-class Unreadable(ValueError):
+class UnreadableReply(ValueError):
     """A reply without a draft; the message has the cause."""
 
 
@@ -43,32 +43,32 @@ class Draft(BaseModel):
         """Return the files of the skill ``name`` by path."""
         module = name.replace("-", "_")
         # A JSON string is a YAML string, so that no text of a model ends its line.
-        head = f"---\nname: {name}\ndescription: {_quoted(self.description)}\n---\n"
+        head = f"---\nname: {name}\ndescription: {_quote_yaml(self.description)}\n---\n"
         body = self.instructions.strip() or self.description
         files = {
             "SKILL.md": f"{head}# {name}\n\n{body}\n",
-            f"scripts/{module}.py": _inline(self.packages) + _ended(self.script),
-            f"tests/test_{module}.py": _PATH + _ended(self.tests),
+            f"scripts/{module}.py": _script_metadata(self.packages) + _end_with_newline(self.script),
+            f"tests/test_{module}.py": _PATH + _end_with_newline(self.tests),
         }
         if "from __future__" in self.tests:  # it must come first
-            files[f"tests/test_{module}.py"] = _ended(self.tests)
+            files[f"tests/test_{module}.py"] = _end_with_newline(self.tests)
         return files
 
 
-def parse(text: str) -> Draft:
+def parse_draft(text: str) -> Draft:
     """Parse the draft in a model's reply.
 
     Raises:
         Unreadable: the reply has none.
     """
     try:
-        return Draft.model_validate(loaded(text))
+        return Draft.model_validate(parse_json_object(text))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
-        raise Unreadable(f"the reply is no draft: {wrong}") from None
+        raise UnreadableReply(f"the reply is no draft: {wrong}") from None
 
 
-def loaded(text: str) -> dict[str, Any]:
+def parse_json_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in a reply, with or without a fence around it.
 
     Raises:
@@ -86,16 +86,16 @@ def loaded(text: str) -> dict[str, Any]:
             continue
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
-    raise Unreadable(f"the reply is no draft: {why}")
+    raise UnreadableReply(f"the reply is no draft: {why}")
 
 
-def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
+def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
     """Return the signature of a script's function as text and as JSON Schema; both are empty if there is none."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "", {}
-    found = signature_of(tree, ("run", module))
+    found = read_signature(tree, ("run", module))
     node = next(
         (
             each
@@ -111,15 +111,15 @@ def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     return call, found.schema
 
 
-def _quoted(text: str) -> str:
+def _quote_yaml(text: str) -> str:
     return json.dumps(" ".join(text.split()), ensure_ascii=False)
 
 
-def _ended(text: str) -> str:
+def _end_with_newline(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _inline(packages: list[str]) -> str:
+def _script_metadata(packages: list[str]) -> str:
     """Return the block in which a script names its packages (PEP 723)."""
     if not packages:
         return ""

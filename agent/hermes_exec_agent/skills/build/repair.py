@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
-from hermes_exec_agent.skills.build.cases import held_to
-from hermes_exec_agent.skills.build.draft import DIAGNOSIS_PROMPT, Unreadable, describe_failure, loaded
-from hermes_exec_policies.gate.cases import Case, strongest
+from hermes_exec_agent.skills.build.cases import required_cases
+from hermes_exec_agent.skills.build.draft import DIAGNOSIS_PROMPT, UnreadableReply, describe_failure, parse_json_object
+from hermes_exec_policies.gate.cases import Case, strongest_level
 from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
-    from hermes_exec_agent.skills.build.builder import Workshop
+    from hermes_exec_agent.skills.build.builder import SkillBuilder
     from hermes_exec_agent.skills.registry.record import Skill, Version
-    from hermes_exec_agent.skills.run.runner import Outcome
+    from hermes_exec_agent.skills.run.runner import SkillOutcome
 
 _SHOWN = 2000
 """Characters of arguments and of output that a model reads."""
@@ -36,14 +36,14 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-class NotMended(HermesError):
+class NotRepaired(HermesError):
     """A skill that failed in use stays unchanged; the message has the cause."""
 
     state = "the version that failed is the current one"
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRun:
     """A call that returned no result."""
 
     version: Version
@@ -58,7 +58,7 @@ class Failed:
         return f"with the arguments {json.dumps(self.arguments, ensure_ascii=False)[:_SHOWN]}: {self.error}{printed}"
 
 
-def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
+def find_obstacle(skill: Skill, version: Version, outcome: SkillOutcome) -> str:
     """Return why a failure must not be repaired automatically; empty if it may."""
     if outcome.denied:
         return "its sandbox refused an operation, which a person should examine"
@@ -68,12 +68,12 @@ def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
         return "it is pinned"
     if skill.current != version.number:
         return f"version {skill.current} is the current one"
-    if version.grants and Grants.of(version.grants) != Grants():
+    if version.grants and Grants.from_facts(version.grants) != Grants():
         return "a person granted it more than skills have"
     return ""
 
 
-async def mended(shop: Workshop, model: Model, failed: Failed, request: str) -> Version:
+async def repair(shop: SkillBuilder, model: Model, failed: FailedRun, request: str) -> Version:
     """Find out why a skill failed; if the skill itself is at fault, improve and register it.
 
     Args:
@@ -89,22 +89,22 @@ async def mended(shop: Workshop, model: Model, failed: Failed, request: str) -> 
         ModelError: the model could not be asked.
     """
     version = failed.version
-    held = held_to(version, shop.given, request)
+    held = required_cases(version, shop.person_cases, request)
     order = list(Level)
-    if not version.self_tested and order.index(strongest(held)) < order.index(Level(version.level)):
-        raise NotMended(f"what {version.name} had to hold is not recorded, so a change could only be weaker")
+    if not version.self_tested and order.index(strongest_level(held)) < order.index(Level(version.level)):
+        raise NotRepaired(f"what {version.name} had to hold is not recorded, so a change could only be weaker")
     files = await shop.files(version)
-    why = await _diagnosed(model, files[version.entry], failed)
+    why = await _diagnose(model, files[version.entry], failed)
     again = Case(failed.arguments, None, Level.SELF_TESTED, anything=True)
     try:
         return await shop.improve(
             version.name, f"{failed.text}\nIt is so because: {why}", request=request, again=[again]
         )
     except Refused as error:
-        raise NotMended(str(error)) from error
+        raise NotRepaired(str(error)) from error
 
 
-async def _diagnosed(model: Model, script: str, failed: Failed) -> str:
+async def _diagnose(model: Model, script: str, failed: FailedRun) -> str:
     """Return why the skill failed.
 
     Raises:
@@ -114,10 +114,10 @@ async def _diagnosed(model: Model, script: str, failed: Failed) -> str:
     prompt = [Message("system", DIAGNOSIS_PROMPT), Message("user", describe_failure(script, failed.text))]
     reply = await complete(model, prompt, schema=SCHEMA)
     try:
-        answer = loaded(reply.message.content)
-    except Unreadable:
-        raise NotMended(f"the cause of the failure of {failed.version.name} is unknown") from None
+        answer = parse_json_object(reply.message.content)
+    except UnreadableReply:
+        raise NotRepaired(f"the cause of the failure of {failed.version.name} is unknown") from None
     why = " ".join(str(answer.get("why", "")).split())[:_SHOWN]
     if answer.get("fault") != "skill":
-        raise NotMended(f"the call was wrong, not {failed.version.name}: {why}", remedy="other arguments")
+        raise NotRepaired(f"the call was wrong, not {failed.version.name}: {why}", remedy="other arguments")
     return why

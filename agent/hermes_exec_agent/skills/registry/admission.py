@@ -27,7 +27,7 @@ POLICY = "skill-validate"
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmissionResult:
     """The gate's report on a candidate, and the version if it was registered."""
 
     report: Report
@@ -43,7 +43,7 @@ async def admit(
     cases: Sequence[Case] = (),
     insist: bool = False,
     policy: str = POLICY,
-) -> Admitted:
+) -> AdmissionResult:
     """Let the gate validate the skill in the folder ``source``, and register it if it passes.
 
     ``cases`` are arguments and results that the skill must pass and was not written from; ``insist`` is a person's
@@ -55,14 +55,16 @@ async def admit(
     """
     from hermes_exec_policies.gate.tree import copy_tree
 
-    if not author.confined and not insist:
-        raise unconfined(author)
+    if not author.is_confined and not insist:
+        raise unconfined_error(author)
     with private_folder() as folder:
         tree = copy_tree(source, folder / os.path.basename(os.path.realpath(source)))  # noqa: ASYNC240, PTH119  one system call
-        return await judged(registry, tree, author=author, grants=grants, cases=cases, insist=insist, policy=policy)
+        return await validate_and_register(
+            registry, tree, author=author, grants=grants, cases=cases, insist=insist, policy=policy
+        )
 
 
-async def judged(
+async def validate_and_register(
     registry: Registry,
     tree: Tree,
     *,
@@ -72,26 +74,28 @@ async def judged(
     files: Collection[str] = (),
     insist: bool = False,
     policy: str = POLICY,
-) -> Admitted:
+) -> AdmissionResult:
     """Do the same for a private copy of a tree, which is expected to leave ``files``.
 
     If the current version has the same bytes, its cases are added, so that it loses no evidence.
     """
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.load import load_policy
 
     registry.prepare()
     skill = registry.skills().get(tree.root.name)
-    version = registry.recorded(skill) if skill is not None else None
+    version = registry.read_version(skill) if skill is not None else None
     if version is not None and version.digest == tree.digest:
-        cases, files = _with_held(version, cases), {*files, *recorded_files(version)}
+        cases, files = _add_recorded_cases(version, cases), {*files, *expected_files(version)}
     report = await _gate(registry, tree, grants, cases, files, policy)
     if not report.accepted:
-        return Admitted(report, None)
-    version = registry.register(tree, report, load(policy), author=author, kernel=platform.release(), insist=insist)
-    return Admitted(report, version)
+        return AdmissionResult(report, None)
+    version = registry.register(
+        tree, report, load_policy(policy), author=author, kernel=platform.release(), insist=insist
+    )
+    return AdmissionResult(report, version)
 
 
-async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Case] = ()) -> Admitted:
+async def prove_again(registry: Registry, version: Version, *, cases: Sequence[Case] = ()) -> AdmissionResult:
     """Let the gate validate a registered version again, with the current policy, kernel and interpreter.
 
     Raises:
@@ -100,32 +104,32 @@ async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Ca
     """
     from hermes_exec_policies.gate.grants import Grants
     from hermes_exec_policies.gate.tree import Tree
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.load import load_policy
 
     name = str(version.policy["name"])
     with private_folder() as folder:
         tree = folder / version.name
-        content.copy(registry.tree(version), version.files, tree)
-        held = _with_held(version, cases)
-        files = recorded_files(version)
-        report = await _gate(registry, Tree(tree, version.files), Grants.of(version.grants), held, files, name)
+        content.copy_verified(registry.tree(version), version.files, tree)
+        held = _add_recorded_cases(version, cases)
+        files = expected_files(version)
+        report = await _gate(registry, Tree(tree, version.files), Grants.from_facts(version.grants), held, files, name)
     if not report.accepted:
-        return Admitted(report, None)
-    return Admitted(report, registry.proven(version, report, load(name), kernel=platform.release()))
+        return AdmissionResult(report, None)
+    return AdmissionResult(report, registry.record_proof(version, report, load_policy(name), kernel=platform.release()))
 
 
-def recorded_files(version: Version) -> list[str]:
+def expected_files(version: Version) -> list[str]:
     """Return the files that a version is expected to leave."""
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
     return list(recorded.get("files") or ())
 
 
-def _with_held(version: Version, cases: Sequence[Case]) -> list[Case]:
+def _add_recorded_cases(version: Version, cases: Sequence[Case]) -> list[Case]:
     """Return the cases, and those that a version with the same bytes passed."""
     from hermes_exec_policies.gate.check import Case
 
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
-    held = [Case.of(each) for each in recorded.get("held") or ()]
+    held = [Case.from_facts(each) for each in recorded.get("held") or ()]
     return [*cases, *(each for each in held if each not in cases)]
 
 
@@ -137,18 +141,18 @@ async def _gate(
     files: Collection[str],
     policy: str,
 ) -> Report:
-    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.gate.check import check
     from hermes_exec_policies.gate.packages.environments import Environments
 
     for folder in grants.folders if grants else ():
-        preconditions.given(registry, Folder.granted(folder), None if os.geteuid() else -1)
+        preconditions.check_folder(registry, SharedFolder.parse_grant(folder), None if os.geteuid() else -1)
     store = Environments(registry.home.environments)
     with private_folder() as work:
         return await check(tree, grants=grants, cases=cases, files=files, policy=policy, work=work, store=store)
 
 
-def unconfined(author: Author) -> Refused:
+def unconfined_error(author: Author) -> Refused:
     """Return the error for an author that could have bypassed the gate."""
     who = author.model or author.name or author.kind
     return Refused(

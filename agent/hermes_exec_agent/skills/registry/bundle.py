@@ -14,11 +14,11 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.content import private_folder
-from hermes_exec_agent.skills.registry.log import sign, signed
+from hermes_exec_agent.skills.registry.log import is_signed, sign
 from hermes_exec_agent.skills.registry.script_copies import module_text
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write(registry: Registry, version: Version, path: Path) -> None:
     public = registry.key.public_key().public_bytes_raw()
     signature = {"key": public.hex(), "signature": sign(registry.key, _BUNDLE, record).hex()}
     with private_folder() as folder:
-        content.copy(registry.tree(version), version.files, folder / "tree")
+        content.copy_verified(registry.tree(version), version.files, folder / "tree")
         with _new(path) as file, tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
             _add(archive, _RECORD, record, 0o644)
             _add(archive, _SIGNATURE, json.dumps(signature).encode(), 0o644)
@@ -83,9 +83,9 @@ def _new(path: Path) -> Generator[BinaryIO]:
     try:
         file = path.open("xb")
     except FileExistsError:
-        raise UsageError(f"{shown(path)} is there already", remedy="name a file that is to be made") from None
+        raise UsageError(f"{to_printable(path)} is there already", remedy="name a file that is to be made") from None
     except FileNotFoundError:
-        raise UsageError(f"{shown(path.absolute().parent)}: there is no such folder") from None
+        raise UsageError(f"{to_printable(path.absolute().parent)}: there is no such folder") from None
     try:
         with file:
             yield file
@@ -103,7 +103,7 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
         Refused: it is not a bundle, its signature is invalid, or its files are not those that were signed.
     """
     from hermes_exec_policies.gate.skill_names import module_name, skill_name
-    from hermes_exec_policies.gate.tree import Writer
+    from hermes_exec_policies.gate.tree import SkillTreeWriter
 
     parts = _parts(path)
     try:
@@ -113,15 +113,15 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
         listed = {each["path"]: (each["mode"], each["size"], each["sha256"]) for each in facts["files"]}
         name = skill_name(module_name(facts["name"]))
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{shown(path)} is no bundle of a skill") from error
-    if not _signed(public, record, signature):
-        raise Refused(f"{shown(path)}: its signature does not hold")
-    writer = Writer(into / name)
+        raise Refused(f"{to_printable(path)} is no bundle of a skill") from error
+    if not _is_signed(public, record, signature):
+        raise Refused(f"{to_printable(path)}: its signature does not hold")
+    writer = SkillTreeWriter(into / name)
     for file, (mode, data) in parts.items():
         writer.add(file.removeprefix(_FILES), bool(mode & 0o111), data)
     tree = writer.tree()
     if {each.path: (each.mode, each.size, each.sha256) for each in tree.files} != listed:
-        raise Refused(f"{shown(path)}: its files are not those that were signed")
+        raise Refused(f"{to_printable(path)}: its files are not those that were signed")
     ours = public == registry.key.public_key().public_bytes_raw()
     return Bundle(facts, _fingerprint(public), ours), tree
 
@@ -129,22 +129,22 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
 def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
     """Return the files of an archive by name. No name is used as a path."""
     from hermes_exec_policies.gate import verdict
-    from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_archive, read_members
+    from hermes_exec_policies.gate.archive_members import ArchiveBounds, MemberKind, read_archive, read_members
 
-    bounds = Bounds(members=_MANY, file=_MOST, unpacked=_MOST)
+    bounds = ArchiveBounds(members=_MANY, file=_MOST, unpacked=_MOST)
     parts: dict[str, tuple[int, bytes]] = {}
     try:
         for member in read_members(read_archive(path, bounds), bounds):
             known = member.name in {_RECORD, _SIGNATURE} or member.name.startswith(_FILES)
             if member.kind is not MemberKind.FILE or member.name in parts or not known:
-                raise Refused(f"{shown(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
+                raise Refused(f"{to_printable(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
             parts[member.name] = (member.mode, member.data)
     except FileNotFoundError as error:
-        raise UsageError(f"{shown(path)}: there is no such file") from error
+        raise UsageError(f"{to_printable(path)}: there is no such file") from error
     except OSError as error:
-        raise UsageError(f"{shown(path)} cannot be read: {error.strerror}") from error
-    except verdict.Refused as error:
-        raise Refused(f"{shown(path)} is no bundle of a skill: {error.findings[0].operator}") from error
+        raise UsageError(f"{to_printable(path)} cannot be read: {error.strerror}") from error
+    except verdict.SkillRefused as error:
+        raise Refused(f"{to_printable(path)} is no bundle of a skill: {error.findings[0].operator}") from error
     return parts
 
 
@@ -154,11 +154,11 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-def _signed(public: bytes, record: bytes, signature: bytes) -> bool:
+def _is_signed(public: bytes, record: bytes, signature: bytes) -> bool:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        return signed(Ed25519PublicKey.from_public_bytes(public), _BUNDLE, record, signature)
+        return is_signed(Ed25519PublicKey.from_public_bytes(public), _BUNDLE, record, signature)
     except ValueError:
         return False
 

@@ -24,7 +24,7 @@ from hermes_exec_agent.skills.registry.log import sync_folder
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from hermes_exec_policies.gate.tree import Listed, Tree
+    from hermes_exec_policies.gate.tree import FileEntry, Tree
 
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -33,11 +33,11 @@ _FOLDER = 0o755
 _DRAFT = ".new-"
 
 
-class Changed(Refused):
+class ContentChanged(Refused):
     """Stored files differ from the signed list."""
 
 
-def keep(content: Path, tree: Tree) -> None:
+def store(content: Path, tree: Tree) -> None:
     """Store a tree under its digest; a crash leaves it complete, or leaves a draft that is removed later.
 
     The caller holds the registry's lock.
@@ -47,29 +47,29 @@ def keep(content: Path, tree: Tree) -> None:
         HermesError: it cannot be written.
     """
     target = content / tree.digest
-    sweep(content)
+    remove_drafts(content)
     try:
         if os.path.lexists(target):
-            if not differences(target, tree.files):
+            if not find_differences(target, tree.files):
                 return
             # The changed tree is kept for inspection.
             target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")
         draft = content / f"{_DRAFT}{secrets.token_hex(8)}"
-        copy(tree.root, tree.files, draft, lasting=True)
+        copy_verified(tree.root, tree.files, draft, lasting=True)
         draft.rename(target)
         sync_folder(content)
     except OSError as error:
         raise HermesError(f"the skill cannot be kept: {error}", state="nothing was registered") from error
 
 
-def sweep(content: Path) -> None:
+def remove_drafts(content: Path) -> None:
     """Remove drafts that crashes left. The caller holds the registry's lock."""
     for entry in content.iterdir():
         if entry.name.startswith(_DRAFT):
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = False) -> None:
+def copy_verified(source: Path, files: Sequence[FileEntry], into: Path, *, lasting: bool = False) -> None:
     """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` syncs the disk.
 
     Raises:
@@ -80,17 +80,17 @@ def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = F
     try:
         _Reader(files, found, into, lasting=lasting).read(source)
         if found:
-            raise _changed(source, found)  # noqa: TRY301  what is there so far has to go
+            raise _changed_error(source, found)  # noqa: TRY301  what is there so far has to go
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
 
 
-def _changed(source: Path, found: Sequence[str]) -> Changed:
-    return Changed(f"{source.name[:12]}: {'; '.join(found[:5])}", remedy="hermes-exec skill verify")
+def _changed_error(source: Path, found: Sequence[str]) -> ContentChanged:
+    return ContentChanged(f"{source.name[:12]}: {'; '.join(found[:5])}", remedy="hermes-exec skill verify")
 
 
-def differences(source: Path, files: Sequence[Listed]) -> list[str]:
+def find_differences(source: Path, files: Sequence[FileEntry]) -> list[str]:
     """Return the differences of a tree from its list."""
     found: list[str] = []
     _Reader(files, found).read(source)
@@ -99,7 +99,7 @@ def differences(source: Path, files: Sequence[Listed]) -> list[str]:
 
 class _Reader:
     def __init__(
-        self, files: Sequence[Listed], found: list[str], into: Path | None = None, *, lasting: bool = False
+        self, files: Sequence[FileEntry], found: list[str], into: Path | None = None, *, lasting: bool = False
     ) -> None:
         self._files = {each.path: each for each in files}
         self._folders = {each.path[:place] for each in files for place, letter in enumerate(each.path) if letter == "/"}
@@ -161,7 +161,7 @@ class _Reader:
         self._files.pop(path, None)
         self._folders.discard(path)
 
-    def _file(self, handle: int, listed: Listed) -> None:
+    def _file(self, handle: int, listed: FileEntry) -> None:
         mode = stat.S_IMODE(os.fstat(handle).st_mode)
         if mode != listed.mode:
             self._found.append(f"{listed.path}: its mode is {mode:04o}")

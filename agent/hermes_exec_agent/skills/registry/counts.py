@@ -46,7 +46,7 @@ DELETE FROM latest WHERE name = :name AND version = :version AND number <= (
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RunCounts:
     """The runs of a version."""
 
     runs: int = 0
@@ -66,14 +66,14 @@ class Counts:
         return asdict(self)
 
 
-class Runs:
+class RunCounter:
     """The counters of one registry."""
 
     def __init__(self, path: Path) -> None:
         """``path`` is created with the first run."""
         self._path = path
 
-    def count(self, name: str, version: int, seconds: float, kind: str, model: str = "") -> Counts:
+    def count(self, name: str, version: int, seconds: float, kind: str, model: str = "") -> RunCounts:
         """Count a run; ``kind`` is that of its failure, or empty. Return the counters with it.
 
         ``model`` is the one that requested it, or empty if a person did.
@@ -92,20 +92,20 @@ class Runs:
             if not kind:
                 base.execute("INSERT INTO latest VALUES (NULL, :name, :version, :seconds)", values)
                 base.execute(_FORGET, values)
-            counted = _counts(base, name, version)
+            counted = _read_counts(base, name, version)
             base.execute("COMMIT")
         return counted
 
-    def of(self, name: str, version: int) -> Counts:
+    def read(self, name: str, version: int) -> RunCounts:
         """Return the counters of a version.
 
         Raises:
             HermesError: they cannot be read.
         """
         if not self._path.exists():
-            return Counts()
+            return RunCounts()
         with self._open(make=False) as base:
-            return _counts(base, name, version)
+            return _read_counts(base, name, version)
 
     @contextlib.contextmanager
     def _open(self, *, make: bool) -> Generator[sqlite3.Connection]:
@@ -127,18 +127,18 @@ class Runs:
             ) from error
 
 
-def _counts(base: sqlite3.Connection, name: str, version: int) -> Counts:
+def _read_counts(base: sqlite3.Connection, name: str, version: int) -> RunCounts:
     key = (name, version)
     row = base.execute(
         "SELECT runs, failures, in_a_row, last FROM versions WHERE name = ? AND version = ?", key
     ).fetchone()
     if row is None:
-        return Counts()
+        return RunCounts()
     latest = base.execute("SELECT seconds FROM latest WHERE name = ? AND version = ?", key).fetchall()
     models = base.execute("SELECT model, runs, failures FROM models WHERE name = ? AND version = ?", key).fetchall()
     seconds = [each for (each,) in latest]
     runs, failures, in_a_row, last = row
-    return Counts(
+    return RunCounts(
         runs=runs,
         failures=failures,
         in_a_row=in_a_row,

@@ -34,10 +34,10 @@ def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
 
     if not registry.home.folder.exists():
         return Garbage((), ())
-    with registry.home.locked():
+    with registry.home.lock():
         skills = registry.skills()
         wanted = {
-            registry.recorded(skill, number).environment
+            registry.read_version(skill, number).environment
             for skill in skills.values()
             if not skill.archived
             for number in skill.versions

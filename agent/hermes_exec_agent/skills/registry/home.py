@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import config_folder, shown
-from hermes_exec.errno_hints import remedy_at
+from hermes_exec.config.paths import config_folder, to_printable
+from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import ConfigError, HermesError, Refused
-from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
+from hermes_exec_agent.state_paths import NETWORKED, find_file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -29,7 +29,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class RegistryHome:
     """The paths of a registry."""
 
     folder: Path
@@ -65,7 +65,7 @@ class Home:
             ConfigError: a folder cannot be created.
         """
         for folder in (self.folder, self.content, self.keys):
-            _make(folder)
+            _make_folder(folder)
         self.check()
 
     def check(self) -> None:
@@ -81,17 +81,17 @@ class Home:
                 check_private(folder)
                 check_local(folder, mounts)
 
-    def exposes(self, folders: Iterable[str]) -> str:
+    def find_exposed(self, folders: Iterable[str]) -> str:
         """Return the first of ``folders`` that contains the registry or its key, or lies in one; empty if none does."""
-        kept = [_ending(os.path.realpath(path)) for path in (self.folder, self.keys)]
+        kept = [_end_with_slash(os.path.realpath(path)) for path in (self.folder, self.keys)]
         for folder in folders:
-            real = _ending(os.path.realpath(folder))
+            real = _end_with_slash(os.path.realpath(folder))
             if any(each.startswith(real) or real.startswith(each) for each in kept):
                 return folder
         return ""
 
     @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
+    def lock(self) -> Generator[None]:
         """Exclude other writers. The kernel releases the lock when the process ends.
 
         Raises:
@@ -101,8 +101,10 @@ class Home:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            remedy = remedy_at(lock, error.errno, f"{VARIABLE}=… another folder")
-            raise HermesError(f"{shown(lock)}: nothing can be recorded: {error.strerror}", remedy=remedy) from error
+            remedy = path_remedy(lock, error.errno, f"{VARIABLE}=… another folder")
+            raise HermesError(
+                f"{to_printable(lock)}: nothing can be recorded: {error.strerror}", remedy=remedy
+            ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -110,19 +112,19 @@ class Home:
             os.close(handle)
 
 
-def _ending(path: str) -> str:
+def _end_with_slash(path: str) -> str:
     """Return a path with one slash at its end, so that its prefixes are folders that contain it."""
     return path.rstrip("/") + "/"
 
 
-def this_home(environ: Mapping[str, str] | None = None) -> Home:
+def default_home(environ: Mapping[str, str] | None = None) -> RegistryHome:
     """Return the user's registry, or that of the variable ``HERMES_EXEC_SKILLS``. It need not exist.
 
     Raises:
         ConfigError: the variable is not an absolute path.
     """
     known = os.environ if environ is None else environ
-    return Home(state_path(VARIABLE, "skills", known), config_folder(known) / "skill-keys")
+    return RegistryHome(state_path(VARIABLE, "skills", known), config_folder(known) / "skill-keys")
 
 
 def check_private(folder: Path) -> None:
@@ -133,28 +135,31 @@ def check_private(folder: Path) -> None:
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise Refused(f"{shown(folder)} is no folder", remedy="move it away")
+        raise Refused(f"{to_printable(folder)} is no folder", remedy="move it away")
     if found.st_uid != os.geteuid():
-        raise Refused(f"{shown(folder)} belongs to somebody else", remedy=f"{VARIABLE}=… a folder of your own")
+        raise Refused(f"{to_printable(folder)} belongs to somebody else", remedy=f"{VARIABLE}=… a folder of your own")
     if found.st_mode & 0o077:
         raise Refused(
-            f"{shown(folder)} is open to others (mode {stat.S_IMODE(found.st_mode):04o})",
-            remedy=f"look at what is in it, then chmod 700 {shown(folder)}",
+            f"{to_printable(folder)} is open to others (mode {stat.S_IMODE(found.st_mode):04o})",
+            remedy=f"look at what is in it, then chmod 700 {to_printable(folder)}",
         )
     for above in Path(os.path.realpath(folder)).parents:
-        if _others_write(above.stat()):
-            raise Refused(f"others can write to {shown(above)}, which {shown(folder)} is in", remedy="chmod go-w there")
+        if _is_writable_by_others(above.stat()):
+            raise Refused(
+                f"others can write to {to_printable(above)}, which {to_printable(folder)} is in",
+                remedy="chmod go-w there",
+            )
 
 
-def _others_write(found: os.stat_result) -> bool:
+def _is_writable_by_others(found: os.stat_result) -> bool:
     if found.st_uid not in {0, os.geteuid()}:
         return True
     if found.st_mode & stat.S_ISVTX:
         return False  # only its owner can rename an entry
-    return bool(found.st_mode & 0o002) or bool(found.st_mode & 0o020 and not _own_group(found.st_gid))
+    return bool(found.st_mode & 0o002) or bool(found.st_mode & 0o020 and not _is_private_group(found.st_gid))
 
 
-def _own_group(number: int) -> bool:
+def _is_private_group(number: int) -> bool:
     """Whether this user is the only member of a group, as of the private groups of many systems."""
     try:
         user = pwd.getpwuid(os.geteuid())
@@ -171,17 +176,17 @@ def check_local(folder: Path, mounts: str) -> None:
     Raises:
         Refused: other machines share it, so that locks and a database's journal protect nothing.
     """
-    kind = file_system(folder, mounts)
+    kind = find_file_system(folder, mounts)
     family = kind.partition(".")[0]
     if kind in NETWORKED or (family == "fuse" and kind not in {"fuseblk", "fuse.fuse-overlayfs", "fuse.ext4"}):
         raise Refused(
-            f"{shown(folder)} is on a file system other machines may share ({kind}): nothing is safe there",
+            f"{to_printable(folder)} is on a file system other machines may share ({kind}): nothing is safe there",
             remedy=f"{VARIABLE}=/a/folder/on/a/local/disk, and XDG_CONFIG_HOME likewise if it is the key's",
         )
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{shown(folder)}: {error.strerror}", remedy=f"{VARIABLE}=… another folder") from error
+        raise ConfigError(f"{to_printable(folder)}: {error.strerror}", remedy=f"{VARIABLE}=… another folder") from error

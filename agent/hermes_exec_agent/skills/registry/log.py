@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_exec.config.paths import read_regular, shown, write_private
-from hermes_exec.errno_hints import is_full, remedy_at
+from hermes_exec.config.paths import read_regular, to_printable, write_private
+from hermes_exec.errno_hints import is_disk_full, path_remedy
 from hermes_exec.errors import ConfigError, HermesError, Refused
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 
 _EVENT = b"hermes-exec skills: event 1\0"
@@ -49,7 +49,7 @@ CREATE TRIGGER no_body_goes BEFORE DELETE ON bodies BEGIN SELECT RAISE(ABORT, 'e
 """
 
 
-class Event(NamedTuple):
+class SkillEvent(NamedTuple):
     """The fields of an event that a list needs."""
 
     seq: int
@@ -67,50 +67,54 @@ class Event(NamedTuple):
     """The chained hash up to this event."""
 
 
-class Log:
+class SkillLog:
     """The events of one registry. Writers hold ``home.locked()``."""
 
-    def __init__(self, home: Home, key: Callable[[], Ed25519PrivateKey]) -> None:
+    def __init__(self, home: RegistryHome, key: Callable[[], Ed25519PrivateKey]) -> None:
         """``key`` opens the key when something is verified or signed."""
         self._home = home
         self._key = key
         self._head = head_file(home.keys, home.folder)
         # Verified events stay valid while neither the head nor the file changes.
-        self._known: list[Event] = []
+        self._known: list[SkillEvent] = []
         self._key_of_known: tuple[Head | None, int, int, int] | None = None
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[SkillEvent]:
         """Return all events in order, with chain and head verified.
 
         Raises:
             Refused: the log was changed, shortened or replaced.
         """
-        return self._verified()
+        return self._verify()
 
-    def body(self, event: Event) -> dict[str, Any]:
+    def body(self, event: SkillEvent) -> dict[str, Any]:
         """Return the complete record of an event.
 
         Raises:
             Refused: the record or its signature was changed.
         """
         with closing(self._open()) as base:
-            rows = _all(base, "SELECT body, signature FROM events JOIN bodies USING (seq) WHERE seq = ?", (event.seq,))
+            rows = _fetch_all(
+                base, "SELECT body, signature FROM events JOIN bodies USING (seq) WHERE seq = ?", (event.seq,)
+            )
         text, signature = rows[0] if rows else (None, None)
         if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != event.body:
-            raise self._changed(f"what was recorded as event {event.seq} was changed")
-        if not self._genuine(event, signature):
-            raise self._changed(f"event {event.seq} has no good signature")
+            raise self._tampered_error(f"what was recorded as event {event.seq} was changed")
+        if not self._is_genuine(event, signature):
+            raise self._tampered_error(f"event {event.seq} has no good signature")
         found: dict[str, Any] = json.loads(text)
         return found
 
-    def append(self, kind: str, name: str, version: int, facts: Mapping[str, Any], body: Mapping[str, Any]) -> Event:
+    def append(
+        self, kind: str, name: str, version: int, facts: Mapping[str, Any], body: Mapping[str, Any]
+    ) -> SkillEvent:
         """Record an event; it lasts when this returns, and is never recorded in part.
 
         Raises:
             Refused: another program changed the log.
             HermesError: the event cannot be written.
         """
-        events = self._verified(make=True)
+        events = self._verify(make=True)
         if not events:
             # The first event names the log, so that a head belongs to this log alone.
             events = [self._write(None, "created", "", 0, {"registry": os.urandom(16).hex()}, {})]
@@ -121,17 +125,17 @@ class Log:
 
     def _write(
         self,
-        last: Event | None,
+        last: SkillEvent | None,
         kind: str,
         name: str,
         version: int,
         facts: Mapping[str, Any],
         body: Mapping[str, Any],
-    ) -> Event:
+    ) -> SkillEvent:
         text = _json(body)
         seq, at, digest = (last.seq if last else 0) + 1, time.time(), hashlib.sha256(text.encode()).hexdigest()
         line = _json([seq, at, kind, name, version, facts, digest])
-        event = Event(seq, at, kind, name, version, facts, digest, _chained(last.chain if last else b"", line))
+        event = SkillEvent(seq, at, kind, name, version, facts, digest, _chain_hash(last.chain if last else b"", line))
         signature = sign(self._key(), _EVENT, _stamp(event))
         try:
             with closing(self._open()) as base:
@@ -140,33 +144,33 @@ class Log:
                 base.execute("INSERT INTO bodies VALUES (?, ?)", (seq, text))
                 base.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._unwritten("nothing was recorded", error) from error
+            raise self._write_error("nothing was recorded", error) from error
         return event
 
-    def _advance(self, first: Event, last: Event) -> None:
+    def _advance(self, first: SkillEvent, last: SkillEvent) -> None:
         folder = os.path.realpath(self._home.folder)
         head = Head(str(first.facts["registry"]), folder, last.seq, last.chain.hex())
         try:
             write_head(self._head, head, self._key())
         except OSError as error:
             raise HermesError(
-                f"{shown(self._head)}: the signed head cannot be written: {error.strerror}",
+                f"{to_printable(self._head)}: the signed head cannot be written: {error.strerror}",
                 state="it is recorded, and the head follows with the next event",
             ) from error
 
-    def _signed_head(self) -> Head | None:
+    def _read_head(self) -> Head | None:
         if not os.path.lexists(self._head):
             return None
         head = read_head(self._head, self._key().public_key())
         if head is not None and head.folder != os.path.realpath(self._home.folder):
-            raise self._changed("its signed head is that of another registry")
+            raise self._tampered_error("its signed head is that of another registry")
         return head
 
-    def _verified(self, *, make: bool = False) -> list[Event]:
-        head = self._signed_head()
+    def _verify(self, *, make: bool = False) -> list[SkillEvent]:
+        head = self._read_head()
         if not self._home.log.exists():
             if head is not None:
-                raise self._changed("the log is gone")
+                raise self._tampered_error("the log is gone")
             if make:
                 self._create()
             return []
@@ -176,48 +180,50 @@ class Log:
             return self._known
         events = self._read()
         if head is None and len(events) > 1:
-            head = self._signed_head()  # another process wrote the first one meanwhile
+            head = self._read_head()  # another process wrote the first one meanwhile
         self._check(events, head)
         if make and events and (head is None or head.counter < len(events)):
             self._advance(events[0], events[-1])
         self._known, self._key_of_known = events, key
         return events
 
-    def _read(self) -> list[Event]:
+    def _read(self) -> list[SkillEvent]:
         """Read the events; only their order is checked."""
         with closing(self._open()) as base:
-            rows = _all(base, "SELECT seq, line FROM events ORDER BY seq")
-        events: list[Event] = []
+            rows = _fetch_all(base, "SELECT seq, line FROM events ORDER BY seq")
+        events: list[SkillEvent] = []
         chain = b""
         try:
-            parsed = _parsed(f"[{','.join(line for _, line in rows)}]")
+            parsed = _parse_lines(f"[{','.join(line for _, line in rows)}]")
             for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, parsed, strict=True), 1):
-                chain = _chained(chain, line)
+                chain = _chain_hash(chain, line)
                 at, kind, name, version, facts, body = rest
-                events.append(Event(number, at, kind, name, version, facts, body, chain))
+                events.append(SkillEvent(number, at, kind, name, version, facts, body, chain))
                 if seq != place or number != place:
-                    raise self._changed("events are missing, doubled or in another order")
+                    raise self._tampered_error("events are missing, doubled or in another order")
         except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
-            raise self._changed("a line of the log makes no sense") from error
+            raise self._tampered_error("a line of the log makes no sense") from error
         return events
 
-    def _check(self, events: Sequence[Event], head: Head | None) -> None:
+    def _check(self, events: Sequence[SkillEvent], head: Head | None) -> None:
         """Compare the log with its head. After a crash between an event and its head, the log is ahead."""
         counter = head.counter if head is not None else 0
         if counter > len(events):
-            raise self._changed(f"it is older than it was: {counter} events were recorded, and {len(events)} are there")
+            raise self._tampered_error(
+                f"it is older than it was: {counter} events were recorded, and {len(events)} are there"
+            )
         if head is None and len(events) > 1:
-            raise self._changed("its signed head is gone")
+            raise self._tampered_error("its signed head is gone")
         if head is not None and events[counter - 1].chain.hex() != head.chain:
-            raise self._changed("events were changed, or it is another one")
+            raise self._tampered_error("events were changed, or it is another one")
         for event in events[counter:]:
             with closing(self._open()) as base:
-                ((signature,),) = _all(base, "SELECT signature FROM events WHERE seq = ?", (event.seq,))
-            if not self._genuine(event, signature):
-                raise self._changed(f"event {event.seq} is not ours")
+                ((signature,),) = _fetch_all(base, "SELECT signature FROM events WHERE seq = ?", (event.seq,))
+            if not self._is_genuine(event, signature):
+                raise self._tampered_error(f"event {event.seq} is not ours")
 
-    def _genuine(self, event: Event, signature: object) -> bool:
-        return isinstance(signature, bytes) and signed(self._key().public_key(), _EVENT, _stamp(event), signature)
+    def _is_genuine(self, event: SkillEvent, signature: object) -> bool:
+        return isinstance(signature, bytes) and is_signed(self._key().public_key(), _EVENT, _stamp(event), signature)
 
     def _create(self) -> None:
         """Create an empty log under another name first, so that other processes never see a partial one."""
@@ -229,7 +235,7 @@ class Log:
                 base.executescript(_SCHEMA)
             draft.rename(self._home.log)
         except (OSError, sqlite3.Error) as error:
-            raise self._unwritten("no registry could be made", error) from error
+            raise self._write_error("no registry could be made", error) from error
 
     def _open(self) -> sqlite3.Connection:
         path = self._home.log
@@ -238,28 +244,30 @@ class Log:
                 start = file.read(100)
             # A write-ahead log would be a second file outside of the chain.
             if start[:16] != b"SQLite format 3\0" or start[18:20] != b"\1\1" or path.is_symlink():
-                raise self._changed("it is no database of ours")
+                raise self._tampered_error("it is no database of ours")
             base = _connect(path)
-            ((application,),) = _all(base, "PRAGMA application_id")
+            ((application,),) = _fetch_all(base, "PRAGMA application_id")
         except OSError as error:
-            remedy = remedy_at(path, error.errno, "bring registry and key back from one backup")
-            raise Refused(f"{shown(path)}: the registry cannot be read: {error.strerror}", remedy=remedy) from error
+            remedy = path_remedy(path, error.errno, "bring registry and key back from one backup")
+            raise Refused(
+                f"{to_printable(path)}: the registry cannot be read: {error.strerror}", remedy=remedy
+            ) from error
         except sqlite3.Error as error:
-            raise self._changed(f"it cannot be read ({error})") from error
+            raise self._tampered_error(f"it cannot be read ({error})") from error
         if application != _APPLICATION:
             base.close()
-            raise self._changed("it is no database of ours")
+            raise self._tampered_error("it is no database of ours")
         return base
 
-    def _unwritten(self, what: str, error: Exception) -> HermesError:
-        full = is_full(self._home.folder)
+    def _write_error(self, what: str, error: Exception) -> HermesError:
+        full = is_disk_full(self._home.folder)
         code = errno.ENOSPC if full else getattr(error, "errno", None)
-        remedy = remedy_at(self._home.folder, code, "look at free space and rights there")
-        return HermesError(f"{shown(self._home.log)}: {what}: {error}", remedy=remedy)
+        remedy = path_remedy(self._home.folder, code, "look at free space and rights there")
+        return HermesError(f"{to_printable(self._home.log)}: {what}: {error}", remedy=remedy)
 
-    def _changed(self, how: str) -> Refused:
+    def _tampered_error(self, how: str) -> Refused:
         return Refused(
-            f"{shown(self._home.log)}: the registry cannot be trusted: {how}",
+            f"{to_printable(self._home.log)}: the registry cannot be trusted: {how}",
             remedy="bring registry and key back from one backup, or move both away and import bundles",
         )
 
@@ -271,23 +279,23 @@ def _connect(path: Path) -> sqlite3.Connection:
     return base
 
 
-def _all(base: sqlite3.Connection, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+def _fetch_all(base: sqlite3.Connection, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
     try:
         return base.execute(query, values).fetchall()
     except (sqlite3.Error, OverflowError) as error:
         raise Refused(f"the registry cannot be read: {error}", remedy="bring it back from a backup") from error
 
 
-def _chained(chain: bytes, line: str) -> bytes:
+def _chain_hash(chain: bytes, line: str) -> bytes:
     """Return the hash of a line and of the chain before it, which is 32 bytes, or empty for the first line."""
     return hashlib.sha256(_CHAIN + chain + line.encode()).digest()
 
 
-def _stamp(event: Event) -> bytes:
+def _stamp(event: SkillEvent) -> bytes:
     return event.seq.to_bytes(8) + event.chain
 
 
-def _parsed(text: str) -> Any:
+def _parse_lines(text: str) -> Any:
     """Parse many lines with the faster parser; only json accepts half of a surrogate pair."""
     from pydantic_core import from_json
 
@@ -310,7 +318,7 @@ def sign(key: Ed25519PrivateKey, purpose: bytes, message: bytes) -> bytes:
     return key.sign(purpose + message)
 
 
-def signed(key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: bytes) -> bool:
+def is_signed(key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: bytes) -> bool:
     """Whether the signature is of this message, for this purpose, by this key."""
     from cryptography.exceptions import InvalidSignature
 
@@ -342,30 +350,30 @@ def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
 
     path = folder / _KEY
     if make and not path.exists():
-        _make(path)
+        _create_key(path)
     try:
         found = path.lstat()
         content = read_regular(path)
     except (OSError, ConfigError) as error:
         raise Refused(
-            f"{shown(path)}: the key of this installation cannot be read, so nothing that it signed can be checked",
+            f"{to_printable(path)}: the key of this installation cannot be read, so nothing that it signed can be checked",
             remedy="bring it back from a backup; without it, start a new registry and import bundles into it",
         ) from error
     if found.st_mode & 0o077 or found.st_uid != os.geteuid():
         raise Refused(
-            f"{shown(path)}: others can read the key, so its signatures prove nothing",
+            f"{to_printable(path)}: others can read the key, so its signatures prove nothing",
             remedy="move key and registry away, and start anew with bundles that are proven again",
         )
     try:
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError) as error:
-        raise Refused(f"{shown(path)} holds no key", remedy="bring it back from a backup") from error
+        raise Refused(f"{to_printable(path)} holds no key", remedy="bring it back from a backup") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise Refused(f"{shown(path)} holds another kind of key", remedy="bring it back from a backup")
+        raise Refused(f"{to_printable(path)} holds another kind of key", remedy="bring it back from a backup")
     return key
 
 
-def _make(path: Path) -> None:
+def _create_key(path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -418,17 +426,17 @@ def read_head(path: Path, key: Ed25519PublicKey) -> Head | None:
         facts = json.loads(read_regular(path))
         signature = bytes.fromhex(facts.pop("signature"))
         head = Head(**facts)
-        good = signed(key, _HEAD, _canonical(head), signature) and type(head.counter) is int
+        good = is_signed(key, _HEAD, _canonical(head), signature) and type(head.counter) is int
     except (ConfigError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _no_head(path) from error
+        raise _head_error(path) from error
     if not good:
-        raise _no_head(path)
+        raise _head_error(path)
     return head
 
 
-def _no_head(path: Path) -> Refused:
+def _head_error(path: Path) -> Refused:
     return Refused(
-        f"{shown(path)}: the signed head of the registry was changed", remedy="bring both back from one backup"
+        f"{to_printable(path)}: the signed head of the registry was changed", remedy="bring both back from one backup"
     )
 
 

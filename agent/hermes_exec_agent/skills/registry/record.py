@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
-from hermes_exec_policies.gate.tree import Listed
+from hermes_exec_policies.gate.tree import FileEntry
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_agent.skills.registry.log import Event
+    from hermes_exec_agent.skills.registry.log import SkillEvent
 
 PROTECTED, UNPROTECTED = "protected", "unprotected"
 """Whether the author could have reached the registry without the gate."""
@@ -31,11 +31,11 @@ class Author:
     """Of an agent: the targets in which it runs commands; None if they are unknown."""
 
     @property
-    def confined(self) -> bool:
+    def is_confined(self) -> bool:
         """Whether this author can reach the registry's files only through the gate, as far as is known."""
         if self.kind == "person":
             return True
-        return self.shells is not None and all(_apart(target) for target in self.shells)
+        return self.shells is not None and all(_is_isolated(target) for target in self.shells)
 
 
 _APART = frozenset({"bubblewrap", "bwrap", "docker", "modal", "daytona"})
@@ -43,7 +43,7 @@ _APART = frozenset({"bubblewrap", "bwrap", "docker", "modal", "daytona"})
 one."""
 
 
-def _apart(target: str) -> bool:
+def _is_isolated(target: str) -> bool:
     return target.partition("+")[0].partition(":")[0] in _APART
 
 
@@ -55,7 +55,7 @@ class Version:
     number: int
     digest: str
     """Of its files."""
-    files: tuple[Listed, ...]
+    files: tuple[FileEntry, ...]
     module: str
     summary: str
     entry: str
@@ -88,12 +88,12 @@ class Version:
         return asdict(self)
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Version:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Version:
         """Return the version with these fields."""
         author: dict[str, Any] = dict(facts["author"])
         shells = author.pop("shells")
         values: dict[str, Any] = dict(facts)
-        values["files"] = tuple(Listed(**each) for each in facts["files"])
+        values["files"] = tuple(FileEntry(**each) for each in facts["files"])
         values["author"] = Author(**author, shells=None if shells is None else tuple(shells))
         values["parents"] = tuple(facts["parents"])
         return cls(**values)
@@ -120,7 +120,7 @@ class Skill:
     """The current state of a skill."""
 
     name: str
-    versions: dict[int, Event] = field(default_factory=dict[int, "Event"])
+    versions: dict[int, SkillEvent] = field(default_factory=dict[int, "SkillEvent"])
     """The event that registered each version, or recorded its latest proof."""
     current: int = 0
     """The version that runs."""
@@ -129,7 +129,7 @@ class Skill:
     archived: bool = False
     kept_back: dict[int, str] = field(default_factory=dict[int, str])
     """Versions in quarantine, and why."""
-    history: list[Event] = field(default_factory=list["Event"])
+    history: list[SkillEvent] = field(default_factory=list["SkillEvent"])
 
     @property
     def state(self) -> str:
@@ -147,7 +147,7 @@ class Skill:
                 **event.facts, "registered": event.at}  # fmt: skip
 
 
-def skills_of(events: Iterable[Event]) -> dict[str, Skill]:
+def build_skills(events: Iterable[SkillEvent]) -> dict[str, Skill]:
     """Return every skill by name, after all events.
 
     Raises:
@@ -168,7 +168,7 @@ def skills_of(events: Iterable[Event]) -> dict[str, Skill]:
     return skills
 
 
-def _apply(skill: Skill, event: Event) -> None:
+def _apply(skill: Skill, event: SkillEvent) -> None:
     match event.kind:
         case "registered":
             skill.versions[event.version] = event

@@ -11,13 +11,13 @@ import gc
 import time
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.check import nearest
+from hermes_exec.config.check import nearest_name
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.home import Home, this_home
-from hermes_exec_agent.skills.registry.log import Log, fingerprint, has_key, open_key
-from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
+from hermes_exec_agent.skills.registry.home import RegistryHome, default_home
+from hermes_exec_agent.skills.registry.log import SkillLog, fingerprint, has_key, open_key
+from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, build_skills
 from hermes_exec_agent.skills.registry.script_copies import write_module
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from hermes_exec_agent.skills.registry.log import Event
+    from hermes_exec_agent.skills.registry.log import SkillEvent
     from hermes_exec_agent.skills.registry.record import Author
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Report
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Registry:
     """The skills of one home."""
 
-    def __init__(self, home: Home | None = None, *, modules: Path | None = None) -> None:
+    def __init__(self, home: RegistryHome | None = None, *, modules: Path | None = None) -> None:
         """Open the registry of ``home``, or this user's. Folders and key are created with the first record.
 
         ``modules`` is a folder for read-only copies of the registered scripts.
@@ -46,13 +46,13 @@ class Registry:
             MissingExtra: the packages that verify and validate skills are not installed.
         """
         require("skills", "skills")
-        self.home = home or this_home()
+        self.home = home or default_home()
         self._modules = modules
         self.home.check()
         began = self.home.log.exists() or has_key(self.home.keys)
         self._key = open_key(self.home.keys, make=False) if began else None
-        self._log = Log(self.home, self._open_key)
-        self._events: list[Event] | None = None
+        self._log = SkillLog(self.home, self._open_key)
+        self._events: list[SkillEvent] | None = None
         self._skills: dict[str, Skill] = {}
         self._versions: dict[int, Version] = {}
         """Versions that were read, by the events that recorded them."""
@@ -99,18 +99,18 @@ class Registry:
         """
         events = self._log.events()
         if events is not self._events:  # verified events need no second pass
-            with _no_collection():
-                self._skills, self._events = skills_of(events), events
+            with _pause_gc():
+                self._skills, self._events = build_skills(events), events
             self._versions.clear()
         return self._skills
 
-    def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
+    def list_facts(self, *, archived: bool = False) -> list[dict[str, Any]]:
         """Return the fields of every skill for a list, sorted by name.
 
         Raises:
             Refused: another program changed the registry.
         """
-        with _no_collection():
+        with _pause_gc():
             skills = self.skills()
             return [skills[name].facts() for name in sorted(skills) if archived or not skills[name].archived]
 
@@ -121,7 +121,7 @@ class Registry:
             UsageError: it does not exist; the message has the nearest name.
             Refused: another program changed the registry.
         """
-        return self._among(self.skills(), name)
+        return self._find(self.skills(), name)
 
     def version(self, name: str, number: int | None = None) -> Version:
         """Return a version's complete record, the current one by default; the latest proof replaces earlier ones.
@@ -130,9 +130,9 @@ class Registry:
             UsageError: it does not exist.
             Refused: another program changed the registry.
         """
-        return self.recorded(self.skill(name), number)
+        return self.read_version(self.skill(name), number)
 
-    def recorded(self, skill: Skill, number: int | None = None) -> Version:
+    def read_version(self, skill: Skill, number: int | None = None) -> Version:
         """Return the same for a skill that was looked up before.
 
         Raises:
@@ -143,7 +143,7 @@ class Registry:
         if event.seq in self._versions:
             return self._versions[event.seq]
         try:
-            version = Version.of(self._log.body(event))
+            version = Version.from_facts(self._log.body(event))
         except (KeyError, TypeError) as error:
             raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
         self._versions[event.seq] = version
@@ -166,19 +166,19 @@ class Registry:
         """
         _check(tree, report, policy, author, insist=insist)
         self.prepare()
-        with self.home.locked():
+        with self.home.lock():
             skill = self.skills().get(report.name)
             number = max(skill.versions) + 1 if skill is not None else 1
             parents = (str(skill.versions[skill.current].facts["digest"]),) if skill is not None else ()
-            version = _version_of(tree, report, policy, author, kernel, number, parents)
-            content.keep(self.home.content, tree)
+            version = _create_version(tree, report, policy, author, kernel, number, parents)
+            content.store(self.home.content, tree)
             self._log.append("registered", version.name, number, version.line, version.facts())
             if self._modules is not None:
                 current = self.version(version.name)  # a pinned version stays the current one
                 write_module(self._modules, self.tree(current), current)
         return version
 
-    def proven(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
+    def record_proof(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
         """Record that a registered version passed the gate again, which ends its quarantine.
 
         Raises:
@@ -186,8 +186,10 @@ class Registry:
         """
         if not report.accepted or report.digest != version.digest or report.policy_digest != policy.digest:
             raise Refused(f"{version.name} {version.number}: it was not proven anew")
-        with self._changing(version.name):
-            fresh = Version.of({**version.facts(), **_shown(report, policy, kernel), "registered": time.time()})
+        with self._lock_skill(version.name):
+            fresh = Version.from_facts(
+                {**version.facts(), **_report_fields(report, policy, kernel), "registered": time.time()}
+            )
             self._log.append("proven", version.name, version.number, fresh.line, fresh.facts())
         return fresh
 
@@ -197,7 +199,7 @@ class Registry:
         Raises:
             UsageError: it does not exist, or another one is pinned.
         """
-        with self._changing(name) as skill:
+        with self._lock_skill(name) as skill:
             if skill.pinned:
                 raise UsageError(
                     f"{name} is pinned to version {skill.current}", remedy=f"hermes-exec skill unpin {name}"
@@ -207,7 +209,7 @@ class Registry:
 
     def pin(self, name: str, number: int | None = None) -> int:
         """Keep a version, the current one by default, when newer ones are registered; return its number."""
-        with self._changing(name) as skill:
+        with self._lock_skill(name) as skill:
             wanted = skill.current if number is None else number
             self._event(skill, wanted)
             if wanted != skill.current:
@@ -218,14 +220,14 @@ class Registry:
 
     def mark(self, kind: str, name: str) -> None:
         """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is no error."""
-        with self._changing(name) as skill:
+        with self._lock_skill(name) as skill:
             if {"unpinned": not skill.pinned, "archived": skill.archived, "restored": not skill.archived}[kind]:
                 return
             self._log.append(kind, skill.name, skill.current, {}, {})
 
     def quarantine(self, name: str, number: int, why: str) -> None:
         """Prevent a version from running until it is proven again, or a person releases it."""
-        with self._changing(name) as skill:
+        with self._lock_skill(name) as skill:
             if number not in skill.kept_back:
                 self._log.append("quarantined", skill.name, number, {"why": why[:200]}, {"why": why})
 
@@ -236,8 +238,8 @@ class Registry:
             UsageError: it is not in quarantine.
             content.Changed: its files were changed.
         """
-        with self._changing(name) as skill:
-            version = self.recorded(skill, number)
+        with self._lock_skill(name) as skill:
+            version = self.read_version(skill, number)
             if version.number not in skill.kept_back:
                 raise UsageError(f"{name} {version.number} is not in quarantine")
             self.verify(version)
@@ -250,29 +252,29 @@ class Registry:
         Raises:
             content.Changed: they do not.
         """
-        if found := content.differences(self.tree(version), version.files):
-            raise content.Changed(f"{version.name} {version.number}: {'; '.join(found[:5])}")
+        if found := content.find_differences(self.tree(version), version.files):
+            raise content.ContentChanged(f"{version.name} {version.number}: {'; '.join(found[:5])}")
 
     @contextlib.contextmanager
-    def _changing(self, name: str) -> Generator[Skill]:
+    def _lock_skill(self, name: str) -> Generator[Skill]:
         """Lock the registry while an event of an existing skill is recorded.
 
         Raises:
             UsageError: it does not exist.
         """
         self.skill(name)
-        with self.home.locked():
+        with self.home.lock():
             yield self.skill(name)
 
-    def _among(self, skills: Mapping[str, Skill], name: str) -> Skill:
+    def _find(self, skills: Mapping[str, Skill], name: str) -> Skill:
         found = skills.get(name) or skills.get(name.replace("_", "-"))
         if found is None:
-            guess = nearest(name, skills)
+            guess = nearest_name(name, skills)
             hint = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
             raise UsageError(f"no skill is called {name!r}{hint}", remedy="hermes-exec skill list")
         return found
 
-    def _event(self, skill: Skill, number: int) -> Event:
+    def _event(self, skill: Skill, number: int) -> SkillEvent:
         if number not in skill.versions:
             known = ", ".join(map(str, skill.versions))
             raise UsageError(f"{skill.name} has no version {number}", remedy=f"one of {known}")
@@ -280,7 +282,7 @@ class Registry:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Generator[None]:
+def _pause_gc() -> Generator[None]:
     """Pause garbage collection: ten thousand events have no garbage, and scanning them doubles the time."""
     collects = gc.isenabled()
     gc.disable()
@@ -296,14 +298,14 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
         raise Refused(f"{report.name or 'the skill'}: the gate did not accept it")
     if report.digest != tree.digest or report.policy_digest != policy.digest:
         raise Refused(f"{report.name}: what the gate judged is not what is to be registered")
-    if not author.confined and not insist:
+    if not author.is_confined and not insist:
         raise Refused(
             f"{report.name}: its writer runs commands on this machine without a sandbox, so it could register anything",
             remedy="give the agent a sandbox for its commands, or let a person register it with --insist",
         )
 
 
-def _version_of(
+def _create_version(
     tree: Tree,
     report: Report,
     policy: Policy,
@@ -319,13 +321,13 @@ def _version_of(
         files=tree.files,
         author=author,
         parents=tuple(parents),
-        protection=PROTECTED if author.confined else UNPROTECTED,
+        protection=PROTECTED if author.is_confined else UNPROTECTED,
         registered=time.time(),
-        **_shown(report, policy, kernel),
+        **_report_fields(report, policy, kernel),
     )
 
 
-def _shown(report: Report, policy: Policy, kernel: str) -> dict[str, Any]:
+def _report_fields(report: Report, policy: Policy, kernel: str) -> dict[str, Any]:
     evidence = report.evidence
     return {
         "module": report.module,

@@ -8,7 +8,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.content import private_folder
 
@@ -41,7 +41,7 @@ def module_text(tree: Path, version: Version) -> bytes:
         content.Changed: the files in ``tree`` differ from the signed list.
     """
     with private_folder() as folder:
-        content.copy(tree, version.files, folder / "tree")
+        content.copy_verified(tree, version.files, folder / "tree")
         text = (folder / "tree" / version.entry).read_bytes()
     return f"# {version.name} {version.number}, SHA-256 {version.digest}{_SAYS}".encode() + text
 
@@ -62,7 +62,7 @@ def write_module(folder: Path, tree: Path, version: Version) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        _log.warning("%s: no copy of the script was written: %s", shown(folder / name), error.strerror or error)
+        _log.warning("%s: no copy of the script was written: %s", to_printable(folder / name), error.strerror or error)
 
 
 def _replace(folder: int, name: str, text: bytes) -> None:

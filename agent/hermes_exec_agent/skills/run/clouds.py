@@ -14,13 +14,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
-from hermes_exec.config.registry import backend_class
+from hermes_exec.config.registry import find_backend_class
 from hermes_exec.errors import PlaceUnavailable, TransferError, Unsupported
-from hermes_exec.transport.shell.target import ask, send
+from hermes_exec.transport.shell.target import run_helper, send_all
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_backends.sandbox.run import Ended
+from hermes_exec_backends.sandbox.run import ProgramResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,26 +44,26 @@ _MANY = 10_000
 _LATE_S = 30.0
 
 
-def declared(policy: Policy, kind: str) -> tuple[str, ...]:
+def find_declared_rules(policy: Policy, kind: str) -> tuple[str, ...]:
     """Return the rules of a policy that the provider's declaration covers.
 
     Raises:
         Unsupported: the provider does not enforce a required rule, or folders were granted; the message names them.
     """
-    from hermes_exec_backends.sandbox.host import this_host
+    from hermes_exec_backends.sandbox.host import this_machine
     from hermes_exec_policies.explain import refuse_unless_enforceable
-    from hermes_exec_policies.folders import seen_in
+    from hermes_exec_policies.folders import shared_paths
 
-    if paths := [path for paths in seen_in(policy) for path in paths]:
+    if paths := [path for paths in shared_paths(policy) for path in paths]:
         raise Unsupported(
             f"{kind}: no folder of this machine is there, so not {', '.join(paths)}", remedy="--on bubblewrap"
         )
-    return tuple(each.rule for each in refuse_unless_enforceable(policy, kind, this_host()) if each.declared)
+    return tuple(each.rule for each in refuse_unless_enforceable(policy, kind, this_machine()) if each.declared)
 
 
 async def run(
     registry: Registry, version: Version, policy: Policy, profile: Profile, request: bytes, files: Path | None
-) -> tuple[Ended, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[ProgramResult, tuple[str, ...], tuple[str, ...]]:
     """Run a version in a new sandbox, which is deleted afterwards; return its end, its files, and those left behind.
 
     Raises:
@@ -72,20 +72,20 @@ async def run(
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
         TransferError: its files exceed the limits.
     """
-    declared(policy, profile.type)
+    find_declared_rules(policy, profile.type)
     with private_folder() as folder:
         archive = _archive(registry, version, folder)
-    backend = backend_class(profile.type).from_profile(profile_of(policy, profile))
+    backend = find_backend_class(profile.type).from_profile(profile_of(policy, profile))
     await backend.open()
     try:
-        there = (await ask(backend, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
-        preconditions.same_language(version, there)
-        ended = await _called(backend, version, policy, archive, request)
+        there = (await run_helper(backend, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
+        preconditions.check_interpreter(version, there)
+        ended = await _call_skill(backend, version, policy, archive, request)
         if files is None:
             return ended, (), ()
         async with asyncio.timeout(_LATE_S):
-            packed = await _bounded(backend, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
-        return ended, *take_files(packed.stdout, files)
+            packed = await _run_bounded(backend, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
+        return ended, *extract_files(packed.stdout, files)
     except TimeoutError:
         raise TransferError("the skill's files did not arrive in time") from None
     finally:
@@ -113,45 +113,49 @@ def _archive(registry: Registry, version: Version, folder: Path) -> bytes:
 
     tree = folder / "tree"
     try:
-        content.copy(registry.tree(version), version.files, tree)
-    except content.Changed as error:
+        content.copy_verified(registry.tree(version), version.files, tree)
+    except content.ContentChanged as error:
         registry.quarantine(version.name, version.number, f"changed: {error.what}")
         raise
-    packages = preconditions.packages(registry, version, folder)
+    packages = preconditions.prepare_packages(registry, version, folder)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.add(tree, f"{SKILLS}/{version.module}".lstrip("/"), filter=_owned_by_root)
+        archive.add(tree, f"{SKILLS}/{version.module}".lstrip("/"), filter=_set_root_owner)
         if packages is not None:
-            archive.add(packages, PACKAGES.lstrip("/"), filter=_owned_by_root)
+            archive.add(packages, PACKAGES.lstrip("/"), filter=_set_root_owner)
     return buffer.getvalue()
 
 
-def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _set_root_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
 
 
-async def _called(backend: Backend, version: Version, policy: Policy, archive: bytes, request: bytes) -> Ended:
-    from hermes_exec_policies.gate.launch import caller, program
+async def _call_skill(
+    backend: Backend, version: Version, policy: Policy, archive: bytes, request: bytes
+) -> ProgramResult:
+    from hermes_exec_policies.gate.launch import caller_argv, read_program
 
-    argv = [_ENV, "python3", "-IBc", program("alone"), str(len(archive)), str(policy.user.first)]
-    argv += caller(version.module, version.entry, version.function, packages=bool(version.environment))
+    argv = [_ENV, "python3", "-IBc", read_program("alone"), str(len(archive)), str(policy.user.first)]
+    argv += caller_argv(version.module, version.entry, version.function, packages=bool(version.environment))
     began = time.monotonic()
     try:
         async with asyncio.timeout(policy.limits.time):
-            return await _bounded(backend, argv, archive + request, policy.environment.set, policy.limits.output)
+            return await _run_bounded(backend, argv, archive + request, policy.environment.set, policy.limits.output)
     except TimeoutError:
-        return Ended(Exit(lost="it was ended"), "wall", b"", b"", time.monotonic() - began)
+        return ProgramResult(Exit(lost="it was ended"), "wall", b"", b"", time.monotonic() - began)
 
 
-async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
+async def _run_bounded(
+    backend: Backend, argv: list[str], data: bytes, env: Mapping[str, str], most: int | None
+) -> ProgramResult:
     """Run a program until it ends; its output is limited."""
-    output = _Said(most)
+    output = _OutputCollector(most)
     began = time.monotonic()
     channel = await backend.spawn(argv, output, env=env)
     try:
-        await send(channel, data)
+        await send_all(channel, data)
         channel.write_eof()
         await output.over.wait()
     finally:
@@ -161,10 +165,10 @@ async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[
     if exit.lost and not output.full:
         raise PlaceUnavailable(f"the place was lost: {exit.lost}", state="what became of the skill is not known")
     limit = "output" if output.full else ""
-    return Ended(exit, limit, bytes(output.kept[0]), bytes(output.kept[1]), time.monotonic() - began)
+    return ProgramResult(exit, limit, bytes(output.kept[0]), bytes(output.kept[1]), time.monotonic() - began)
 
 
-class _Said:
+class _OutputCollector:
     """Collects a program's output, up to a limit on both streams together."""
 
     def __init__(self, most: int | None) -> None:
@@ -196,10 +200,10 @@ class _Said:
             self.over.set()
 
 
-def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def extract_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Extract the regular files of an untrusted archive: limited in size, and none outside of the folder."""
     from hermes_exec_policies.gate import verdict
-    from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_tar
+    from hermes_exec_policies.gate.archive_members import ArchiveBounds, MemberKind, read_tar
 
     files: list[str] = []
     left: list[str] = []
@@ -207,7 +211,7 @@ def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, .
     if not packed:
         return (), ()
     try:
-        for member in read_tar(packed, Bounds(members=_MANY, file=_FILES_MAX, unpacked=_FILES_MAX)):
+        for member in read_tar(packed, ArchiveBounds(members=_MANY, file=_FILES_MAX, unpacked=_FILES_MAX)):
             path = PurePosixPath(member.name)
             if path.is_absolute() or ".." in path.parts or "\0" in member.name:
                 raise TransferError("what the skill left cannot be taken: a path that leaves its folder")
@@ -219,7 +223,7 @@ def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, .
                 with target.open("xb") as file:
                     file.write(member.data)
                 files.append(str(path))
-    except verdict.Refused as error:
+    except verdict.SkillRefused as error:
         raise TransferError(f"what the skill left cannot be taken: {error.findings[0].operator}") from error
     except OSError as error:
         raise TransferError(f"what the skill left cannot be taken: {error.strerror}", code=error.errno or 0) from error

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_backends.sandbox.run import Ended
-    from hermes_exec_policies.gate.launch import Called
+    from hermes_exec_backends.sandbox.run import ProgramResult
+    from hermes_exec_policies.gate.launch import CallResult
     from hermes_exec_policies.model import Policy
 
 SECURITY = "security"
@@ -22,19 +22,19 @@ _DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permit
 _DATA = "/app/data"
 
 
-def seen(version: Version, policy: Policy, ended: Ended) -> tuple[str, ...]:
+def find_denials(version: Version, policy: Policy, ended: ProgramResult) -> tuple[str, ...]:
     """Describe each refused operation that no skill has a reason for, except those that its modules usually attempt."""
     if not ended.acts:
         return ()
     from hermes_exec_policies.gate import behavior_rules
 
     evidence: dict[str, Any] = version.evidence.get("evidence") or {}
-    usual = behavior_rules.recalled(evidence.get("usual", ()))
-    found = behavior_rules.findings(ended.acts, usual, hosts=policy.network.access == "hosts")
-    return tuple(line_of(each.operator) for each in found if each.kind == SECURITY)
+    usual = behavior_rules.load_baseline(evidence.get("usual", ()))
+    found = behavior_rules.judge_calls(ended.acts, usual, hosts=policy.network.access == "hosts")
+    return tuple(to_line(each.operator) for each in found if each.kind == SECURITY)
 
 
-def said(called: Called) -> str:
+def describe_denial(called: CallResult) -> str:
     """Describe the denial that a call reports as its failure; empty if it reports none."""
     found = _ERRNO.search(called.message)
     number = int(found[1]) if found else 0
@@ -42,15 +42,15 @@ def said(called: Called) -> str:
         return ""
     path = found[2] or ""
     where = f"; a run writes below {_DATA} alone" if path and not f"{path}/".startswith(f"{_DATA}/") else ""
-    return f"Sandbox Jailbreak: {failure(called)} ({_DENIALS[number]}{where})"
+    return f"Sandbox Jailbreak: {describe_failure(called)} ({_DENIALS[number]}{where})"
 
 
-def failure(called: Called) -> str:
+def describe_failure(called: CallResult) -> str:
     """Describe why a call failed, in one line; empty if it did not."""
     text = " ".join(called.message.split())
-    return line_of(f"{called.error}: {text}" if text else called.error)
+    return to_line(f"{called.error}: {text}" if text else called.error)
 
 
-def line_of(text: str) -> str:
+def to_line(text: str) -> str:
     """Return the text as one line that moves no cursor."""
     return "".join(each if each.isprintable() else "?" for each in text)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Skill, Version
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.model import Policy
 
 
-def fit(version: Version, arguments: Mapping[str, Any]) -> None:
+def check_arguments(version: Version, arguments: Mapping[str, Any]) -> None:
     """Check that the skill accepts the arguments.
 
     Raises:
@@ -37,20 +37,20 @@ def fit(version: Version, arguments: Mapping[str, Any]) -> None:
         raise UsageError(f"{version.name}: arguments{where}: {message}", remedy=f"--json with an object of: {names}")
 
 
-def policy_of(registry: Registry, version: Version) -> Policy:
+def resolve_policy(registry: Registry, version: Version) -> Policy:
     """Return the policy that a version was proven with, with its grants; the policy must be unchanged.
 
     Raises:
         Refused: the policy was changed; the version is in quarantine until it is proven again.
     """
-    from hermes_exec_policies.egress import granted
+    from hermes_exec_policies.egress import grant_hosts
     from hermes_exec_policies.folders import with_folders
-    from hermes_exec_policies.gate.grants import bounded
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.gate.grants import apply_bounds
+    from hermes_exec_policies.load import load_policy
 
     name = str(version.policy["name"])
     try:
-        policy = load(name)
+        policy = load_policy(name)
     except ConfigError as error:
         raise Refused(f"{version.name} {version.number}: its policy cannot be had: {error.what}") from error
     if policy.digest != version.policy_digest:
@@ -60,8 +60,8 @@ def policy_of(registry: Registry, version: Version) -> Policy:
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
     try:
-        bound = granted(bounded(policy, version.grants.get("limits", {})), version.grants.get("hosts", ()))
-        return with_folders(bound, folders_of(version))
+        bound = grant_hosts(apply_bounds(policy, version.grants.get("limits", {})), version.grants.get("hosts", ()))
+        return with_folders(bound, read_folders(version))
     except ValueError as error:
         raise Refused(
             f"{version.name} {version.number}: what it was granted cannot be given any more: {error}",
@@ -69,33 +69,33 @@ def policy_of(registry: Registry, version: Version) -> Policy:
         ) from error
 
 
-def folders_of(version: Version) -> list[Folder]:
+def read_folders(version: Version) -> list[SharedFolder]:
     """Return the folders of this machine that were granted to a version."""
-    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.folders import SharedFolder
 
-    return [Folder.granted(word) for word in version.grants.get("folders", ())]
+    return [SharedFolder.parse_grant(word) for word in version.grants.get("folders", ())]
 
 
-def given(registry: Registry, folder: Folder, user: int | None = None) -> tuple[int, int]:
+def check_folder(registry: Registry, folder: SharedFolder, user: int | None = None) -> tuple[int, int]:
     """Return the identity of a folder that a sandbox of ``user`` may be given.
 
     Raises:
         Refused: it may not, or the folder does not exist.
     """
-    from hermes_exec_policies.folders import looked_at
+    from hermes_exec_policies.folders import identify_folder
 
-    if registry.home.exposes([folder.source]):
+    if registry.home.find_exposed([folder.source]):
         raise Refused(f"the folder {folder.source} holds the registry or its key, or lies in it")
-    return looked_at(folder, user)
+    return identify_folder(folder, user)
 
 
-def unchanged(version: Version) -> None:
+def check_unchanged(version: Version) -> None:
     """Check that kernel and interpreter are those of the proof.
 
     Raises:
         Refused: they are not.
     """
-    if changed := _others(version):
+    if changed := _find_changes(version):
         raise Refused(
             f"{version.name} {version.number}: it was proven with another {' and '.join(changed)}",
             remedy=f"hermes-exec skill prove {version.name}",
@@ -104,28 +104,28 @@ def unchanged(version: Version) -> None:
 
 def is_as_proven(version: Version) -> bool:
     """Whether policy, kernel and interpreter are those of the proof."""
-    from hermes_exec_policies.load import load
+    from hermes_exec_policies.load import load_policy
 
     try:
-        return not _others(version) and load(str(version.policy["name"])).digest == version.policy_digest
+        return not _find_changes(version) and load_policy(str(version.policy["name"])).digest == version.policy_digest
     except ConfigError:
         return False
 
 
-def _others(version: Version) -> list[str]:
-    from hermes_exec_policies.gate.launch import PYTHON, interpreter
+def _find_changes(version: Version) -> list[str]:
+    from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 
-    now = {"kernel": platform.release(), "interpreter": interpreter(PYTHON)}
+    now = {"kernel": platform.release(), "interpreter": identify_interpreter(PYTHON)}
     return [name for name, value in now.items() if getattr(version, name) != value]
 
 
-def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
+def prepare_packages(registry: Registry, version: Version, folder: Path) -> Path | None:
     """Return the packages that a version was proven with, where a sandbox can reach them; None if it needs none.
 
     Raises:
         Refused: they are missing or were changed; if changed, the version is quarantined.
     """
-    from hermes_exec_policies.gate.packages.environments import digest_of, reachable
+    from hermes_exec_policies.gate.packages.environments import environment_digest, share_environment
 
     if not version.environment:
         return None
@@ -136,17 +136,17 @@ def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
             remedy=f"hermes-exec skill prove {version.name}, which brings them back",
         )
     try:
-        prepared = reachable(kept, folder / "packages")
-        changed = "" if digest_of(prepared) == version.environment else "a file in them is another one"
+        prepared = share_environment(kept, folder / "packages")
+        changed = "" if environment_digest(prepared) == version.environment else "a file in them is another one"
     except (OSError, HermesError) as error:
         prepared, changed = folder, str(error)
     if changed:
         registry.quarantine(version.name, version.number, f"its packages were changed: {changed}")
-        raise content.Changed(f"{version.name} {version.number}: its packages were changed: {changed}")
+        raise content.ContentChanged(f"{version.name} {version.number}: its packages were changed: {changed}")
     return prepared
 
 
-def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
+def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     """Check that a version of a skill may run.
 
     Raises:
@@ -167,7 +167,7 @@ def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
         )
 
 
-def same_language(version: Version, there: str) -> None:
+def check_interpreter(version: Version, there: str) -> None:
     """Check that the interpreter ``there`` has the version of the proof, as images bring their own.
 
     Raises:

@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.skills.registry.counts import Counts, Runs
+from hermes_exec_agent.skills.registry.counts import RunCounter, RunCounts
 from hermes_exec_agent.skills.run import denials, preconditions, sandboxes
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.sandboxes import Sandbox
-    from hermes_exec_backends.sandbox.run import Ended
-    from hermes_exec_policies.gate.launch import Called
+    from hermes_exec_agent.skills.run.sandboxes import SkillSandbox
+    from hermes_exec_backends.sandbox.run import ProgramResult
+    from hermes_exec_policies.gate.launch import CallResult
     from hermes_exec_policies.model import Policy
-    from hermes_exec_policies.start_program import Place
+    from hermes_exec_policies.start_program import SandboxTarget
 
 _log = logging.getLogger(__name__)
 FAILURES = 5
@@ -38,7 +38,7 @@ _GENERIC = "refused for security; a person can see why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SkillOutcome:
     """The result of a run."""
 
     name: str
@@ -63,7 +63,7 @@ class Outcome:
     """Rules of its policy that a cloud provider declares and nobody proved."""
     reached: tuple[str, ...] = ()
     """The hosts that it requested from the proxy, each with the status: 200 is a connection, 403 a refusal."""
-    counts: Counts = field(default_factory=Counts)
+    counts: RunCounts = field(default_factory=RunCounts)
     quarantined: bool = False
     """Whether this run caused a quarantine."""
 
@@ -82,8 +82,8 @@ async def run(
     files: Path | None = None,
     self_tested: bool = False,
     model: str = "",
-    place: Place | Profile | None = None,
-) -> Outcome:
+    place: SandboxTarget | Profile | None = None,
+) -> SkillOutcome:
     """Run a version of a skill, the current one by default, and wait for its end.
 
     Args:
@@ -103,20 +103,20 @@ async def run(
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
     from hermes_exec_policies.canaries.prove import prove
-    from hermes_exec_policies.gate.launch import request
-    from hermes_exec_policies.start_program import LOCAL, Place
+    from hermes_exec_policies.gate.launch import encode_request
+    from hermes_exec_policies.start_program import LOCAL, SandboxTarget
 
-    version, policy = admitted(registry, name, arguments, number=number, files=files, self_tested=self_tested)
-    if not isinstance(place, Place | None):
-        return await _declared(registry, version, policy, place, request(arguments), files, model)
+    version, policy = resolve_run(registry, name, arguments, number=number, files=files, self_tested=self_tested)
+    if not isinstance(place, SandboxTarget | None):
+        return await _run_in_cloud(registry, version, policy, place, encode_request(arguments), files, model)
     where = place or LOCAL
-    await prove(policy, where, watched=sandboxes.watched(policy, where))
+    await prove(policy, where, watched=sandboxes.is_watched(policy, where))
     async with AsyncExitStack() as stack:
-        sandbox = await sandboxes.ready(registry, version, policy, where, request(arguments), stack)
-        return await finished(registry, sandbox, files=files, model=model)
+        sandbox = await sandboxes.create_sandbox(registry, version, policy, where, encode_request(arguments), stack)
+        return await run_to_end(registry, sandbox, files=files, model=model)
 
 
-async def _declared(
+async def _run_in_cloud(
     registry: Registry,
     version: Version,
     policy: Policy,
@@ -124,17 +124,17 @@ async def _declared(
     stdin: bytes,
     files: Path | None,
     model: str,
-) -> Outcome:
+) -> SkillOutcome:
     from hermes_exec_agent.skills.run import clouds
     from hermes_exec_policies.gate.launch import read_result
 
-    rules = clouds.declared(policy, profile.type)
+    rules = clouds.find_declared_rules(policy, profile.type)
     ended, collected, left = await clouds.run(registry, version, policy, profile, stdin, files)
-    outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, model)
+    outcome = _record_outcome(registry, version, read_result(ended), ended, ended.duration_s, model)
     return replace(outcome, files=collected, left=left, declared=rules)
 
 
-def admitted(
+def resolve_run(
     registry: Registry,
     name: str,
     arguments: Mapping[str, Any],
@@ -150,21 +150,21 @@ def admitted(
         Refused: it differs from its proof, is quarantined, archived or not approved.
     """
     skill = registry.skill(name)
-    version = registry.recorded(skill, number)
-    preconditions.allowed(skill, version, self_tested=self_tested)
-    preconditions.fit(version, arguments)
+    version = registry.read_version(skill, number)
+    preconditions.check_allowed(skill, version, self_tested=self_tested)
+    preconditions.check_arguments(version, arguments)
     if files is not None and os.path.lexists(files):
-        raise UsageError(f"{shown(files)} is there already", remedy="name a folder that is to be made")
+        raise UsageError(f"{to_printable(files)} is there already", remedy="name a folder that is to be made")
     if files is not None and not files.absolute().parent.is_dir():
-        raise UsageError(f"{shown(files.absolute().parent)}: there is no such folder")
-    policy = preconditions.policy_of(registry, version)
-    preconditions.unchanged(version)
+        raise UsageError(f"{to_printable(files.absolute().parent)}: there is no such folder")
+    policy = preconditions.resolve_policy(registry, version)
+    preconditions.check_unchanged(version)
     return version, policy
 
 
-async def finished(
-    registry: Registry, sandbox: Sandbox, *, stdin: bytes | None = None, files: Path | None = None, model: str = ""
-) -> Outcome:
+async def run_to_end(
+    registry: Registry, sandbox: SkillSandbox, *, stdin: bytes | None = None, files: Path | None = None, model: str = ""
+) -> SkillOutcome:
     """Start the skill in a prepared sandbox, wait for its end, and return its outcome.
 
     Raises:
@@ -177,44 +177,44 @@ async def finished(
     sandbox.run.go(stdin)
     ended = await sandbox.run.wait()
     seconds = time.monotonic() - began
-    collected, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
-    seen = denials.seen(sandbox.version, sandbox.policy, ended)
-    outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, model, seen)
-    connections = sandbox.proxy.passed if sandbox.proxy else ()
+    collected, left = sandboxes.collect_files(sandbox, files) if files is not None else ((), ())
+    seen = denials.find_denials(sandbox.version, sandbox.policy, ended)
+    outcome = _record_outcome(registry, sandbox.version, read_result(ended), ended, seconds, model, seen)
+    connections = sandbox.proxy.requests if sandbox.proxy else ()
     reached = tuple(f"{each.host}:{each.port} {each.status}" for each in connections)
     return replace(outcome, files=collected, left=left, reached=reached)
 
 
-def _told(
+def _record_outcome(
     registry: Registry,
     version: Version,
-    called: Called,
-    ended: Ended,
+    called: CallResult,
+    ended: ProgramResult,
     seconds: float,
     model: str,
     seen: tuple[str, ...] = (),
-) -> Outcome:
+) -> SkillOutcome:
     kind = denials.SECURITY if seen else called.error
-    denied = "; ".join(seen) or denials.said(called)
+    denied = "; ".join(seen) or denials.describe_denial(called)
     if denied:
         _log.warning("%s %d: %s", version.name, version.number, denied)
-    counts, kept_back = Counts(), False
+    counts, kept_back = RunCounts(), False
     try:
         if seen:
             registry.quarantine(version.name, version.number, denied)
             kept_back = True
-        counts = Runs(registry.home.counts).count(version.name, version.number, seconds, kind, model)
+        counts = RunCounter(registry.home.counts).count(version.name, version.number, seconds, kind, model)
         if counts.in_a_row >= FAILURES and not kept_back:
             registry.quarantine(version.name, version.number, f"it failed {counts.in_a_row} times in a row")
             kept_back = True
     except HermesError as uncounted:
         _log.warning("%s", uncounted)  # the result does not depend on it
-    return Outcome(
+    return SkillOutcome(
         name=version.name,
         version=version.number,
         level=version.level,
         result=None if seen else called.result,
-        error=_GENERIC if seen else denials.failure(called),
+        error=_GENERIC if seen else denials.describe_failure(called),
         kind=kind,
         denied=denied,
         logs=ended.stderr.decode("utf-8", "replace"),

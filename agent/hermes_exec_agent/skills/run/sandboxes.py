@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_backends.sandbox.run import Run
-    from hermes_exec_policies.egress import Egress
+    from hermes_exec_policies.egress import EgressProxy
     from hermes_exec_policies.model import Policy
-    from hermes_exec_policies.start_program import Place
+    from hermes_exec_policies.start_program import SandboxTarget
 
 DATA = "/app/data"
 """The folder in which a skill leaves files."""
@@ -30,7 +30,7 @@ _FILES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sandbox:
+class SkillSandbox:
     """A sandbox in which a skill waits for its start."""
 
     version: Version
@@ -40,13 +40,18 @@ class Sandbox:
     packages: Path | None
     """The packages that the sandbox sees."""
     run: Run
-    proxy: Egress | None = None
+    proxy: EgressProxy | None = None
     """Its network access, if hosts were granted."""
 
 
-async def ready(
-    registry: Registry, version: Version, policy: Policy, place: Place, stdin: bytes | None, stack: AsyncExitStack
-) -> Sandbox:
+async def create_sandbox(
+    registry: Registry,
+    version: Version,
+    policy: Policy,
+    place: SandboxTarget,
+    stdin: bytes | None,
+    stack: AsyncExitStack,
+) -> SkillSandbox:
     """Create a sandbox whose policy was proven, and hold the skill in it; closing ``stack`` ends it.
 
     ``stdin`` is the request, or None if it is sent later.
@@ -57,18 +62,18 @@ async def ready(
         Unsupported: the sandbox does not meet its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
-    from hermes_exec_policies.canaries.deviations import amiss
-    from hermes_exec_policies.egress import egress, with_net
-    from hermes_exec_policies.folders import see_given, with_given
+    from hermes_exec_policies.canaries.deviations import find_deviations
+    from hermes_exec_policies.egress import bind_proxy, open_egress
+    from hermes_exec_policies.folders import bind_folders, verify_shared
     from hermes_exec_policies.gate import behavior_rules
-    from hermes_exec_policies.gate.launch import launch
+    from hermes_exec_policies.gate.launch import launch_call
     from hermes_exec_policies.start_program import start
 
     folder = stack.enter_context(private_folder())
     tree = folder / "tree"
-    packages = preconditions.packages(registry, version, folder)
-    folders = preconditions.folders_of(version)
-    call = launch(
+    packages = preconditions.prepare_packages(registry, version, folder)
+    folders = preconditions.read_folders(version)
+    call = launch_call(
         policy,
         tree,
         version.module,
@@ -77,39 +82,39 @@ async def ready(
         environment=packages,
         place=place.kind,
     )
-    confinement, proxy = with_given(call.confinement, folders), None
+    confinement, proxy = bind_folders(call.confinement, folders), None
     if policy.network.access == "hosts":
-        proxy = await stack.enter_async_context(egress(policy.network.hosts))
-        confinement = with_net(confinement, proxy)
-    exposed = registry.home.exposes(bind.source for bind in confinement.binds)
+        proxy = await stack.enter_async_context(open_egress(policy.network.hosts))
+        confinement = bind_proxy(confinement, proxy)
+    exposed = registry.home.find_exposed(bind.source for bind in confinement.binds)
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
-    which = {each: preconditions.given(registry, each, confinement.uid) for each in folders}
-    watch = behavior_rules.REFUSED if watched(policy, place) else None
+    which = {each: preconditions.check_folder(registry, each, confinement.uid) for each in folders}
+    watch = behavior_rules.REFUSED_CALLS if is_watched(policy, place) else None
     tree.mkdir()
     tree.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
     starting = asyncio.ensure_future(start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch))
-    stack.push_async_callback(_ended, starting)
+    stack.push_async_callback(_end_starting, starting)
     await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts
     try:
-        content.copy(registry.tree(version), version.files, tree)
-    except content.Changed as error:
+        content.copy_verified(registry.tree(version), version.files, tree)
+    except content.ContentChanged as error:
         registry.quarantine(version.name, version.number, f"changed: {error.what}")
         raise
     run = await starting
-    if seen := amiss(policy, confinement, run.facts):
+    if seen := find_deviations(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
     for each, one in which.items():
-        see_given(each, one, run.facts.pid)
+        verify_shared(each, one, run.facts.pid)
     try:
         there = PurePosixPath(os.readlink(f"/proc/{run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
     except OSError as error:
         raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
-    preconditions.same_language(version, there)
-    return Sandbox(version, policy, tree, packages, run, proxy)
+    preconditions.check_interpreter(version, there)
+    return SkillSandbox(version, policy, tree, packages, run, proxy)
 
 
-async def _ended(starting: asyncio.Future[Run]) -> None:
+async def _end_starting(starting: asyncio.Future[Run]) -> None:
     """End a sandbox that is being created or was created, also after a cancellation."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
@@ -117,14 +122,14 @@ async def _ended(starting: asyncio.Future[Run]) -> None:
         await run.close()
 
 
-def watched(policy: Policy, place: Place) -> bool:
+def is_watched(policy: Policy, place: SandboxTarget) -> bool:
     """Whether refused operations are observed from outside, which our own filters of system calls permit."""
     from hermes_exec_policies.start_program import BUBBLEWRAP
 
     return place.kind == BUBBLEWRAP and policy.syscalls.filtered
 
 
-def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def collect_files(sandbox: SkillSandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Copy the skill's files to the new folder ``into``; return their paths, and a line for each file left behind.
 
     Raises:

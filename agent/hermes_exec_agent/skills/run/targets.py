@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
-    from hermes_exec_policies.start_program import Place
+    from hermes_exec_policies.start_program import SandboxTarget
 
 
-def place_of(target: str | None) -> Place | Profile:
+def resolve_target(target: str | None) -> SandboxTarget | Profile:
     """Return the place of a target or a profile; this machine, by bubblewrap, if there is none.
 
     For a cloud provider it is the profile, as its sandboxes cannot be inspected.
@@ -30,4 +30,4 @@ def place_of(target: str | None) -> Place | Profile:
     found = parse_target(target, profiles)
     if len(found.chain) == 1 and found.profile.type in KINDS:
         return found.profile
-    return start_program.place_of(target, profiles)
+    return start_program.parse_sandbox_target(target, profiles)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.runner import Outcome
-    from hermes_exec_agent.skills.run.sandboxes import Sandbox
+    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.sandboxes import SkillSandbox
     from hermes_exec_policies.model import Policy
 
 _log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ KEPT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    sandbox: Sandbox
+class _WarmSandbox:
+    sandbox: SkillSandbox
     stack: AsyncExitStack
     since: float
 
@@ -54,7 +54,7 @@ class WarmRunner:
         self.registry = registry
         self._ready = ready
         self._skills = skills
-        self._kept: dict[tuple[str, int], list[_Kept]] = {}
+        self._kept: dict[tuple[str, int], list[_WarmSandbox]] = {}
         self._filling: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -68,15 +68,15 @@ class WarmRunner:
         files: Path | None = None,
         self_tested: bool = False,
         model: str = "",
-    ) -> Outcome:
+    ) -> SkillOutcome:
         """Run as ``runner.run`` does, in a prepared sandbox if there is one, else in a new one.
 
         Raises:
             HermesError: as there; nothing of the skill ran.
         """
-        from hermes_exec_policies.gate.launch import request
+        from hermes_exec_policies.gate.launch import encode_request
 
-        version, policy = runner.admitted(
+        version, policy = runner.resolve_run(
             self.registry, name, arguments, number=number, files=files, self_tested=self_tested
         )
         kept = self._take(version, policy)
@@ -91,11 +91,11 @@ class WarmRunner:
                     self_tested=self_tested,
                     model=model,
                 )
-            stdin = request(arguments)
-            return await runner.finished(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
+            stdin = encode_request(arguments)
+            return await runner.run_to_end(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
         finally:
             if kept is not None:
-                self._leave(kept)
+                self._discard(kept)
             self._fill(version, policy)
 
     async def prepare(self, name: str, number: int | None = None) -> None:
@@ -107,15 +107,15 @@ class WarmRunner:
         from hermes_exec_agent.skills.run import preconditions
 
         version = self.registry.version(name, number)
-        policy = preconditions.policy_of(self.registry, version)
-        preconditions.unchanged(version)
-        await self._made(version, policy)
+        policy = preconditions.resolve_policy(self.registry, version)
+        preconditions.check_unchanged(version)
+        await self._create_sandboxes(version, policy)
 
-    def sandboxes(self) -> list[Sandbox]:
+    def sandboxes(self) -> list[SkillSandbox]:
         """Return the prepared sandboxes."""
         return [kept.sandbox for group in self._kept.values() for kept in group]
 
-    async def filled(self) -> None:
+    async def wait_until_filled(self) -> None:
         """Wait until used sandboxes are replaced."""
         await asyncio.gather(*self._filling.values())
 
@@ -126,7 +126,7 @@ class WarmRunner:
             task.cancel()
         await asyncio.gather(*self._filling.values(), return_exceptions=True)
         for kept in [each for group in self._kept.values() for each in group]:
-            self._leave(kept)
+            self._discard(kept)
         self._kept.clear()
         await asyncio.gather(*self._leaving)
 
@@ -140,25 +140,25 @@ class WarmRunner:
         """Close the runner."""
         await self.close()
 
-    def _take(self, version: Version, policy: Policy) -> _Kept | None:
+    def _take(self, version: Version, policy: Policy) -> _WarmSandbox | None:
         """Return a prepared sandbox whose files still match the signed list."""
         group = self._kept.get((version.name, version.number), [])
         while group:
             kept = group.pop()
-            if kept.serves(version, policy) and not _ended(kept.sandbox) and self._untouched(kept, version):
+            if kept.serves(version, policy) and not _has_ended(kept.sandbox) and self._is_untouched(kept, version):
                 return kept
-            self._leave(kept)
+            self._discard(kept)
         return None
 
-    def _untouched(self, kept: _Kept, version: Version) -> bool:
+    def _is_untouched(self, kept: _WarmSandbox, version: Version) -> bool:
         """Whether its copies and their originals match the signed list; a new sandbox reports a difference."""
-        from hermes_exec_policies.gate.packages.environments import digest_of
+        from hermes_exec_policies.gate.packages.environments import environment_digest
 
         sandbox = kept.sandbox
-        if any(content.differences(tree, version.files) for tree in (sandbox.tree, self.registry.tree(version))):
+        if any(content.find_differences(tree, version.files) for tree in (sandbox.tree, self.registry.tree(version))):
             return False
         try:
-            return sandbox.packages is None or digest_of(sandbox.packages) == version.environment
+            return sandbox.packages is None or environment_digest(sandbox.packages) == version.environment
         except (OSError, HermesError):
             return False
 
@@ -166,41 +166,43 @@ class WarmRunner:
         """Replace used sandboxes in the background."""
         key = (version.name, version.number)
         if key not in self._filling and not self._closed:
-            self._filling[key] = task = asyncio.get_running_loop().create_task(self._filled(version, policy))
+            self._filling[key] = task = asyncio.get_running_loop().create_task(
+                self._fill_in_background(version, policy)
+            )
             task.add_done_callback(lambda _: self._filling.pop(key, None))
 
-    async def _filled(self, version: Version, policy: Policy) -> None:
+    async def _fill_in_background(self, version: Version, policy: Policy) -> None:
         try:
-            await self._made(version, policy)
+            await self._create_sandboxes(version, policy)
         except (HermesError, OSError) as error:
             _log.info("no sandbox of %s is kept ready: %s", version.name, error)  # the next call says it
 
-    async def _made(self, version: Version, policy: Policy) -> None:
+    async def _create_sandboxes(self, version: Version, policy: Policy) -> None:
         from hermes_exec_policies.canaries.prove import prove
         from hermes_exec_policies.start_program import LOCAL
 
-        await prove(policy, watched=sandboxes.watched(policy, LOCAL))
+        await prove(policy, watched=sandboxes.is_watched(policy, LOCAL))
         if self._closed:
             return
         key = (version.name, version.number)
         group = self._kept.setdefault(key, [])
         while len(group) < self._ready:
             async with AsyncExitStack() as stack:
-                sandbox = await sandboxes.ready(self.registry, version, policy, LOCAL, None, stack)
+                sandbox = await sandboxes.create_sandbox(self.registry, version, policy, LOCAL, None, stack)
                 if self._kept.get(key) is not group:
                     return  # others took its place meanwhile, or all is closed
-                group.append(_Kept(sandbox, stack.pop_all(), time.monotonic()))
+                group.append(_WarmSandbox(sandbox, stack.pop_all(), time.monotonic()))
         while len(self._kept) > self._skills:
             for kept in self._kept.pop(next(iter(self._kept))):
-                self._leave(kept)
+                self._discard(kept)
 
-    def _leave(self, kept: _Kept) -> None:
+    def _discard(self, kept: _WarmSandbox) -> None:
         task = asyncio.get_running_loop().create_task(kept.stack.aclose())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
 
-def _ended(sandbox: Sandbox) -> bool:
+def _has_ended(sandbox: SkillSandbox) -> bool:
     """Whether somebody ended it meanwhile."""
     import select
 

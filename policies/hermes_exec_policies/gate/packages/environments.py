@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.extras import missing_extra
-from hermes_exec_policies.gate.verdict import Refused, functional, security
+from hermes_exec_policies.gate.verdict import SkillRefused, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -77,7 +77,7 @@ class Environments:
             words += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
             done = await _run(_uv(), *words, "--python-version", version, *self.index.options(), cwd=folder)
         if done[0]:
-            raise Refused(functional("dependencies.resolve", f"its packages cannot be had together: {done[2]}"))
+            raise SkillRefused(functional("dependencies.resolve", f"its packages cannot be had together: {done[2]}"))
         lock = "\n".join(line for line in done[1].splitlines() if line and not line.startswith("#")) + "\n"
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         half = chosen.with_suffix(f".{os.getpid()}")
@@ -85,7 +85,7 @@ class Environments:
         half.replace(chosen)
         return lock
 
-    def kept(self, lock: str, interpreter: str) -> Path | None:
+    def find(self, lock: str, interpreter: str) -> Path | None:
         """The folder of what this lock describes, if it was made before and is still that; else it is put aside."""
         note = self._note(lock, interpreter)
         try:
@@ -95,8 +95,8 @@ class Environments:
         if not re.fullmatch(r"[0-9a-f]{64}", name) or not (self.root / name).is_dir():
             return None
         try:
-            whole = digest_of(self.root / name) == name
-        except (OSError, Refused):
+            whole = environment_digest(self.root / name) == name
+        except (OSError, SkillRefused):
             whole = False
         if not whole:
             with contextlib.suppress(OSError):  # somebody else was faster
@@ -117,18 +117,18 @@ class Environments:
         words += ["--python-version", version, *self.index.options()]
         done = await _run(sys.executable, *words, cwd=str(into))
         if done[0]:
-            raise Refused(functional("dependencies.fetch", f"its packages cannot be fetched: {done[2]}"))
+            raise SkillRefused(functional("dependencies.fetch", f"its packages cannot be fetched: {done[2]}"))
 
-    def keep(self, unpacked: Path, lock: str, interpreter: str) -> Path:
+    def store(self, unpacked: Path, lock: str, interpreter: str) -> Path:
         """Look at unpacked packages, and keep them under the hash of what they are.
 
         Raises:
             Refused: they hold what an interpreter would start by itself.
         """
-        audit(unpacked)
+        refuse_startup_files(unpacked)
         for path in (unpacked, *unpacked.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        name = digest_of(unpacked)
+        name = environment_digest(unpacked)
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (self.root / name).is_dir():
             made = Path(tempfile.mkdtemp(dir=self.root, prefix=".new-"))
@@ -165,7 +165,7 @@ class Environments:
         return self.root / f"{key}.json"
 
 
-def audit(folder: Path) -> None:
+def refuse_startup_files(folder: Path) -> None:
     """Refuse packages that would be started with an interpreter.
 
     Raises:
@@ -174,12 +174,16 @@ def audit(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if _STARTS.search(name):
-            raise Refused(security("dependencies.start-up", f"a package holds {name}, which every start would run"))
+            raise SkillRefused(
+                security("dependencies.start-up", f"a package holds {name}, which every start would run")
+            )
         if name.endswith(".pth") and re.search(r"(?m)^\s*import[\s\t]", path.read_text("utf-8", "replace")):
-            raise Refused(security("dependencies.start-up", f"a package holds {name}, which runs code at every start"))
+            raise SkillRefused(
+                security("dependencies.start-up", f"a package holds {name}, which runs code at every start")
+            )
 
 
-def digest_of(folder: Path) -> str:
+def environment_digest(folder: Path) -> str:
     """A SHA-256 of the paths, modes and bytes of all that is in a folder; links in it are an error.
 
     Raises:
@@ -189,7 +193,7 @@ def digest_of(folder: Path) -> str:
     for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise Refused(security("dependencies.special", f"{path.name} is no plain file"))
+            raise SkillRefused(security("dependencies.special", f"{path.name} is no plain file"))
         name = str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
         total.update(b"%d:%s%o" % (len(name), name, mode))
         if stat.S_ISREG(mode):
@@ -198,7 +202,7 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def reachable(environment: Path, into: Path) -> Path:
+def share_environment(environment: Path, into: Path) -> Path:
     """The same files where a sandbox's user can reach them: second names of ours, or copies on another disk."""
     try:
         shutil.copytree(environment, into, symlinks=True, copy_function=os.link)

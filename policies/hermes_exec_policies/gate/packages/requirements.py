@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.source import imported
+from hermes_exec_policies.gate.source import find_imports
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _OURS = re.compile(r"hermes-?exec\b")
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
-def wanted(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Finding]]:
+def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Finding]]:
     """The packages that are asked for in SKILL.md, in requirements.txt and in scripts, and what is wrong with them."""
     found: dict[str, Requirement] = {}
     wrong: list[Finding] = []
@@ -48,11 +48,11 @@ def wanted(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Find
 def _foreign_imports(tree: Tree) -> list[str]:
     """The modules that it imports and that are neither Python's nor its own."""
     texts = {each.path: tree.read(each.path).decode() for each in tree.files if each.path.endswith(".py")}
-    names = {name.partition(".")[0] for name in imported(texts)}
+    names = {name.partition(".")[0] for name in find_imports(texts)}
     return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest"})
 
 
-def known_bad(lock: str) -> list[Finding]:
+def find_known_bad(lock: str) -> list[Finding]:
     """What is wrong with exact versions that were chosen, ``name==version …`` a line, whoever asked for them."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.extras import missing_extra
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.sandbox.host import this_host
-from hermes_exec_policies.confinement import confined
+from hermes_exec_backends.sandbox.host import this_machine
+from hermes_exec_policies.confinement import build_confinement
 from hermes_exec_policies.gate.launch import PYTHON, SKILLS
-from hermes_exec_policies.gate.verdict import Refused, functional
-from hermes_exec_policies.load import overridden
+from hermes_exec_policies.gate.verdict import SkillRefused, functional
+from hermes_exec_policies.load import override_policy
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
@@ -47,9 +47,9 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
         Unsupported: a required rule cannot be enforced here.
         PlaceUnavailable: no sandbox can be made.
     """
-    roomy = overridden(policy, _ROOM)
+    roomy = override_policy(policy, _ROOM)
     readonly = {str(wheels): _WHEELS, str(pip): _PIP}
-    confinement, limits = confined(roomy, this_host(), readonly=readonly)
+    confinement, limits = build_confinement(roomy, this_machine(), readonly=readonly)
     words = ["install", "--isolated", "--no-index", "--find-links", _WHEELS, "--require-hashes", "--no-deps"]
     words += ["--no-compile", "--no-cache-dir", "--disable-pip-version-check", "--no-warn-script-location", "--quiet"]
     words += ["--only-binary", ":all:", "--target", "/app/data/packages", "-r", f"{_WHEELS}/lock.txt"]
@@ -59,7 +59,9 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
         ended = await run.wait()
         if ended.exit.code != 0:
             said = " ".join(ended.stderr.decode("utf-8", "replace").split())[-300:]
-            raise Refused(functional("dependencies.unpack", f"its packages cannot be unpacked: {said or ended.limit}"))
+            raise SkillRefused(
+                functional("dependencies.unpack", f"its packages cannot be unpacked: {said or ended.limit}")
+            )
         run.collect("/app/data", into / "data", max_bytes=2 << 30, max_files=100_000)
     packages = into / "data" / "packages"
     if (packages / "bin").is_dir():
@@ -67,7 +69,7 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
     return packages
 
 
-def tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
+def copy_tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
     """The folder of ``names``, made below ``parent`` where it is not there yet.
 
     Raises:
