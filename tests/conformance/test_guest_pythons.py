@@ -48,7 +48,7 @@ def find(version: str) -> str:
 
 def find_oldest() -> str:
     """The interpreter of the oldest version that is here, or nothing."""
-    return next(filter(None, map(find, VERSIONS)), "")
+    return next((python for version in VERSIONS if (python := find(version))), "")
 
 
 @thorough

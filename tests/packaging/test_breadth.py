@@ -144,11 +144,16 @@ def test_workers_take_the_longest_units_of_their_shard_first(
 ) -> None:
     seconds = {"tests/docker/test_a.py": 9.0, "tests/docker/test_b.py": 99.0, "tests/gate/test_a.py": 50.0}
     monkeypatch.setattr(shards, "durations", lambda: seconds)
-    monkeypatch.setattr("xdist.scheduler.loadscope.parse_tx_spec_config", lambda _: ["popen", "popen"])
+    monkeypatch.setattr("xdist.scheduler.loadscope.parse_tx_spec_config", name_workers)
     tests = [f"{unit}::test_{number}" for unit in seconds for number in range(4)]
     order = assign(pytestconfig, tests, workers=2)
     assert order[0] == [*tests[4:8], *tests[:4]]
     assert order[1] == tests[8:]
+
+
+def name_workers(_config: pytest.Config) -> list[str]:
+    """Two workers, as ``-n 2`` has them."""
+    return ["popen", "popen"]
 
 
 def assign(config: pytest.Config, tests: list[str], workers: int) -> list[list[str]]:
