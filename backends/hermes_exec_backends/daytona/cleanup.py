@@ -103,8 +103,8 @@ async def find_without_jobs(service: Service, name: str) -> Any:
         PlaceUnavailable: the service, or the sandbox, does not answer.
     """
     sandbox = await service.get(name)
-    labels = sandbox.labels
-    if labels.LEASE not in labels or labels.get(labels.STATE) != "jobs" or str(sandbox.state.value) != "started":
+    found = sandbox.labels
+    if labels.LEASE not in found or found.get(labels.STATE) != "jobs" or str(sandbox.state.value) != "started":
         return None
     give_up = time.monotonic() + _ENDING_S
     while await _has_guest(sandbox):
