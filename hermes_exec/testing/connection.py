@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,7 +146,7 @@ class ConnectionSuite(Behaviours, exercises="channel"):
     async def test_a_guest_that_stops_answering_holds_nobody_up(
         self, place: SuiteTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(place.backend, "keepalive_s", 1.0)
+        monkeypatch.setattr(place.backend, "options", replace(place.backend.options, keepalive_s=1.0))
         async with place.fresh() as terminal:
             ran = (await terminal.run("kept=1; mktemp")).stdout_text.strip()
             with pytest.raises(OutcomeUnknown):

@@ -165,7 +165,7 @@ class StreamsSuite(Behaviours, exercises="channel"):
     ) -> None:
         stream = terminal.stream(as_command(way, f"echo ran > {folder}/ran"), interactive=True)
         for use in (anext(stream), stream.write(b"x"), stream.close_stdin(), stream.result(), stream.cancel()):
-            with pytest.raises(UsageError, match="inside of a with block only; nothing ran"):
+            with pytest.raises(UsageError, match="only inside of a with block; nothing ran"):
                 await use
         await stream.close()
         assert (await terminal.run(["ls", folder])).stdout == b""

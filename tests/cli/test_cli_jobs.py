@@ -53,7 +53,7 @@ def test_attach_says_that_a_job_takes_no_input(cli: Cli, tmp_path: Path) -> None
     assert child.stdin is not None
     child.stdin.write(b"lost\n")
     child.stdin.close()
-    assert b"it gets no more input" in child.err.readline()
+    assert b"the job receives no more input" in child.err.readline()
     (tmp_path / "go").touch()
     assert (child.out.read(), child.wait(20)) == (b"late\n", 0)
 
@@ -144,7 +144,7 @@ def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
     record.write_text(kept)
     done = cli("jobs")
     assert done.stdout == b""
-    assert b"local: its guest is gone, and so are its jobs" in done.stderr
+    assert b"local: the guest is gone, with all remaining jobs" in done.stderr
     assert not record.exists()
 
 
@@ -153,7 +153,7 @@ def test_all_guests_that_are_gone_are_one_line(cli: Cli) -> None:
     for number in range(5):
         record.with_stem(f"{number:016x}").write_text(kept.replace(record.stem, f"{number:016x}"))
     told = [line for line in cli("jobs").stderr.splitlines() if b"gone" in line]
-    assert told == [b"hermes-exec: local: 5 guests are gone, and so are their jobs, if any were left"]
+    assert told == [b"hermes-exec: local: 5 guests are gone, with all remaining jobs"]
     assert not list(record.parent.glob("*.json"))
 
 

@@ -210,7 +210,7 @@ def test_log_tells_what_ran_and_how_it_ended(cli: Cli) -> None:
     cli("run", "sh", "-c", "exit 3")
     cli("run", "--timeout", "0.2", "sleep 9")
     lines = cli("log").stdout.decode().splitlines()
-    assert lines[0].split()[:4] == ["AT", "PLACE", "SESSION", "END"]
+    assert lines[0].split()[:4] == ["AT", "TARGET", "SESSION", "END"]
     assert [re.search(r"exit code \d|time limit", line) is not None for line in lines[1:]] == [True] * 3
     assert "echo hi" in lines[1]
 

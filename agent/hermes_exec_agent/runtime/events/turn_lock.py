@@ -147,8 +147,8 @@ def check(base: sqlite3.Connection, conversation: str, lock: TurnLock | None) ->
     elif row is None or row.generation != lock.generation:
         by = f" ({row})" if row is not None and row.holder else ""
         raise TurnLost(
-            f"conversation {to_printable(conversation)}: this turn ends, because another program{by} took the conversation"
-            f" over while this one stood still for longer than {lock.lease_s:g} s",
+            f"conversation {to_printable(conversation)}: this turn ends, because another program{by} took the"
+            f" conversation over while this one stood still for longer than {lock.lease_s:g} s",
             remedy="the same request again, which goes on from what is recorded now",
         )
 

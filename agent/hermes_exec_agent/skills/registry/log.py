@@ -356,7 +356,8 @@ def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
         content = read_regular(path)
     except (OSError, ConfigError) as error:
         raise Refused(
-            f"{to_printable(path)}: the key of this installation cannot be read, so nothing that it signed can be checked",
+            f"{to_printable(path)}: the key of this installation cannot be read, so nothing that it signed can"
+            " be checked",
             remedy="bring it back from a backup; without it, start a new registry and import bundles into it",
         ) from error
     if found.st_mode & 0o077 or found.st_uid != os.geteuid():
