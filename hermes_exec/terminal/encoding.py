@@ -38,7 +38,8 @@ def encode_argv(command: Any) -> list[bytes]:
         raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of arguments")
     if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
-    return [encode(word) for word in command]
+    arguments: Sequence[Argument] = command
+    return [encode(argument) for argument in arguments]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:

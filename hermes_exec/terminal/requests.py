@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from hermes_exec.observe.audit import Audit
     from hermes_exec.observe.hooks import CommandHooks
-    from hermes_exec.terminal.encoding import Argument
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.terminal.output import SpoolFolder
     from hermes_exec.transport import Transport

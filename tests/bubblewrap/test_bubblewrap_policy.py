@@ -28,7 +28,11 @@ def under(require: Require, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
     """``under(POLICY, COMMAND)``: what the command prints."""
     require("bwrap", "makes the sandbox")
     point = EntryPoint("policies", "tests.rigs.sandboxes:named", registry.CONFINEMENT)
-    monkeypatch.setattr(registry, "own_entry_points", lambda _: {"policies": point})
+
+    def own_entry_points(_: str) -> dict[str, EntryPoint]:
+        return {"policies": point}
+
+    monkeypatch.setattr(registry, "own_entry_points", own_entry_points)
 
     def run(policy: str, command: str, carrier: Any = None) -> str:
         backend = BubblewrapBackend(BubblewrapProfile(policy=policy))

@@ -13,7 +13,7 @@ import sys
 import tomllib
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -102,7 +102,7 @@ def default(value: object) -> str:
         case float():
             return f"{value:g}"
         case tuple() if value:
-            return ", ".join(map(str, value))
+            return ", ".join(map(str, cast("tuple[object, ...]", value)))
         case _:
             return str(value)
 

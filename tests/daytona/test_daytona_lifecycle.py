@@ -135,7 +135,7 @@ def test_a_crash_leaves_no_bill(run: Any, daytona: Daytona, backend: Callable[..
 def test_signs_come_at_most_once_a_minute_and_before_the_vendor_stops_it(lease_s: float) -> None:
     stop_s = 60.0 * intervals(DaytonaProfile(), lease_s)["auto_stop_interval"]
     assert stop_s >= lease_s
-    assert 60.0 <= renewal_interval(stop_s, module._SHORTEST_INTERVAL_S) <= stop_s / 3
+    assert 60.0 <= renewal_interval(stop_s, module.SHORTEST_INTERVAL_S) <= stop_s / 3
 
 
 def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: Opened) -> None:
@@ -152,7 +152,7 @@ def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: O
 def test_signs_of_life_keep_a_sandbox_in_use(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SHORTEST_INTERVAL_S", 0.05)
+    monkeypatch.setattr(module, "SHORTEST_INTERVAL_S", 0.05)
     monkeypatch.setattr(lease, "_RENEWALS", 10_000)
 
     async def work() -> None:

@@ -41,7 +41,10 @@ def test_a_missing_sdk_names_the_extra(run: Any, server: Apart, monkeypatch: pyt
 
 
 def test_another_release_of_the_sdk_is_a_warning(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.9.0")
+    def version(_: str) -> str:
+        return "1.9.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     check = by_name(run(ModalBackend.doctor()))["sdk"]
     assert check.status == "warning"
     assert "1.6" in check.detail

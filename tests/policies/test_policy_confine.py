@@ -145,7 +145,10 @@ def test_a_backend_asks_for_a_policy_by_its_name() -> None:
 
 
 def test_without_registered_policies_nothing_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "own_entry_points", lambda _: {})
+    def no_entry_points(_: str) -> dict[str, object]:
+        return {}
+
+    monkeypatch.setattr(registry, "own_entry_points", no_entry_points)
     with pytest.raises(Unsupported, match="'skill-run' cannot be enforced: no distribution registers"):
         registry.find_confinement("skill-run")
 

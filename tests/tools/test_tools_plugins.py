@@ -17,7 +17,7 @@ from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.tools.conftest import Agent, Nobody
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 from hermes_exec_agent.tools.tool import Approvals, Context
@@ -215,7 +215,7 @@ def test_metadata_of_others_is_read_once_and_only_for_tools_of_theirs(
 ) -> None:
     install(configured, POINTS)
     reads: list[str] = []
-    whole = importlib.metadata.entry_points
+    whole: Callable[..., Any] = importlib.metadata.entry_points
 
     def count(**options: Any) -> Any:
         reads.append(options["group"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec_agent.runtime.conversation import Conversation
@@ -37,7 +37,8 @@ class Delegator:
                 context.notify(Delegated(update))
 
         own = context.fork()
-        classes = [type(each) for each in context.tools if isinstance(each, BaseTool) and each.available_to_delegates]
+        tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]
+        classes = [type(each) for each in tools_of_parent if each.available_to_delegates]
         tools = create_instances(classes, own)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
         ended: list[str] = []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
 _PYTHONS = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
-_SHORTEST_INTERVAL_S = 60.0
+SHORTEST_INTERVAL_S = 60.0
 """Between two reports of activity."""
 _STATE_S = 10.0
 
@@ -167,7 +167,7 @@ class DaytonaBackend(Backend):
                 await self._opened().refresh_activity(request_timeout=REQUEST_S)
 
         if stop_s:
-            await keep_renewing(renewal_interval(stop_s, _SHORTEST_INTERVAL_S), refresh)
+            await keep_renewing(renewal_interval(stop_s, SHORTEST_INTERVAL_S), refresh)
 
     def _opened(self) -> Any:
         if self._sandbox is None:
