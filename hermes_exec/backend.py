@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = (
     "Backend",
     "BackendTraits",
+    "BulkTransfer",
     "Channel",
     "Check",
     "Exit",
     "ExitReceiver",
     "Leftover",
-    "Mover",
     "OpenOptions",
     "OutputReceiver",
-    "PieceMover",
-    "PipeMover",
+    "PieceTransfer",
+    "PipeTransfer",
     "Receiver",
     "Resource",
     "SupportsBulkTransfer",
@@ -60,13 +60,13 @@ class Exit:
 class Receiver(Protocol):
     """Callbacks for the output and the end of a channel, called on the event loop's thread."""
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Handle bytes of standard output, in order."""
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Handle bytes of standard error, in order."""
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """Handle the end of the channel; called once, after the last output."""
 
 
@@ -74,7 +74,7 @@ class Receiver(Protocol):
 class ExitReceiver(Protocol):
     """Optional callback of a receiver, for channels that report the exit before the outputs have ended."""
 
-    def exited(self, exit: Exit, /) -> None:
+    def on_exit(self, exit: Exit, /) -> None:
         """Handle the exit of the process; its own output has been delivered, that of its children may follow.
 
         Channels of a backend with the trait ``reports_exit`` call it at most once, before ``closed``.
@@ -109,7 +109,7 @@ class Channel(ABC):
         """Bytes queued by ``write`` that the target has not accepted yet."""
 
     @abstractmethod
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until ``unsent`` is low enough to write more, or the channel has closed."""
 
     @abstractmethod
@@ -220,7 +220,7 @@ class _Fetcher(Protocol):
 
 
 @runtime_checkable
-class PieceMover(_Fetcher, Protocol):
+class PieceTransfer(_Fetcher, Protocol):
     """A file transfer that creates whole files in the target."""
 
     async def put(self, path: str, data: bytes, /) -> None:
@@ -228,14 +228,14 @@ class PieceMover(_Fetcher, Protocol):
 
 
 @runtime_checkable
-class PipeMover(_Fetcher, Protocol):
+class PipeTransfer(_Fetcher, Protocol):
     """A file transfer that has a byte stream of its own into the target."""
 
     async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview], /) -> None:
         """Write all ``pieces`` into the named pipe ``path``."""
 
 
-Mover = PieceMover | PipeMover
+BulkTransfer = PieceTransfer | PipeTransfer
 """The file transfer of a vendor; ``hermes_exec.files.bulk_transfer`` verifies its results."""
 
 
@@ -349,7 +349,7 @@ class SupportsBulkTransfer(Protocol):
     """A backend whose vendor transfers large files faster than a channel."""
 
     @property
-    def bulk_transfer(self) -> Mover | None:
+    def bulk_transfer(self) -> BulkTransfer | None:
         """The vendor's file transfer; None where it is not faster."""
         ...
 
@@ -433,7 +433,7 @@ def require_suspend(backend: Backend) -> SupportsSuspend:
     return backend
 
 
-def get_bulk_transfer(backend: Backend) -> Mover | None:
+def get_bulk_transfer(backend: Backend) -> BulkTransfer | None:
     """Return the vendor's file transfer, or None."""
     return backend.bulk_transfer if isinstance(backend, SupportsBulkTransfer) else None
 

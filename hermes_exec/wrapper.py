@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.profile import Profile
 
-Words = tuple["Sequence[str | bytes]", "Mapping[str, str]"]
+ArgvAndEnv = tuple["Sequence[str | bytes]", "Mapping[str, str]"]
 """An argv, and the variables to start it with."""
 
 
@@ -95,7 +95,7 @@ class Wrapper(Backend):
         """See ``SupportsNesting``."""
 
     @abstractmethod
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """What to start outside, so that ``argv`` is started inside with ``env`` added.
 
         No value of ``env`` may become a word of the argv: it may be a secret.
@@ -107,7 +107,7 @@ class Wrapper(Backend):
     async def leave(self, *, keep: bool) -> None:
         """Let go of the place; the one outside is still open. Must do no harm when called twice."""
 
-    async def entrust(self) -> None:
+    async def leave_to_jobs(self) -> None:
         """Let go of the place while jobs go on in it: what ``enter`` made ends after them."""
         await self.leave(keep=True)
 
@@ -126,7 +126,7 @@ class Wrapper(Backend):
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         """Start our words for ``argv`` outside."""
-        words, variables = self.words(argv, env or {})
+        words, variables = self.wrap_argv(argv, env or {})
         return await self.outer.spawn(words, receiver, env=variables)
 
     async def close(self, *, keep: bool = False) -> None:
@@ -139,12 +139,12 @@ class Wrapper(Backend):
     async def release(self) -> None:
         """Let go of this place, then of the one outside, while jobs go on in here."""
         try:
-            await self.entrust()
+            await self.leave_to_jobs()
         finally:
             await release(self.outer)
 
 
-class Prepared(Wrapper):
+class PreparedBackend(Wrapper):
     """A place as its profile wants it for what runs inside: its folder, variables and set-up lines."""
 
     type: ClassVar[str] = "prepared"
@@ -206,7 +206,7 @@ class Prepared(Wrapper):
         outer = self.outer.traits
         return replace(super().traits, pythons=outer.pythons, same_python=outer.same_python)
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """The same words, after the set-up."""
         variables = {**self._env, **env}
         if not self._shell:

@@ -112,12 +112,12 @@ class Plan:
 
     def _chained(self, chain: Sequence[Profile]) -> Backend:
         """The backend of the innermost place, around those that it is inside of."""
-        from hermes_exec.wrapper import Prepared
+        from hermes_exec.wrapper import PreparedBackend
 
         outermost = chain[-1]
         backend = registry.find_backend_class(outermost.type).from_profile(outermost)
         for outside, profile in zip(chain[:0:-1], chain[-2::-1], strict=True):
-            prepared = Prepared.of(backend, outside, self._variables(outside))
+            prepared = PreparedBackend.of(backend, outside, self._variables(outside))
             backend = nest(registry.find_backend_class(profile.type), profile, prepared)
         return backend
 
@@ -191,7 +191,7 @@ def _check_profile(target: object) -> None:
 
 def _refuse_dropped(backend: Backend) -> None:
     """Refuse a Backend whose place outside would not get what a profile says about it."""
-    from hermes_exec.wrapper import Prepared
+    from hermes_exec.wrapper import PreparedBackend
 
     profile, outer = backend.profile, getattr(backend, "outer", None)
     if profile is not None and profile.via and (outer is None or outer.target == "local") and profile.via != "local":
@@ -200,7 +200,10 @@ def _refuse_dropped(backend: Backend) -> None:
             remedy="open the profile itself",
         )
     while outer is not None:
-        prepared, outside = isinstance(outer, Prepared), outer.outer if isinstance(outer, Prepared) else outer
+        prepared, outside = (
+            isinstance(outer, PreparedBackend),
+            outer.outer if isinstance(outer, PreparedBackend) else outer,
+        )
         wanted = [] if prepared or outside.profile is None else _wanted(outside.profile)
         if wanted:
             raise UsageError(

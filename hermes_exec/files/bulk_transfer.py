@@ -11,7 +11,7 @@ import io
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hermes_exec.backend import PipeMover
+from hermes_exec.backend import PipeTransfer
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.safe_paths import sha256
@@ -20,7 +20,7 @@ from hermes_exec.guest.files.tree_stream import DIGEST
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from hermes_exec.backend import Mover, PieceMover
+    from hermes_exec.backend import BulkTransfer, PieceTransfer
     from hermes_exec.files.requests import FileStream
 
 _AHEAD = 3
@@ -28,9 +28,9 @@ _AHEAD = 3
 _BATCH = 2 << 20
 
 
-def transfer_mode(mover: Mover | None) -> bool | str:
+def transfer_mode(mover: BulkTransfer | None) -> bool | str:
     """How the guest is asked to take content."""
-    return "pipe" if isinstance(mover, PipeMover) else mover is not None
+    return "pipe" if isinstance(mover, PipeTransfer) else mover is not None
 
 
 async def _place(stream: FileStream) -> tuple[int, str]:
@@ -46,14 +46,14 @@ async def _place(stream: FileStream) -> tuple[int, str]:
 
 
 async def send(
-    stream: FileStream, mover: Mover, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
+    stream: FileStream, mover: BulkTransfer, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
 ) -> bool:
     """Send content; ``sent`` is told the size of each piece that is there.
 
     False: it did not get through, and the guest will answer that it is to be sent by the link.
     """
     _, path = await _place(stream)
-    if not isinstance(mover, PipeMover):
+    if not isinstance(mover, PipeTransfer):
         await _send_files(stream, mover, path, pieces, sent)
         return True
 
@@ -72,7 +72,7 @@ async def send(
 
 async def _send_files(
     stream: FileStream,
-    mover: PieceMover,
+    mover: PieceTransfer,
     folder: str,
     pieces: AsyncIterator[bytes | memoryview],
     sent: Callable[[int], object],
@@ -136,7 +136,7 @@ class IncomingFile(Protocol):
         ...
 
 
-async def fetch(stream: FileStream, mover: Mover, arrival: IncomingFile) -> bytes:
+async def fetch(stream: FileStream, mover: BulkTransfer, arrival: IncomingFile) -> bytes:
     """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream.
 
     Where that is a part, its hash with what it follows has to be what is returned.
@@ -207,7 +207,7 @@ def _hash(digest: Any, pieces: list[bytes]) -> None:
         digest.update(piece)
 
 
-async def fetch_all(stream: FileStream, mover: Mover) -> bytes | None:
+async def fetch_all(stream: FileStream, mover: BulkTransfer) -> bytes | None:
     """A file that is read; None where the beginning that the mover brought is not what is there."""
     arrival = _InMemory()
     told = await fetch(stream, mover, arrival)
@@ -217,7 +217,7 @@ async def fetch_all(stream: FileStream, mover: Mover) -> bytes | None:
     return arrival.content.getvalue() if told == await arrival.digest() else None
 
 
-async def send_all(stream: FileStream, mover: Mover, data: bytes) -> None:
+async def send_all(stream: FileStream, mover: BulkTransfer, data: bytes) -> None:
     """Send content that is here as a whole, and its hash."""
     digest = sha256()
     hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))

@@ -19,7 +19,7 @@ from hermes_exec.guest.files.safe_paths import PERMISSIONS, InvalidTreeData, mak
 from hermes_exec.guest.files.tree_receiver import TreeReceiver
 
 if TYPE_CHECKING:
-    from hermes_exec.backend import Mover
+    from hermes_exec.backend import BulkTransfer
 
 _WHAT = "cannot download"
 _AS_BEFORE = "the destination is as it was"
@@ -117,7 +117,7 @@ class Download:
         options: TransferSettings,
         source: bytes,
         local: bytes,
-        mover: Mover | None,
+        mover: BulkTransfer | None,
     ) -> None:
         self._stream = stream
         self._mover = mover

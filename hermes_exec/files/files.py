@@ -18,7 +18,7 @@ from hermes_exec.guest.files.operations import LISTED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hermes_exec.backend import Mover
+    from hermes_exec.backend import BulkTransfer
     from hermes_exec.files.info import Progress, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
     from hermes_exec.transport.link import Link
@@ -81,7 +81,7 @@ class Files:
             errors.raise_for_answer(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
 
-    async def _read_beside(self, mover: Mover, path: Path) -> bytes | None:
+    async def _read_beside(self, mover: BulkTransfer, path: Path) -> bytes | None:
         """The whole file by a mover; None where that damaged it."""
         async with self._requests.stream("read", path, offset=0, length=None, beside=True) as stream:
             data = await fetch_all(stream, mover)
@@ -132,7 +132,7 @@ class Files:
             stream.call.write_eof()
             errors.raise_for_answer(await stream.call.result(), "cannot write", os.fsdecode(path))
 
-    async def _write_beside(self, mover: Mover, path: Path, data: bytes, options: dict[str, Any]) -> bool:
+    async def _write_beside(self, mover: BulkTransfer, path: Path, data: bytes, options: dict[str, Any]) -> bool:
         """The same by a mover; false when the place does not see what that makes, and nothing was written."""
         async with self._requests.stream("write", path, beside=transfer_mode(mover), **options) as stream:
             await send_all(stream, mover, data)

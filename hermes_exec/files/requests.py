@@ -14,7 +14,7 @@ from hermes_exec.guest.core.wire import STDOUT
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from hermes_exec.backend import Mover
+    from hermes_exec.backend import BulkTransfer
     from hermes_exec.transport.call import GuestCall
     from hermes_exec.transport.link import Link
     from hermes_exec.transport.protocol import RunningCommand, Sink
@@ -144,7 +144,7 @@ class FileRequests:
         return not self._link.authenticated if wanted is None else wanted
 
     @property
-    def bulk_transfer(self) -> Mover | None:
+    def bulk_transfer(self) -> BulkTransfer | None:
         """What moves content beside the link, if there is something."""
         return self._link.bulk_transfer
 

@@ -27,7 +27,7 @@ from hermes_exec.guest.files.safe_paths import CHUNK, sha256
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from hermes_exec.backend import Mover
+    from hermes_exec.backend import BulkTransfer
     from hermes_exec.files.info import TransferReport
 
 _PIECE = 4 * CHUNK
@@ -148,7 +148,7 @@ class FileUpload:
     source: UploadSource
     meter: ProgressMeter
     options: TransferSettings
-    mover: Mover | None
+    mover: BulkTransfer | None
 
 
 async def _put(requests: FileRequests, destination: bytes, arguments: dict[str, Any], sending: FileUpload) -> bool:

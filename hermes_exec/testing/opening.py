@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
     from hermes_exec.testing.place import SuiteTarget
-    from hermes_exec.wrapper import Words
+    from hermes_exec.wrapper import ArgvAndEnv
 
 _MOMENTS_S = (0.0, 0.01, 0.04, 0.15, 0.4)
 NO_HOME = "/dev/null/home"
@@ -123,6 +123,6 @@ class Homeless(Wrapper):
         """Nothing is needed."""
         return []
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """The same program with another HOME, below which nobody can make a folder."""
         return ["env", f"HOME={NO_HOME}", *argv], env

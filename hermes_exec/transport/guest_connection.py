@@ -143,7 +143,7 @@ class GuestConnection:
             raise PlaceUnavailable("the channel broke as soon as the guest had answered")
         return welcome
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Handle bytes from the guest."""
         if self._failed:
             return
@@ -169,11 +169,11 @@ class GuestConnection:
         if not self.welcome.done():
             self.welcome.set_result(Welcome.read(payload))
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Keep the end of standard error, with messages of interpreters and login scripts."""
         self.stderr = (self.stderr + data)[-_STDERR:]
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """Handle the end of the channel."""
         self.over = True
         self.guest_is_gone = exit.code in {_GONE, _ELSEWHERE}

@@ -290,7 +290,7 @@ class Link:
     async def drain(self) -> None:
         """Wait until the send buffer has room."""
         if self._channel is not None and self._channel.unsent > wire.WINDOW:
-            await self._channel.drained()
+            await self._channel.drain()
 
     async def close(self) -> None:
         """End everything of this client in the target; the guest ends too, unless jobs or other clients need it."""

@@ -14,7 +14,7 @@ from hermes_exec.config.plan import Plan
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.errors import ConfigError, UsageError
-from hermes_exec.wrapper import Prepared
+from hermes_exec.wrapper import PreparedBackend
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import (
@@ -94,7 +94,7 @@ def test_via_of_a_profile_object_is_looked_up_in_the_configuration(configured: P
     plan = Plan(SlurmProfile(via="login"))
     assert plan.target == "slurm+login"
     assert plan.backend.target == "slurm+ssh://example"
-    assert isinstance(cast("Any", plan.backend).outer, Prepared)
+    assert isinstance(cast("Any", plan.backend).outer, PreparedBackend)
     with pytest.raises(ConfigError, match="'slurm' is inside of 'nowhere'"):
         Plan(SlurmProfile(via="nowhere"))
 
@@ -107,7 +107,9 @@ def test_a_backend_keeps_the_lease_that_was_set_on_it() -> None:
 
 def test_a_backend_inside_of_a_prepared_one_is_taken(configured: Path) -> None:
     host = SshBackend(SshProfile(host="example", env={"OUTSIDE": "1"}))
-    plan = Plan(BubblewrapBackend.nest(BubblewrapProfile(env={"INSIDE": "1"}), Prepared(host, env={"OUTSIDE": "1"})))
+    plan = Plan(
+        BubblewrapBackend.nest(BubblewrapProfile(env={"INSIDE": "1"}), PreparedBackend(host, env={"OUTSIDE": "1"}))
+    )
     assert plan.env == {"INSIDE": "1"}
 
 

@@ -38,12 +38,12 @@ RAN_ONCE = "echo ran >> /srv/once; echo out; while [ ! -e /srv/go ]; do sleep 0.
 class Nobody:
     """A receiver for what is never started."""
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         raise AssertionError(data)
 
-    stderr_received = received
+    on_stderr = on_data
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         raise AssertionError(exit)
 
 

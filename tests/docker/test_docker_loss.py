@@ -31,13 +31,13 @@ class Heard:
         self.err = b""
         self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         self.out += data
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         self.err += data
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         self.exit.set_result(exit)
 
 

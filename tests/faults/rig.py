@@ -107,23 +107,23 @@ class CuttingChannel(Channel, Receiver):
         if not self._up:
             self.inner.abandon()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         self.taken += len(data)
         self._down = self._where(data, self._down)
         if self._down is None:
-            self._receiver.received(data)
+            self._receiver.on_data(data)
             return
         data, self._down = data[: self._down], self._down - len(data[: self._down])
         if data:
-            self._receiver.received(data)
+            self._receiver.on_data(data)
         if not self._down:
             self.inner.abandon()
 
-    def stderr_received(self, data: bytes, /) -> None:
-        self._receiver.stderr_received(data)
+    def on_stderr(self, data: bytes, /) -> None:
+        self._receiver.on_stderr(data)
 
-    def closed(self, exit: Exit, /) -> None:
-        self._receiver.closed(exit)
+    def on_close(self, exit: Exit, /) -> None:
+        self._receiver.on_close(exit)
 
     def write_eof(self) -> None:
         self.inner.write_eof()
@@ -132,8 +132,8 @@ class CuttingChannel(Channel, Receiver):
     def unsent(self) -> int:
         return self.inner.unsent
 
-    async def drained(self) -> None:
-        await self.inner.drained()
+    async def drain(self) -> None:
+        await self.inner.drain()
 
     def pause(self) -> None:
         self.inner.pause()

@@ -11,9 +11,9 @@ from pathlib import Path
 from hermes_exec_backends.local import LocalBackend
 
 class Nobody:
-    def received(self, data): pass
-    def stderr_received(self, data): pass
-    def closed(self, exit): pass
+    def on_data(self, data): pass
+    def on_stderr(self, data): pass
+    def on_close(self, exit): pass
 
 def take_your_time():
     asyncio.get_running_loop().slow_callback_duration = 60  # or a slow machine is complained of

@@ -71,13 +71,13 @@ class DamagingChannel(CuttingChannel):
         else:
             super().write(*parts)
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         if self.down is not None and self.taken + len(data) > self.down[0]:
             (at, damage), self.down = self.down, None
             self.taken += len(data)
-            self._receiver.received(damage(data, max(0, at - self.taken + len(data))))
+            self._receiver.on_data(damage(data, max(0, at - self.taken + len(data))))
         else:
-            super().received(data)
+            super().on_data(data)
 
 
 class DamagingBackend(CuttingBackend):

@@ -22,7 +22,7 @@ from tests.rigs.pythons import PYTHON_3_6
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
 
-    from hermes_exec.backend import BackendTraits, Channel, Mover, Receiver
+    from hermes_exec.backend import BackendTraits, BulkTransfer, Channel, Receiver
 
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 class Place(LocalBackend):
     """This machine, seen by the given interpreter; an old one cannot take our compiled code."""
 
-    def __init__(self, python: str = "", *, near: bool = False, mover: Mover | None = None) -> None:
+    def __init__(self, python: str = "", *, near: bool = False, mover: BulkTransfer | None = None) -> None:
         self._python = python
         self._near = near
         self._mover = mover
@@ -43,7 +43,7 @@ class Place(LocalBackend):
         return replace(traits, pythons=(self._python,), same_python=False) if self._python else traits
 
     @property
-    def bulk_transfer(self) -> Mover | None:
+    def bulk_transfer(self) -> BulkTransfer | None:
         """What moves large files beside the channel."""
         return self._mover
 
@@ -169,7 +169,7 @@ PYTHONS = ("this python", pytest.param("python 3.6", marks=thorough))
 """What a place's interpreter is, for fixtures: ours, and the oldest one."""
 
 
-def rig_by(python: str, base: Path, mover: Mover | None = None) -> Generator[Rig]:
+def rig_by(python: str, base: Path, mover: BulkTransfer | None = None) -> Generator[Rig]:
     """A rig of a place with one of these interpreters."""
     if python == "this python":
         yield from rig_of(Place(mover=mover), base)

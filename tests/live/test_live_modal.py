@@ -25,7 +25,7 @@ async def sweep(tags: dict[str, str]) -> None:
     """End every sandbox of these tests on the account."""
     account = await Account.of(ModalProfile())
     try:
-        for handle in await create.alive(account, tags):
+        for handle in await create.list_running(account, tags):
             await Sandbox(account, handle).terminate()
     finally:
         await account.leave()

@@ -59,7 +59,7 @@ class Recording(Channel):
         if not self._open:
             return
         if self._says:
-            self._receiver.received(self._says.pop(0))
+            self._receiver.on_data(self._says.pop(0))
             self._loop.call_soon(self._say)
         elif self._written > 1 or not self._then:
             self.abandon()
@@ -67,7 +67,7 @@ class Recording(Channel):
     def abandon(self) -> None:
         if self._open:
             self._open = False
-            self._loop.call_soon(self._receiver.closed, Exit(code=3))
+            self._loop.call_soon(self._receiver.on_close, Exit(code=3))
 
     kill = abandon
 
@@ -83,7 +83,7 @@ class Recording(Channel):
     def unsent(self) -> int:
         return 0
 
-    async def drained(self) -> None: ...
+    async def drain(self) -> None: ...
 
     def pause(self) -> None: ...
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hermes_exec.backend import Backend, BackendTraits, Check
-    from hermes_exec.wrapper import Words
+    from hermes_exec.wrapper import ArgvAndEnv
 
 
 class BoxProfile(Profile, frozen=True):
@@ -54,7 +54,7 @@ class Box(Wrapper):
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         return []
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         return ["sh", "-c", 'BOXES="$BOXES$0"; export BOXES; exec "$@"', f"[{self._name}]", *argv], env
 
     async def enter(self) -> None:
@@ -75,7 +75,7 @@ class Cell(Box):
     def traits(self) -> BackendTraits:
         return replace(super().traits, reattaches=False)
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         mounts = "mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp; mount -t tmpfs none /run; "
         alone = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return [*alone, "sh", "-c", mounts + 'exec "$@"', "sh", *argv], env

@@ -240,7 +240,7 @@ class Cell:
             fds.frombytes(content)
         answer = json.loads(data)
         if "code" in answer:
-            self._processes.pop(answer["id"]).exited(answer["code"])
+            self._processes.pop(answer["id"]).on_exit(answer["code"])
         else:
             self._answers.pop(answer["id"]).set_result((answer, list(fds)))
 
@@ -253,7 +253,7 @@ class Cell:
         for waiting in self._answers.values():
             waiting.set_exception(CellError("the cell has ended"))
         for process in self._processes.values():
-            process.exited(-9)
+            process.on_exit(-9)
         self._answers.clear()
         self._processes.clear()
         self.ended.set()

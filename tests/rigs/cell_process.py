@@ -52,7 +52,7 @@ class Process:
         """How it ended: its exit code, or a signal's number below zero; None while it runs."""
         return self._exit.result() if self._exit.done() else None
 
-    def exited(self, code: int) -> None:
+    def on_exit(self, code: int) -> None:
         """The cell's word that it has ended."""
         if not self._exit.done():
             self._exit.set_result(code)

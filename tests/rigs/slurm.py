@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.wrapper import Prepared
+from hermes_exec.wrapper import PreparedBackend
 from hermes_exec_backends.local import LocalBackend
 from tests.conftest import require_engines, require_part
 from tests.rigs import claims
@@ -75,9 +75,9 @@ class Cluster:
         self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
 
     @property
-    def here(self) -> Prepared:
+    def here(self) -> PreparedBackend:
         """This machine, as a place where the commands of Slurm find this cluster."""
-        return Prepared(LocalBackend(), env={"SLURM_CONF": str(self.conf)})
+        return PreparedBackend(LocalBackend(), env={"SLURM_CONF": str(self.conf)})
 
     def run(self, *argv: str) -> str:
         """Run one of Slurm's commands."""

@@ -39,9 +39,9 @@ class Streams:
     """A receiver's streams, and nothing else of it."""
 
     def __init__(self, receiver: Receiver) -> None:
-        self.received = receiver.received
-        self.stderr_received = receiver.stderr_received
-        self.closed = receiver.closed
+        self.on_data = receiver.on_data
+        self.on_stderr = receiver.on_stderr
+        self.on_close = receiver.on_close
 
 
 class Silent(LocalBackend):

@@ -12,7 +12,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.wrapper import Prepared
+from hermes_exec.wrapper import PreparedBackend
 from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend, doctor
@@ -102,7 +102,7 @@ def test_system_calls_are_filtered_when_asked_for(busybox: Path, tmp_path: Path)
 def test_the_runtime_says_nothing_into_a_commands_output(busybox: Path, tmp_path: Path) -> None:
     async def work() -> Result:
         # It comments on a variable of that old name, unless it is told to be silent.
-        outer = Prepared(LocalBackend(), env={"SINGULARITY_BIND": str(tmp_path), "APPTAINER_MESSAGELEVEL": "1"})
+        outer = PreparedBackend(LocalBackend(), env={"SINGULARITY_BIND": str(tmp_path), "APPTAINER_MESSAGELEVEL": "1"})
         backend = SingularityBackend(SingularityProfile(image=str(busybox)), outer)
         async with hermes_exec.open(backend, audit=False) as terminal:
             return await terminal.run("true")
@@ -116,7 +116,7 @@ def test_the_runtime_says_nothing_into_a_commands_output(busybox: Path, tmp_path
 )
 def test_which_gpus_are_ours_is_known_inside(busybox: Path, env: dict[str, str], seen: bytes) -> None:
     async def work() -> Result:
-        outer = Prepared(LocalBackend(), env={"CUDA_VISIBLE_DEVICES": "2,3"})
+        outer = PreparedBackend(LocalBackend(), env={"CUDA_VISIBLE_DEVICES": "2,3"})
         backend = SingularityBackend(SingularityProfile(image=str(busybox)), outer)
         async with hermes_exec.open(backend, audit=False, env=env) as terminal:
             return await terminal.run("echo $CUDA_VISIBLE_DEVICES")

@@ -192,9 +192,9 @@ import asyncio, sys, hermes_exec
 from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
-from hermes_exec.wrapper import Prepared
+from hermes_exec.wrapper import PreparedBackend
 async def main():
-    here = Prepared(LocalBackend(), env={"SLURM_CONF": sys.argv[1]})
+    here = PreparedBackend(LocalBackend(), env={"SLURM_CONF": sys.argv[1]})
     terminal = await hermes_exec.open(SlurmBackend(SlurmProfile(memory=1 << 29), here), audit=False, lease_s=4.0)
     print("open", flush=True)
     await terminal.run("sleep 1000")

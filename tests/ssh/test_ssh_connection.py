@@ -14,7 +14,7 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import wait_until
 from hermes_exec_backends.ssh import SshBackend
-from hermes_exec_backends.ssh.nonblocking_socket import Wire
+from hermes_exec_backends.ssh.nonblocking_socket import NonblockingSocket
 from tests.rigs.claims import free_port
 from tests.rigs.sshd import Sshd
 from tests.ssh.conftest import said
@@ -60,14 +60,14 @@ async def test_other_settings_get_a_connection_of_their_own(own: Sshd) -> None:
 
 
 async def test_an_answer_that_is_faster_than_who_asked(own: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Wire.write
+    write = NonblockingSocket.write
 
-    def slowly(self: Wire, parts: Sequence[bytes]) -> None:
+    def slowly(self: NonblockingSocket, parts: Sequence[bytes]) -> None:
         write(self, parts)
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.2)
 
-    monkeypatch.setattr(Wire, "write", slowly)
+    monkeypatch.setattr(NonblockingSocket, "write", slowly)
     async with asyncio.timeout(60), hermes_exec.open(SshBackend(own.profile()), audit=False) as terminal:
         assert (await terminal.run("echo in")).stdout == b"in\n"
 

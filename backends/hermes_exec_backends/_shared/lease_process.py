@@ -24,7 +24,7 @@ _UNDO_S = 10.0
 _MOST = 64 << 10
 
 
-class Holder:
+class LeaseProcess:
     """The channel to such a process. Made by ``Holder.start``."""
 
     def __init__(self, on_end: Callable[[str], None] | None) -> None:
@@ -45,7 +45,7 @@ class Holder:
         patience_s: float,
         on_end: Callable[[str], None] | None = None,
         farewell: bytes = b"",
-    ) -> Holder:
+    ) -> LeaseProcess:
         """Start ``argv`` and wait for its line; ``on_end`` is then told how it ended, unless it was let go.
 
         Where the wait is cancelled, ``farewell`` is what makes it undo what it has begun; it has some seconds for that.
@@ -69,7 +69,7 @@ class Holder:
         return holder
 
     @property
-    def words(self) -> list[str]:
+    def fields(self) -> list[str]:
         """The words of its line."""
         return self.line.result()
 
@@ -81,14 +81,14 @@ class Holder:
             async with asyncio.timeout(_UNDO_S):
                 await self._over.wait()
 
-    def let_go(self) -> None:
+    def disconnect(self) -> None:
         """Let it learn that nobody is there."""
         self._on_end = None
         if self._channel is not None:
             self._channel.write_eof()
             self._channel.abandon()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Its line may follow what login scripts print."""
         if self.line.done() or len(self._stdout) > _MOST:
             return
@@ -98,11 +98,11 @@ class Holder:
             if line.startswith(_MARK) and not self.line.done():
                 self.line.set_result(line[len(_MARK) :].decode("utf-8", "replace").split())
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """What it complains of."""
         self._stderr = (self._stderr + data)[-4096:]
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """It ended, or its channel was lost."""
         said = self._stderr.decode("utf-8", "replace").strip()
         how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")

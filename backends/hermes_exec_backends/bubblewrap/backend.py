@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from hermes_exec.backend import Check, OpenOptions
 from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
-from hermes_exec.wrapper import Prepared, Words, Wrapper
+from hermes_exec.wrapper import ArgvAndEnv, PreparedBackend, Wrapper
 from hermes_exec_backends._shared.doctor import find_program, run_program
 from hermes_exec_backends.bubblewrap.options import environment_prefix, probe_options, profile_options, terminal_options
 from hermes_exec_backends.bubblewrap.outer_host import PROBE, OuterHost, inspect_outer
@@ -69,7 +69,7 @@ class BubblewrapBackend(Wrapper):
     def _is_here(self) -> bool:
         """Whether processes of the outer backend are children of this process."""
         outer = self.outer
-        while isinstance(outer, Prepared):
+        while isinstance(outer, PreparedBackend):
             outer = outer.outer
         return outer.type == "local"
 
@@ -122,7 +122,7 @@ class BubblewrapBackend(Wrapper):
             return confinement
         return replace(confinement, landlock=replace(rules, paths=(*rules.paths, *_TERMINALS)))
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """The argv of a new sandbox. Its variables are set in bwrap's environment, to keep values out of the argv."""
         variables = self._outside.variables
         before = ["/bin/sh", "-c", _STAYS, "sh"]

@@ -22,7 +22,7 @@ from hermes_exec_backends.daytona.create import again, attach, check_lives, crea
 from hermes_exec_backends.daytona.errors import sdk_errors
 from hermes_exec_backends.daytona.file_calls import FileCalls
 from hermes_exec_backends.daytona.options import NEVER, intervals
-from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Preview, Service, asked, described, gone
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Preview, Service, describe, is_gone, open_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ class DaytonaBackend(Backend):
         """Delete sandboxes of ours that nobody needs, of the account that is found without a profile."""
         from hermes_exec_backends.daytona.cleanup import reap
 
-        async with asked(None) as service:
+        async with open_service(None) as service:
             return await reap(service)
 
     @classmethod
@@ -107,7 +107,7 @@ class DaytonaBackend(Backend):
         """List every sandbox of this project on the account."""
         from hermes_exec_backends.daytona.cleanup import list_resources
 
-        async with asked(cast("DaytonaProfile", profile)) as service:
+        async with open_service(cast("DaytonaProfile", profile)) as service:
             return await list_resources(service)
 
     async def open(self) -> None:
@@ -212,7 +212,7 @@ class DaytonaBackend(Backend):
             return "the sandbox was deleted"
         except (HermesError, TimeoutError):
             return ""
-        return described(found) if gone(str(found.state.value)) else ""
+        return describe(found) if is_gone(str(found.state.value)) else ""
 
     async def preview(self, port: int) -> Preview:
         """The address at the vendor's of a port of the sandbox, for others; ``Terminal.forward`` reaches any by itself.

@@ -22,7 +22,7 @@ _PAUSE_S = 0.1
 _LONGEST_PATH = 200
 
 
-class Beside:
+class FileSideChannel:
     """The moves of one connection; ``failed`` is told of one that did not get through."""
 
     def __init__(self, files: Any, failed: Callable[[str], None]) -> None:
@@ -62,11 +62,11 @@ class Beside:
         return kind, number, self._start(self._fetch(f"{self._folder}/out-{number}", size, checksum))
 
     async def _put(self, number: int, path: str, data: bytes) -> int:
-        await tried(lambda: self._files.upload_file(data, path, _MOVE_S))
+        await retry_transfer(lambda: self._files.upload_file(data, path, _MOVE_S))
         return number
 
     async def _fetch(self, path: str, size: int, checksum: int) -> bytes:
-        data: bytes = await tried(lambda: self._files.download_file(path, _MOVE_S))
+        data: bytes = await retry_transfer(lambda: self._files.download_file(path, _MOVE_S))
         if len(data) != size or zlib.crc32(data) != checksum:
             raise ValueError("a file came damaged")
         return data
@@ -84,7 +84,7 @@ class Beside:
         return task
 
 
-async def tried(move: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def retry_transfer(move: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Move a file, again if the vendor fails."""
     from daytona import DaytonaError
 

@@ -11,7 +11,7 @@ from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
 from hermes_exec_backends.daytona import frames
 
 if TYPE_CHECKING:
-    from hermes_exec_backends.daytona.bulk_transfer import Beside
+    from hermes_exec_backends.daytona.bulk_transfer import FileSideChannel
 
 _LOW = 2 << 20
 _TOLD = 128 << 10
@@ -21,7 +21,7 @@ _TOLD = 128 << 10
 class RelayConnection(Protocol):
     """The connection that the channels of one sandbox share."""
 
-    beside: Beside
+    beside: FileSideChannel
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Send a frame."""
@@ -73,7 +73,7 @@ class RelayChannel(Channel):
         """Bytes that the program has not taken."""
         return self._queued + self._sent - self._taken
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when at most 2 MiB are on their way, or the channel is over."""
         if self.unsent > _LOW and not self._over:
             self._drained = self._drained or asyncio.get_running_loop().create_future()
@@ -194,12 +194,12 @@ class RelayChannel(Channel):
             self._kept.popleft()
             if kind == frames.EXIT:
                 if isinstance(self._receiver, ExitReceiver) and self._exit is not None:
-                    self._receiver.exited(self._exit)
+                    self._receiver.on_exit(self._exit)
             elif kind == frames.ENDED:
                 self.ended(self._exit or Exit(lost="its end was never told"))
             else:
                 self._used += len(data)
-                (self._receiver.received if kind == frames.OUT else self._receiver.stderr_received)(data)
+                (self._receiver.on_data if kind == frames.OUT else self._receiver.on_stderr)(data)
         if self._used - self._told_used >= _TOLD and not self._over:
             self._told_used = self._used
             self._connection.send(frames.USED, self._number, frames.COUNT.pack(self._used))
@@ -212,7 +212,7 @@ class RelayChannel(Channel):
             if not isinstance(data, bytes):
                 break  # it, and what follows, did not arrive
             if kind in {frames.OUT, frames.ERR}:
-                (self._receiver.received if kind == frames.OUT else self._receiver.stderr_received)(data)
+                (self._receiver.on_data if kind == frames.OUT else self._receiver.on_stderr)(data)
         self._over = True
         self._kept.clear()
         self._moving.clear()
@@ -220,7 +220,7 @@ class RelayChannel(Channel):
         self._queued, self._sent = 0, self._taken
         self._connection.forget(self._number)
         self._wake()
-        self._receiver.closed(exit)
+        self._receiver.on_close(exit)
 
     def _wake(self) -> None:
         if self._drained is not None and not self._drained.done():

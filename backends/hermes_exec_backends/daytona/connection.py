@@ -17,7 +17,7 @@ from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec_backends.daytona import boot, frames
-from hermes_exec_backends.daytona.bulk_transfer import Beside
+from hermes_exec_backends.daytona.bulk_transfer import FileSideChannel
 from hermes_exec_backends.daytona.channel import RelayChannel
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Connection:
         self._begun = False
         self._handle: Any = None
         self._socket: Any = None  # the handle's, before there is one
-        self.beside = Beside(None, self._break)
+        self.beside = FileSideChannel(None, self._break)
         """For what is too large for it."""
         self._tasks: list[asyncio.Task[None]] = []
         self._heartbeat = Heartbeat(
@@ -76,7 +76,7 @@ class Connection:
             DaytonaError: the vendor gave none.
             PlaceUnavailable: there is no Python, or the shell does not do what it is told.
         """
-        self.beside = Beside(sandbox.fs, self._break)
+        self.beside = FileSideChannel(sandbox.fs, self._break)
         terminal = asyncio.get_running_loop().create_task(self._have_terminal(sandbox.process))
         self._tasks.append(terminal)
         try:

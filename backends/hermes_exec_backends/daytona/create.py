@@ -17,9 +17,9 @@ from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import Backoff, repeat
 from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, explain_delay
-from hermes_exec_backends.daytona.errors import InDoubt, NotConnected, RateLimited, Refused, is_of, sdk_errors
+from hermes_exec_backends.daytona.errors import AmbiguousRequest, NotConnected, RateLimited, Refused, is_of, sdk_errors
 from hermes_exec_backends.daytona.options import parameters
-from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described, gone
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, describe, is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -56,15 +56,15 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
         raise Unreached("daytona", obstacle or Obstacle(error.what.removeprefix("daytona: "), error.remedy)) from error
     except BaseException as error:
         # Also where we were told to stop: nothing may stay that nobody knows of.
-        if not isinstance(error, PlaceUnavailable) or isinstance(error, _Doubtful):
+        if not isinstance(error, PlaceUnavailable) or isinstance(error, _MayExist):
             await asyncio.shield(_remove(service, name, asked.labels))
-        obstacle = await service.find_obstacle() if isinstance(error, _Doubtful) else None
+        obstacle = await service.find_obstacle() if isinstance(error, _MayExist) else None
         if obstacle is not None:
             raise fail(obstacle) from error
         raise
 
 
-class _Doubtful(PlaceUnavailable):
+class _MayExist(PlaceUnavailable):
     """It did not come to run, and may be there."""
 
 
@@ -86,7 +86,7 @@ async def _create(service: Service, asked: Any, name: str) -> Any:
             found = await _found(service, name, asked.labels) if doubtful else None
             if found is not None:
                 return await _started(found, error)
-            if not isinstance(error, RateLimited | InDoubt):
+            if not isinstance(error, RateLimited | AmbiguousRequest):
                 raise
             await backoff.wait(error)
             _log.info("not created, once more: %s", error.what)
@@ -99,7 +99,7 @@ async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
     except PlaceGone:
         return None
     except PlaceUnavailable as error:
-        raise _Doubtful(f"{error.what}; {_may_be_there(name)}", remedy=error.remedy) from error
+        raise _MayExist(f"{error.what}; {_may_be_there(name)}", remedy=error.remedy) from error
     ours = (labels.OWNER, labels.CREATED)
     return found if all(found.labels.get(key) == asked[key] for key in ours) else None
 
@@ -107,12 +107,12 @@ async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
 async def _started(sandbox: Any, error: HermesError) -> Any:
     """Wait for what was created though the service did not say so."""
     if str(sandbox.state.value) in _COUNTED:
-        raise _Doubtful(f"daytona: it did not start: {described(sandbox)}", remedy=error.remedy) from error
+        raise _MayExist(f"daytona: it did not start: {describe(sandbox)}", remedy=error.remedy) from error
     try:
         with sdk_errors("it did not start"):
             await sandbox.wait_for_sandbox_start(timeout=STATE_S)
     except PlaceUnavailable as late:
-        raise _Doubtful(late.what, remedy=late.remedy) from late
+        raise _MayExist(late.what, remedy=late.remedy) from late
     return sandbox
 
 
@@ -148,7 +148,7 @@ async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
         with sdk_errors(what):
             return await request()
 
-    return await repeat(once, (RateLimited, InDoubt, NotConnected))
+    return await repeat(once, (RateLimited, AmbiguousRequest, NotConnected))
 
 
 async def living(service: Service, profile: DaytonaProfile) -> int:
@@ -207,7 +207,7 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
             await sandbox.start(timeout=STATE_S)
         return sandbox, True
     if state != "started":
-        raise PlaceGone(f"daytona: {name}: {described(sandbox)}", remedy="open a new one")
+        raise PlaceGone(f"daytona: {name}: {describe(sandbox)}", remedy="open a new one")
     return sandbox, False
 
 
@@ -218,5 +218,5 @@ async def check_lives(service: Service, name: str) -> None:
         PlaceGone: it is stopped or ends, or there is none.
     """
     found = await service.get(name)
-    if gone(str(found.state.value)):
-        raise PlaceGone(f"daytona: {name}: {described(found)}", remedy="open a new one")
+    if is_gone(str(found.state.value)):
+        raise PlaceGone(f"daytona: {name}: {describe(found)}", remedy="open a new one")

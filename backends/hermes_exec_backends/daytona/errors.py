@@ -30,7 +30,7 @@ class RateLimited(PlaceUnavailable):
         super().__init__(f"{what}: too many requests for now (429)", remedy=f"try again in {wait_s:g} s")
 
 
-class InDoubt(PlaceUnavailable):
+class AmbiguousRequest(PlaceUnavailable):
     """The service gave no answer, or a failure of its own: what was asked for may have been done all the same."""
 
 
@@ -75,7 +75,7 @@ def translated(what: str, error: Exception) -> Exception:
         isinstance(error, daytona.DaytonaConnectionError | daytona.DaytonaTimeoutError)
         or (error.status_code or 500) >= 500
     ):
-        return InDoubt(f"{what}: {said}", remedy="hermes-exec doctor daytona")
+        return AmbiguousRequest(f"{what}: {said}", remedy="hermes-exec doctor daytona")
     return Refused(f"{what}: {said}")
 
 

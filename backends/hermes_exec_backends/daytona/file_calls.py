@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_backends.daytona.bulk_transfer import tried
+from hermes_exec_backends.daytona.bulk_transfer import retry_transfer
 from hermes_exec_backends.daytona.errors import sdk_errors
 
 if TYPE_CHECKING:
@@ -66,4 +66,4 @@ class FileCalls:
             PlaceUnavailable: the service did not take it.
         """
         with sdk_errors("no file"):
-            await tried(lambda: self._sandbox().fs.upload_file(data, path, _PUT_S))
+            await retry_transfer(lambda: self._sandbox().fs.upload_file(data, path, _PUT_S))

@@ -212,7 +212,7 @@ def unconfigured() -> DaytonaProfile:
 
 
 @contextlib.asynccontextmanager
-async def asked(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
+async def open_service(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
     """The service of an account, to be asked something."""
     service = Service(profile or unconfigured())
     await service.open()
@@ -233,14 +233,14 @@ def make(account: Account) -> Any:
         return AsyncDaytona(config)
 
 
-def gone(state: str) -> bool:
+def is_gone(state: str) -> bool:
     """Whether a sandbox in this state has lost everything that ran in it."""
     return state in {
         "stopped", "stopping", "archived", "archiving", "destroyed", "destroying", "error", "build_failed",
     }  # fmt: skip
 
 
-def described(sandbox: Any) -> str:
+def describe(sandbox: Any) -> str:
     """The state of a sandbox, for people."""
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:

@@ -345,7 +345,7 @@ class ExecChannel(Channel):
                 self._task = self._loop.create_task(self._look())
                 return
         if not self._told:
-            (self._receiver.stderr_received if kind == STDERR else self._receiver.received)(data)
+            (self._receiver.on_stderr if kind == STDERR else self._receiver.on_data)(data)
 
     async def _look(self) -> None:
         """Hand on what was held back, as soon as the engine says that the command was started."""
@@ -355,7 +355,7 @@ class ExecChannel(Channel):
     def _settle(self) -> None:
         data, self._doubt = self._doubt, b""
         if data and not self._told:
-            self._receiver.received(data)
+            self._receiver.on_data(data)
 
     def _ended(self, broken: str) -> None:
         self._over = True
@@ -385,7 +385,7 @@ class ExecChannel(Channel):
             self._let_go()
             if not exit.lost and self._demux.partial:  # the engine sends whole frames, so the rest is missing
                 exit = Exit(lost="the connection to the engine ended in the middle of its output")
-            self._receiver.closed(exit)
+            self._receiver.on_close(exit)
 
     def _let_go(self) -> None:
         self._over = True
@@ -414,7 +414,7 @@ class ExecChannel(Channel):
         """Bytes that the engine has not taken."""
         return self._sender.unsent
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when at most 1 MiB is queued, or the engine takes no more."""
         await self._sender.drained()
 

@@ -95,7 +95,7 @@ class Tunnel:
             while data := await reader.read(_READ):
                 channel.write(data)
                 if channel.unsent > _WINDOW:
-                    await channel.drained()
+                    await channel.drain()
             channel.write_eof()
             await back.ended.wait()
         except OSError:
@@ -118,7 +118,7 @@ class _Back:
         self._writer = writer
         self._draining: asyncio.Task[None] | None = None
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Bytes from the engine."""
         if self._writer.is_closing():
             return
@@ -135,11 +135,11 @@ class _Back:
         if self.channel is not None and not self.ended.is_set():
             self.channel.resume()
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Why there is no engine."""
         self.complaint = data.decode("utf-8", "replace").strip()[-300:]
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """The engine has hung up, or the relay is lost."""
         self.ended.set()
         with contextlib.suppress(OSError):

@@ -88,8 +88,8 @@ class ProcessChannel(Channel):
             if stream is not None
         )
         self._readers: dict[int, Callable[[bytes], None]] = {
-            self._out: receiver.received,
-            err: receiver.stderr_received,
+            self._out: receiver.on_data,
+            err: receiver.on_stderr,
         }
         self._outgoing = WriteBuffer()
         self._eof = False
@@ -148,7 +148,7 @@ class ProcessChannel(Channel):
         if self._unread is not None and not any(left > 0 for left in self._unread.values()):
             self._unread = None
             if isinstance(self._receiver, ExitReceiver):
-                self._receiver.exited(exit)
+                self._receiver.on_exit(exit)
         if not self._readers:
             self._close_stdin()
             self._tell(exit)
@@ -157,7 +157,7 @@ class ProcessChannel(Channel):
         if not self._told:
             self._told = True
             self._outgoing.clear()
-            self._receiver.closed(exit)
+            self._receiver.on_close(exit)
 
     def _readable(self, fd: int) -> None:
         try:
@@ -230,7 +230,7 @@ class ProcessChannel(Channel):
         """Bytes that the process has not taken."""
         return self._outgoing.size
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when at most 1 MiB is queued, or the process takes no more."""
         await self._outgoing.drain()
 

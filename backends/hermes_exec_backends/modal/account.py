@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, abandon, explain_delay
 from hermes_exec_backends.modal.connectivity import look
-from hermes_exec_backends.modal.errors import NEW_TOKEN, Doubtful, NotFound, Refused, sdk_errors
+from hermes_exec_backends.modal.errors import NEW_TOKEN, AmbiguousOutcome, NotFound, Refused, sdk_errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -75,7 +75,7 @@ class Account:
             modal = sdk()
             try:
                 await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _unreached_error)
-            except Doubtful as error:
+            except AmbiguousOutcome as error:
                 obstacle = await look()
                 if obstacle is None:
                     raise

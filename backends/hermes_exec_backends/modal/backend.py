@@ -151,7 +151,9 @@ class ModalBackend(Backend):
 
     async def _new(self) -> Sandbox:
         profile, account = self._profile, self._opened()
-        image = await persistence.kept(account, profile, create.image_name(profile)) if profile.name else None
+        image = (
+            await persistence.find_kept_image(account, profile, create.image_name(profile)) if profile.name else None
+        )
         return await create.create(account, profile, self.options.lease_s, image)
 
     async def _renew(self) -> None:
@@ -199,7 +201,7 @@ class ModalBackend(Backend):
         Raises:
             PlaceUnavailable: it could not be made.
         """
-        return f"modal:{await persistence.keep(self._opened(), self._profile, self._there(), name or '')}"
+        return f"modal:{await persistence.save_image(self._opened(), self._profile, self._there(), name or '')}"
 
     async def tunnels(self) -> dict[int, tuple[str, int]]:
         """The addresses at Modal of the profile's ``ports``: host and port of each.

@@ -40,7 +40,7 @@ class ExecChannel(Channel):
 
     def _received(self, number: int, data: bytes) -> None:
         if not self._told:
-            (self._receiver.received if number == 1 else self._receiver.stderr_received)(data)
+            (self._receiver.on_data if number == 1 else self._receiver.on_stderr)(data)
 
     def _taken(self) -> None:
         if self.unsent <= _LOW:
@@ -85,7 +85,7 @@ class ExecChannel(Channel):
         """Bytes that the worker has not taken."""
         return 0 if self._told else self._queued - self._pipes.sent
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when at most 1 MiB is queued, or the channel is gone."""
         await self._drained.wait()
 
@@ -112,4 +112,4 @@ class ExecChannel(Channel):
         if not self._told:
             self._told = True
             self._drained.set()
-            self._receiver.closed(exit)
+            self._receiver.on_close(exit)

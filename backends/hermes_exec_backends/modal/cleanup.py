@@ -77,7 +77,7 @@ async def _ours(account: Account) -> list[tuple[Any, dict[str, str]]]:
     """Return the SDK's handles of the running sandboxes that this project created, with their tags."""
     found = [
         (handle, await account.call("modal: its tags", handle.get_tags.aio()))
-        for handle in await create.alive(account, {})
+        for handle in await create.list_running(account, {})
     ]
     return [(handle, tags) for handle, tags in found if labels.read_lease(tags) is not None]
 

@@ -17,7 +17,7 @@ from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
-from hermes_exec_backends.modal.errors import Doubtful, Gone, NotFound, Taken, Trouble
+from hermes_exec_backends.modal.errors import AmbiguousOutcome, Gone, NotFound, Taken, Trouble
 from hermes_exec_backends.modal.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     """
     cost_guard.check_profile(profile, kinds(profile))
     if profile.max_sandboxes is not None:
-        cost_guard.check_count(profile, len(await alive(account, labels.profile_label(profile))))
+        cost_guard.check_count(profile, len(await list_running(account, labels.profile_label(profile))))
     name = profile.name or f"hermes-exec-{secrets.token_hex(8)}"
     chosen = image or await options.image(account, profile)
     arguments = options.sandbox(account, profile)
@@ -89,7 +89,7 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
 
     try:
         return await repeat(once, (Trouble,))  # its name keeps it from being created twice
-    except (Doubtful, asyncio.CancelledError):
+    except (AmbiguousOutcome, asyncio.CancelledError):
         await shield_to_completion(_end_doubtful(account, profile, name))
         raise
 
@@ -104,7 +104,7 @@ async def _end_doubtful(account: Account, profile: ModalProfile, name: str) -> N
         return
 
 
-async def alive(account: Account, wanted: dict[str, str]) -> list[Any]:
+async def list_running(account: Account, wanted: dict[str, str]) -> list[Any]:
     """The SDK's handles of the account's living sandboxes with these tags.
 
     Raises:

@@ -85,7 +85,7 @@ async def _count(profile: ModalProfile) -> int:
     account = await Account.of(profile)
     try:
         await account.call("modal", account.client.hello.aio())
-        return len(await create.alive(account, {}))
+        return len(await create.list_running(account, {}))
     finally:
         await account.leave()
 

@@ -39,7 +39,7 @@ class Taken(Refused):
     """The name is taken. Nothing ran."""
 
 
-class Doubtful(PlaceUnavailable):
+class AmbiguousOutcome(PlaceUnavailable):
     """No answer came, or one that settles nothing: what was asked for may have been done."""
 
     state = "unknown: it may have been done"
@@ -49,7 +49,7 @@ class Exhausted(Refused):
     """A quota, the spending limit, or too many requests. Nothing ran."""
 
 
-class Trouble(Doubtful):
+class Trouble(AmbiguousOutcome):
     """The service, or the way to it, failed in a way that may pass."""
 
 
@@ -94,7 +94,7 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, exception.InvalidError):
         return ConfigError(said)
     if isinstance(error, TimeoutError | exception.TimeoutError):
-        return Doubtful(f"{what}: no answer in time", remedy=DOCTOR)
+        return AmbiguousOutcome(f"{what}: no answer in time", remedy=DOCTOR)
     if isinstance(error, (exception.Error, OSError, *_of_the_transport())):
         return Trouble(f"{said} (Modal cannot be reached, or has trouble)", remedy=DOCTOR)
     return error

@@ -69,7 +69,7 @@ class FileStreams:
                     if told.ended.done():
                         break
                     channel.write(piece)
-                    await channel.drained()
+                    await channel.drain()
                     limit.reschedule(loop.time() + _STALLED_S)
                 channel.write_eof()
                 _check(await told.ended)
@@ -89,7 +89,7 @@ class _Incoming:
         self._size = 0
         self._changed = asyncio.Event()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """A part of it."""
         self._pieces.append(data)
         self._size += len(data)
@@ -97,10 +97,10 @@ class _Incoming:
         if self._size > _HIGH and self.channel is not None:
             self.channel.pause()
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Is not looked at."""
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """Nothing more comes."""
         self.exit = exit
         self._changed.set()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.place")
 
 
-async def kept(account: Account, profile: ModalProfile, name: str) -> Any:
+async def find_kept_image(account: Account, profile: ModalProfile, name: str) -> Any:
     """The image that is published as ``name``, or None.
 
     Raises:
@@ -39,13 +39,13 @@ async def kept(account: Account, profile: ModalProfile, name: str) -> Any:
         return None
 
 
-async def keep(account: Account, profile: ModalProfile, sandbox: Sandbox, name: str = "") -> str:
+async def save_image(account: Account, profile: ModalProfile, sandbox: Sandbox, name: str = "") -> str:
     """Keep the sandbox's files as ``name``, or as nothing but an image's id, which is given.
 
     Raises:
         PlaceUnavailable: they could not be kept; what was kept before still is.
     """
-    before = await kept(account, profile, name) if name else None
+    before = await find_kept_image(account, profile, name) if name else None
     image = await sandbox.snapshot()
     if name:
         await account.call(
@@ -63,7 +63,7 @@ async def hibernate(account: Account, profile: ModalProfile, sandbox: Sandbox) -
     Raises:
         PlaceUnavailable: the files could not be kept; the sandbox goes on until its lease ends.
     """
-    image_id = await keep(account, profile, sandbox, image_name(profile) if profile.name else "")
+    image_id = await save_image(account, profile, sandbox, image_name(profile) if profile.name else "")
     await sandbox.terminate()
     return image_id
 

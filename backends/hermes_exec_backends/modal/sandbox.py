@@ -175,14 +175,14 @@ class Collector:
         self.data = bytearray()
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Its standard output."""
         self.data += data
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Is not looked at."""
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """It has ended, or is lost."""
         if not self.ended.done():
             self.ended.set_result(exit)

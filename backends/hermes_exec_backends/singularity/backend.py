@@ -21,8 +21,8 @@ from hermes_exec._async import shield_to_completion
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.transport.shell.target import run_helper
-from hermes_exec.wrapper import Words, Wrapper
-from hermes_exec_backends._shared.lease_process import Holder
+from hermes_exec.wrapper import ArgvAndEnv, Wrapper
+from hermes_exec_backends._shared.lease_process import LeaseProcess
 from hermes_exec_backends.singularity import scripts
 from hermes_exec_backends.singularity.images import built_image
 from hermes_exec_backends.singularity.options import INSTANCE, PROGRAMS, home_mode, limits_asked, start_options
@@ -54,7 +54,7 @@ class SingularityBackend(Wrapper):
         self.profile = self._profile = profile
         self._program = ""
         self._name = ""
-        self._holder: Holder | None = None
+        self._holder: LeaseProcess | None = None
         self._exec: list[str] = []
 
     @property
@@ -119,14 +119,14 @@ class SingularityBackend(Wrapper):
         argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.options.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
-            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
+            self._holder = await LeaseProcess.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
         except BaseException as error:
             await shield_to_completion(self._remove(name))
             if isinstance(error, PlaceUnavailable):
                 raise self._refused(error.what) from error
             raise
         self._name = name
-        _, uid, work, home, *flags = self._holder.words
+        _, uid, work, home, *flags = self._holder.fields
         self._exec = [*flags, f"{INSTANCE}{name}"] if warm else [*flags, *self._folders(uid, work, home), image]
 
     async def _remove(self, name: str) -> None:
@@ -150,7 +150,7 @@ class SingularityBackend(Wrapper):
         door = f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"
         return [*options, *homes.get(home_mode(self._profile), []), "--bind", door]
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """One more process in the instance; its variables travel under the names that the runtime passes on."""
         prefix = "SINGULARITYENV_" if self._program.endswith("singularity") else "APPTAINERENV_"
         variables = {prefix + name: value for name, value in env.items()}
@@ -163,7 +163,7 @@ class SingularityBackend(Wrapper):
         """End the container; with ``keep`` it stays for the lease, as an instance that can be attached to."""
         await self._part_with("" if keep else scripts.END)
 
-    async def entrust(self) -> None:
+    async def leave_to_jobs(self) -> None:
         """Let the container end with its last guest."""
         await self._part_with(scripts.ENTRUST)
 
@@ -175,7 +175,7 @@ class SingularityBackend(Wrapper):
                 await run_helper(self.outer, ["/bin/sh", "-c", script, "sh", name, self._program])
         finally:
             if holder is not None:
-                holder.let_go()
+                holder.disconnect()
 
     async def _find(self) -> str:
         wanted = [self._profile.program] if self._profile.program else PROGRAMS

@@ -19,8 +19,8 @@ from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.transport.shell.target import run_helper
-from hermes_exec.wrapper import Words, Wrapper
-from hermes_exec_backends._shared.lease_process import Holder
+from hermes_exec.wrapper import ArgvAndEnv, Wrapper
+from hermes_exec_backends._shared.lease_process import LeaseProcess
 from hermes_exec_backends.slurm import scripts
 from hermes_exec_backends.slurm.options import submit_options
 from hermes_exec_backends.slurm.queue import Standing, standing
@@ -56,7 +56,7 @@ class SlurmBackend(Wrapper):
         self.profile = self._profile = profile
         self._job = ""
         self._nodes = ""
-        self._presence: Holder | None = None
+        self._presence: LeaseProcess | None = None
         self._warning: asyncio.TimerHandle | None = None
 
     @property
@@ -125,7 +125,7 @@ class SlurmBackend(Wrapper):
             delay = max(0.0, now.left_s - _WARN_S)
             self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
 
-    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+    def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
         words = [os.fsdecode(word) for word in argv]
         if ":" in words:  # which srun takes for the end of one step and the beginning of another
@@ -155,7 +155,7 @@ class SlurmBackend(Wrapper):
             if self._ours and not keep:
                 await self._cancel(self._job)
         finally:
-            presence.let_go()
+            presence.disconnect()
 
     async def _submit(self) -> str:
         script = scripts.placeholder(self.options.lease_s)
@@ -186,10 +186,10 @@ class SlurmBackend(Wrapper):
             await asyncio.sleep(pause)
         raise PlaceUnavailable("slurm: waited for a lifetime")
 
-    async def _be_present(self) -> Holder:
+    async def _be_present(self) -> LeaseProcess:
         argv = [*self._step(), "/bin/sh", "-c", scripts.PRESENCE, scripts.PRESENCE_NAME]
         try:
-            return await Holder.start(self.outer, argv, patience_s=_STEP_S, on_end=self._presence_ended)
+            return await LeaseProcess.start(self.outer, argv, patience_s=_STEP_S, on_end=self._presence_ended)
         except PlaceUnavailable as error:
             raise PlaceUnavailable(f"slurm: no step starts in allocation {self._job}: {error.what}") from error
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.ssh import SshProfile
-    from hermes_exec_backends.ssh.pool import Shared
+    from hermes_exec_backends.ssh.pool import SharedConnection
 
 
 _PYTHONS = (launch.PYTHON, launch.TRIED_PYTHON)
@@ -33,7 +33,7 @@ class SshBackend(Backend):
     def __init__(self, profile: SshProfile) -> None:
         self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
-        self._way: Shared | None = None
+        self._way: SharedConnection | None = None
 
     @property
     def target(self) -> str:
@@ -97,7 +97,7 @@ class SshBackend(Backend):
             await pool.leave(way)
 
 
-async def _join(profile: SshProfile) -> Shared:
+async def _join(profile: SshProfile) -> SharedConnection:
     """Share the connection to the profile's host on this event loop."""
     if profile.transport == "openssh":
         from hermes_exec_backends.ssh.openssh import Master, arguments

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Receiver
     from hermes_exec_backends.ssh.channel_shim import Feed
-    from hermes_exec_backends.ssh.nonblocking_socket import Wire
+    from hermes_exec_backends.ssh.nonblocking_socket import NonblockingSocket
     from hermes_exec_backends.ssh.protocol_requests import Transport
 
 _MESSAGE = 32 << 10
@@ -45,7 +45,7 @@ _REKEY_S = 0.01
 class SshChannel(Channel):
     """The streams of one command. ``attach`` it to paramiko's channel before the command is asked for."""
 
-    def __init__(self, receiver: Receiver, wire: Wire, ended: Callable[[SshChannel], None]) -> None:
+    def __init__(self, receiver: Receiver, wire: NonblockingSocket, ended: Callable[[SshChannel], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._receiver = receiver
         self._wire = wire
@@ -125,8 +125,8 @@ class SshChannel(Channel):
             return
         closed = self._chan.closed
         try:
-            self._deliver(self._out, self._receiver.received)
-            self._deliver(self._err, self._receiver.stderr_received)
+            self._deliver(self._out, self._receiver.on_data)
+            self._deliver(self._err, self._receiver.on_stderr)
         except (OSError, EOFError, SSHException) as error:
             self._fail(error)
             return
@@ -159,7 +159,7 @@ class SshChannel(Channel):
             self._transport.packetizer.drop(self._number)
         self._outgoing.clear()
         self._ended(self)
-        self._receiver.closed(exit)
+        self._receiver.on_close(exit)
 
     def write(self, *parts: bytes | memoryview) -> None:
         """Queue bytes, and send what the host and the network take at once.
@@ -260,7 +260,7 @@ class SshChannel(Channel):
         """Bytes that the host has not taken."""
         return self._outgoing.size
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when at most 1 MiB is queued, or the channel closed."""
         await self._outgoing.drain()
 

@@ -12,8 +12,8 @@ from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec_backends.ssh import launch, login
 from hermes_exec_backends.ssh.channel import SshChannel
-from hermes_exec_backends.ssh.nonblocking_socket import Wire
-from hermes_exec_backends.ssh.route import reach
+from hermes_exec_backends.ssh.nonblocking_socket import NonblockingSocket
+from hermes_exec_backends.ssh.route import open_route
 
 if TYPE_CHECKING:
     import socket
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Channel, Receiver
     from hermes_exec_backends.ssh.host import Host
-    from hermes_exec_backends.ssh.pipelined_open import Early
+    from hermes_exec_backends.ssh.pipelined_open import PipelinedOpen
     from hermes_exec_backends.ssh.protocol_requests import Transport
-    from hermes_exec_backends.ssh.route import Way
+    from hermes_exec_backends.ssh.route import Route
 
 _OPEN_S = 60.0
 _FAR_S = 0.02
@@ -37,7 +37,9 @@ class Full(Exception):
 class Connection:
     """A transport that has logged in. Use it on one event loop."""
 
-    def __init__(self, host: Host, way: Way, wire: Wire, transport: Transport, early: Early | None) -> None:
+    def __init__(
+        self, host: Host, way: Route, wire: NonblockingSocket, transport: Transport, early: PipelinedOpen | None
+    ) -> None:
         self.host = host
         self._way = way
         self._wire = wire
@@ -63,8 +65,8 @@ class Connection:
         from hermes_exec_backends.ssh.protocol_requests import Transport
 
         loop = asyncio.get_running_loop()
-        way = await reach(host, partial(cls.make, interactive=interactive, early=False))
-        wire = Wire(way.sock, loop)
+        way = await open_route(host, partial(cls.make, interactive=interactive, early=False))
+        wire = NonblockingSocket(way.sock, loop)
         transport = None
         try:
             packets = None if host.compression else Packets  # ours have no compression
@@ -133,7 +135,7 @@ class Connection:
             raise
         self.channels.add(channel)
 
-    def _open_session(self, channel: SshChannel, early: Early | None) -> None:
+    def _open_session(self, channel: SshChannel, early: PipelinedOpen | None) -> None:
         from hermes_exec_backends.ssh.protocol_requests import execute
 
         with self._failures():
@@ -177,7 +179,7 @@ class Connection:
         await _end(self._transport, self._wire, self._way)
 
 
-async def _end(transport: Transport | None, wire: Wire, way: Way) -> None:
+async def _end(transport: Transport | None, wire: NonblockingSocket, way: Route) -> None:
     wire.close()
     if transport is not None:
         with contextlib.suppress(RuntimeError):  # it was never started

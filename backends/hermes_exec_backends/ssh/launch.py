@@ -118,34 +118,34 @@ class Start:
         self._out: bytes | None = b""
         self._err: bytes | None = b""
         self._too_much = False
-        self.received: Callable[[bytes], None] = self._first_out
-        self.stderr_received: Callable[[bytes], None] = self._first_err
+        self.on_data: Callable[[bytes], None] = self._first_out
+        self.on_stderr: Callable[[bytes], None] = self._first_err
 
     def _first_out(self, data: bytes, /) -> None:
         if self._out is None:  # a channel may have looked its receiver's methods up once and for all
-            self._receiver.received(data)
+            self._receiver.on_data(data)
             return
         self._out += data
         noise, found, rest = self._out.partition(self._mark)
         if found:
             self._out = None
-            self.received = self._receiver.received
+            self.on_data = self._receiver.on_data
             if rest:
-                self.received(rest)
+                self.on_data(rest)
         else:
             self._limit(len(noise))
 
     def _first_err(self, data: bytes, /) -> None:
         if self._err is None:  # a channel may have looked its receiver's methods up once and for all
-            self._receiver.stderr_received(data)
+            self._receiver.on_stderr(data)
             return
         self._err += data
         noise, found, rest = self._err.partition(self._mark)
         if found:
             self._err = None
-            self.stderr_received = self._receiver.stderr_received
+            self.on_stderr = self._receiver.on_stderr
             if rest:
-                self.stderr_received(rest)
+                self.on_stderr(rest)
         else:
             self._limit(len(noise))
 
@@ -154,11 +154,11 @@ class Start:
             self._too_much = True
             self._give_up()
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """Tell the end; if nothing had started, tell why, as far as that can be seen from here."""
         if self._out is not None:
             exit = Exit(lost=self._why(exit))
-        self._receiver.closed(exit)
+        self._receiver.on_close(exit)
 
     def _why(self, exit: Exit) -> str:
         said = ((self._err or b"").strip() or (self._out or b"").strip())[-_TAIL:].decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from hermes_exec.errors import PlaceError, PlaceUnavailable
 from hermes_exec_backends.ssh import hostkeys
 from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
 from hermes_exec_backends.ssh.packets import Packets
-from hermes_exec_backends.ssh.pipelined_open import Early, may_hurry
+from hermes_exec_backends.ssh.pipelined_open import PipelinedOpen, may_hurry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_backends.ssh.host import Host
     from hermes_exec_backends.ssh.protocol_requests import Transport
-    from hermes_exec_backends.ssh.route import Way
+    from hermes_exec_backends.ssh.route import Route
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOG = "hermes_exec.ssh.paramiko"
@@ -32,7 +32,7 @@ class NeedsPerson(PlaceError):
     """Only a person can answer what the host asks, and nobody is there to be asked."""
 
 
-def log_in(transport: Transport, host: Host, way: Way, *, interactive: bool, early: bool) -> Early | None:
+def log_in(transport: Transport, host: Host, way: Route, *, interactive: bool, early: bool) -> PipelinedOpen | None:
     """Exchange keys, check the host's, and log in; with ``early`` gives a session if it could be asked for meanwhile.
 
     Raises:
@@ -46,7 +46,7 @@ def log_in(transport: Transport, host: Host, way: Way, *, interactive: bool, ear
     return login.early
 
 
-def _handshake(transport: Transport, host: Host, way: Way) -> paramiko.PKey:
+def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
     from paramiko import SSHException
 
     logger = logging.getLogger(_LOG)
@@ -85,7 +85,7 @@ class Login:
     """Tries what the host allows, in the order that ssh does, and remembers what was tried."""
 
     def __init__(self, transport: Transport, host: Host, *, interactive: bool, early: bool) -> None:
-        self.early: Early | None = None
+        self.early: PipelinedOpen | None = None
         """A session that is asked for with the first key."""
         self._transport = transport
         self._hurry = early and may_hurry(transport)
@@ -141,7 +141,7 @@ class Login:
 
     def _publickey(self, key: paramiko.PKey) -> list[str]:
         if self._hurry and self.early is None:
-            self.early = Early(self._transport, self._transport.auth_timeout)
+            self.early = PipelinedOpen(self._transport, self._transport.auth_timeout)
         return self._transport.auth_publickey(self._host.user, key)
 
     def _password(self) -> list[str]:

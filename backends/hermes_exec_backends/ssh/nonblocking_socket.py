@@ -33,7 +33,7 @@ def _nothing() -> None:
     """Nobody asked."""
 
 
-class Wire:
+class NonblockingSocket:
     """A connected stream socket, shared by paramiko's thread and the event loop."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends.local.channel import ProcessChannel
 from hermes_exec_backends.ssh import launch
-from hermes_exec_backends.ssh.pool import Shared
+from hermes_exec_backends.ssh.pool import SharedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def arguments(profile: SshProfile) -> tuple[str, ...]:
     return (*words, *(("-J", profile.proxy_jump) if profile.proxy_jump else ()))
 
 
-class Master(Shared):
+class Master(SharedConnection):
     """A connection that the ``ssh`` program keeps, ours or the person's own."""
 
     def __init__(self, host: str, words: tuple[str, ...]) -> None:

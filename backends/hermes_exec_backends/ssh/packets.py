@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hermes_exec_backends.ssh.channel_shim import Stream
-    from hermes_exec_backends.ssh.nonblocking_socket import Wire
+    from hermes_exec_backends.ssh.nonblocking_socket import NonblockingSocket
 
 _DATA = struct.Struct(">BBII")
 """Of a packet that brings data or room: padding, kind, channel, size; with errors a code comes before the size."""
@@ -53,7 +53,7 @@ class Packets(Packetizer):
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
-        self._wire = cast("Wire", sock)
+        self._wire = cast("NonblockingSocket", sock)
         self._sending = threading.Lock()
         self._out: Key | None = None
         self._in: Key | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.ssh.connection import Connection, Full
 from hermes_exec_backends.ssh.login import NeedsPerson
-from hermes_exec_backends.ssh.pool import Shared
+from hermes_exec_backends.ssh.pool import SharedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.ssh")
 
 
-class Connections(Shared):
+class Connections(SharedConnection):
     """The connections to one host through paramiko: one, unless the host limits the channels of each."""
 
     def __init__(self, host: Host) -> None:

@@ -29,7 +29,7 @@ def may_hurry(transport: Transport) -> bool:
     return isinstance(packets, Packets) and packets.opens and "OpenSSH" in transport.remote_version
 
 
-class Early:
+class PipelinedOpen:
     """A session that is asked for as soon as a login was. It runs on a thread that ends with the answer."""
 
     def __init__(self, transport: Transport, patience_s: float) -> None:

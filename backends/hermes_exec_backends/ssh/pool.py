@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Channel, Receiver
 
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Shared]] = weakref.WeakKeyDictionary()
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SharedConnection]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-class Shared(ABC):
+class SharedConnection(ABC):
     """A connection to a host, or several, shared by terminals."""
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class Shared(ABC):
         """Close the connection."""
 
 
-def join(key: Hashable, create: Callable[[], Shared]) -> Shared:
+def join(key: Hashable, create: Callable[[], SharedConnection]) -> SharedConnection:
     """Return the connection of this event loop for ``key``, created unless there is one, and count one more user."""
     connections = _loops.setdefault(asyncio.get_running_loop(), {})
     shared = connections[key] if key in connections else connections.setdefault(key, create())
@@ -57,7 +59,7 @@ def join(key: Hashable, create: Callable[[], Shared]) -> Shared:
     return shared
 
 
-async def leave(shared: Shared) -> None:
+async def leave(shared: SharedConnection) -> None:
     """Count one user less; close the connection after the last one."""
     shared.users -= 1
     if shared.users == 0:

@@ -25,7 +25,7 @@ _RELAY = 256 << 10
 
 
 @dataclass(slots=True)
-class Way:
+class Route:
     """A connected socket, and what is closed with it."""
 
     sock: socket.socket
@@ -52,7 +52,7 @@ class JumpHost(Protocol):
         """Close the connection, with its tunnels."""
 
 
-async def reach(host: Host, connect: Callable[[Host], Awaitable[JumpHost]]) -> Way:
+async def open_route(host: Host, connect: Callable[[Host], Awaitable[JumpHost]]) -> Route:
     """Open a route to the sshd of ``host``; ``connect`` logs in on a jump host.
 
     Raises:
@@ -65,7 +65,7 @@ async def reach(host: Host, connect: Callable[[Host], Awaitable[JumpHost]]) -> W
     return await _tcp(host)
 
 
-async def _tcp(host: Host) -> Way:
+async def _tcp(host: Host) -> Route:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(host.connect_timeout_s):
@@ -92,7 +92,7 @@ async def _tcp(host: Host) -> Way:
                 raise
             failures.append(_failure(error, str(address[0]), host))
         else:
-            return Way(sock, loop.time() - since)
+            return Route(sock, loop.time() - since)
     raise PlaceUnavailable(f"ssh: {'; '.join(dict.fromkeys(failures))}", remedy="check host, port and firewall")
 
 
@@ -107,7 +107,7 @@ def _failure(error: OSError, address: str, host: Host) -> str:
     return f"{where} cannot be reached: {error.strerror or error}"
 
 
-async def _proxy(host: Host) -> Way:
+async def _proxy(host: Host) -> Route:
     ours, theirs = socket.socketpair()
     errors_in, errors_out = os.pipe()
     try:
@@ -141,7 +141,7 @@ async def _proxy(host: Host) -> Way:
         os.close(errors_in)
         await asyncio.get_running_loop().run_in_executor(None, _reap, process)
 
-    return Way(ours, said=complaint, ends=[end])
+    return Route(ours, said=complaint, ends=[end])
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
@@ -152,7 +152,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-async def _through(host: Host, jump: JumpHost) -> Way:
+async def _through(host: Host, jump: JumpHost) -> Route:
     ours, theirs = socket.socketpair()
     relay = _Relay(theirs)
     try:
@@ -167,7 +167,7 @@ async def _through(host: Host, jump: JumpHost) -> Way:
         relay.end()
         await jump.close()
 
-    return Way(ours, ends=[end])
+    return Route(ours, ends=[end])
 
 
 class _Relay:
@@ -201,19 +201,19 @@ class _Relay:
             self._loop.create_task(self._wait()).add_done_callback(lambda _: None)
 
     async def _wait(self) -> None:
-        await self._channel.drained()
+        await self._channel.drain()
         if self._sock.fileno() >= 0:
             self._loop.add_reader(self._sock, self._readable)
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Send bytes of the tunnel to the socket."""
         self._queue += data
         self._flush()
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Never called: a tunnel has no standard error."""
 
-    def closed(self, exit: Exit, /) -> None:  # noqa: ARG002  the socket just closes
+    def on_close(self, exit: Exit, /) -> None:  # noqa: ARG002  the socket just closes
         """Close the socket after the tunnel."""
         self.end()
 

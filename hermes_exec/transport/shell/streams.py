@@ -59,11 +59,11 @@ class CommandStreams:
         self._attached.set()
         self.lift_window()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         """Standard output."""
         self._feed(STDOUT, data)
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         """Standard error: our own line first, the command's bytes behind it."""
         if not self.status_line.done():
             noise, nonce, rest = (self.preamble + data).partition(self._nonce)
@@ -75,15 +75,15 @@ class CommandStreams:
         if data:
             self._feed(STDERR, data)
 
-    def exited(self, exit: Exit, /) -> None:
+    def on_exit(self, exit: Exit, /) -> None:
         """The command itself has ended, and its output up to then is here."""
         if not self.command_exit.done():
             self.command_exit.set_result(exit)
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         """The channel is at its end."""
         self.channel_exit.set_result(exit)
-        self.exited(exit)
+        self.on_exit(exit)
 
     def _feed(self, stream: int, data: bytes) -> None:
         if self._deaf:

@@ -45,13 +45,13 @@ class _Asked:
         self.stdout = bytearray()
         self.stderr = bytearray()
 
-    def received(self, data: bytes, /) -> None:
+    def on_data(self, data: bytes, /) -> None:
         self.stdout += data
 
-    def stderr_received(self, data: bytes, /) -> None:
+    def on_stderr(self, data: bytes, /) -> None:
         self.stderr += data
 
-    def closed(self, exit: Exit, /) -> None:
+    def on_close(self, exit: Exit, /) -> None:
         if not self.exit.done():
             self.exit.set_result(exit)
 
@@ -85,7 +85,7 @@ async def send_all(channel: Channel, data: bytes | memoryview) -> None:
     for start in range(0, len(view), CHUNK):
         channel.write(view[start : start + CHUNK])
         if channel.unsent > WINDOW:
-            await channel.drained()
+            await channel.drain()
 
 
 def encode_argument(data: bytes) -> str | bytes:

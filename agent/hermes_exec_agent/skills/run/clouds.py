@@ -179,15 +179,15 @@ class _OutputCollector:
         """Set when the program has ended, or its output exceeds the limit."""
         self._most = most
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         """Collect output."""
         self._keep(0, data)
 
-    def stderr_received(self, data: bytes) -> None:
+    def on_stderr(self, data: bytes) -> None:
         """Collect error output."""
         self._keep(1, data)
 
-    def closed(self, exit: Exit) -> None:
+    def on_close(self, exit: Exit) -> None:
         """Note the end."""
         self.exit = exit
         self.over.set()
