@@ -35,7 +35,7 @@ def test_a_turn_and_then_the_way_out(cli: Cli, chat: Chat, script: Script) -> No
     here.see("Second answer")
     here.see(PROMPT)
     here.type("\x04")
-    here.see(r"To go on with it: hermes-cli --resume \d{8}-")
+    here.see(r"To continue: hermes-cli --resume \d{8}-")
     assert here.end() == 0
     assert termios.tcgetattr(here.theirs) == here.before
     assert [event["data"]["content"] for event in events(cli, "user")] == ["hello", "again"]
@@ -252,10 +252,10 @@ def test_a_slash_command_goes_to_no_model(cli: Cli, chat: Chat, script: Script) 
     here.see("there is no skill yet")
     here.see(PROMPT)
     here.type("/resume\r")
-    here.see("nothing was said yet")
+    here.see("there is no conversation yet")
     here.see(PROMPT)
     here.type("/compact\r")
-    here.see("nothing to be gained")
+    here.see("the context cannot be shortened")
     here.see(PROMPT)
     here.type("hello\r")
     here.see("The one answer")
@@ -281,7 +281,7 @@ def test_conversations_are_left_found_and_gone_on_with(cli: Cli, chat: Chat, scr
     cats = here.see(r"(\d{8}-\d{6}-\w{8})  ").group(1).decode()
     here.see(PROMPT)
     here.type(f"/resume {cats}\r")
-    here.see("going on with .*: about cats")
+    here.see("continuing .*: about cats")
     here.see("> about cats")
     here.see("Of cats")
     here.see(PROMPT)
@@ -294,7 +294,7 @@ def test_conversations_are_left_found_and_gone_on_with(cli: Cli, chat: Chat, scr
 def test_a_chat_that_goes_on_says_with_what(chat: Chat, script: Script, cli: Cli) -> None:
     cli("chat", "-q", "about\x1b[2J cats", "--replay", script(say("Of cats.")))
     here = chat("--replay", script(say("Of cats again.")), "--resume", "last")
-    here.see(r"going on with .*: about\\x1b\[2J cats")
+    here.see(r"continuing .*: about\\x1b\[2J cats")
     here.see("Of cats")
     here.see(PROMPT)
 

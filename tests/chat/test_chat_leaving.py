@@ -88,7 +88,7 @@ def test_the_cursor_is_given_back_by_who_leaves_at_once() -> None:
     with os.fdopen(ours, "rb", buffering=0) as screen, os.fdopen(theirs, "wb") as terminal:
         run = subprocess.Popen([sys.executable, "-c", _STUCK], stdin=terminal, stdout=terminal, stderr=terminal)
         seen = b""
-        for awaited in (b"begun", b"told", b"once more leaves"):
+        for awaited in (b"begun", b"told", b"again to exit"):
             while awaited not in seen:
                 seen += screen.read(4096)
             run.send_signal(signal.SIGINT)

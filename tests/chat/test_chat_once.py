@@ -135,7 +135,7 @@ def test_a_pipe_is_one_question(cli: Cli, script: Script) -> None:
 def test_an_empty_question_is_refused(cli: Cli, script: Script) -> None:
     done = cli("chat", "-q", "-", "--replay", script(say("Never.")), stdin=b" \n")
     assert done.returncode == 2
-    assert b"there is no question" in done.stderr
+    assert b"the question is empty" in done.stderr
 
 
 def test_text_is_sent_along_with_a_question(cli: Cli, script: Script) -> None:
@@ -154,7 +154,7 @@ def test_what_was_piped_in_and_not_read_is_told(cli: Cli, script: Script) -> Non
     os.write(ours, b"for somebody\n")
     child = cli.start("chat", "-q", "What is wrong?", "--replay", script(say("Nothing.")), stdin=theirs)
     _, said = child.communicate(timeout=120)
-    assert said == b"what is on standard input was not read; --file - sends it along\n"
+    assert said == b"standard input was not read; --file - attaches it\n"
     assert os.read(theirs, 100) == b"for somebody\n"
     os.close(theirs)
     os.close(ours)
@@ -227,7 +227,7 @@ def test_the_demo_runs_its_harmless_commands_without_asking_and_says_so(cli: Cli
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
     assert said.count("[scripted] you> ") == len(events(cli, "user")) == 2
-    assert b"run without asking" in done.stderr
+    assert b"run without approval" in done.stderr
     results = [json.loads(event["data"]["content"]) for event in events(cli, "result")]
     assert [result["exit_code"] for result in results] == [0, 0]
     assert results[1]["output"] == "hello from a script\n"
@@ -341,7 +341,7 @@ def asked_of(cli: Cli, answers: Sequence[Written], **habits: Any) -> tuple[subpr
 
 def test_a_turn_that_was_cut_or_empty_says_so(cli: Cli) -> None:
     for answer, said in (
-        (Streamed(say_so("half"), finish="length"), b"[the reply was cut at its greatest length]\n"),
+        (Streamed(say_so("half"), finish="length"), b"[the reply was cut at the maximum length]\n"),
         (say_so(""), b"[the model said nothing, however often it was asked]\n"),
     ):
         done, _ = asked_of(cli, [answer])
@@ -378,11 +378,12 @@ def test_an_answer_that_is_no_stream_is_told_as_such(cli: Cli) -> None:
         "hermes-exec: m: the stream ended before the reply did; asked 5 times. "
         "Try: the endpoint's own address as its base URL, which ends in /v1 mostly"
     )
-    assert retried == ["m: the stream ended before the reply did; it is asked again"] * (asked - 1)
+    assert retried == ["m: the stream ended before the reply did; the request is repeated"] * (asked - 1)
     assert done.returncode == 125
 
 
 def test_what_was_shown_of_a_reply_that_broke_off_is_told_to_be_void(cli: Cli) -> None:
     done, _ = asked_of(cli, [Streamed(say_so("half a"), finish=None), say_so("whole")])
     assert done.stdout == b"half a\nwhole\n"
-    assert done.stderr == b"m: the stream ended before the reply did; it is asked again, and what stood above is void\n"
+    cause = b"m: the stream ended before the reply did; the request is repeated"
+    assert done.stderr == cause + b", and the reply above is discarded\n"

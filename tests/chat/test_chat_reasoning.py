@@ -59,7 +59,7 @@ def test_thoughts_are_dimmed_and_folded_until_the_person_wants_to_see_them(cli: 
         here.type("/search --thoughts look first\r")
         here.see("deepseek-thought-")
         here.type("/search grüße\r")
-        here.see("nothing was said with these words")
+        here.see("no message has these words")
     assert not rig.complaints
     assert [body.get("reasoning_effort") for body in rig.requests] == [None, None, None, "high"]
 

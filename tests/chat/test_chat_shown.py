@@ -46,7 +46,7 @@ def test_a_slash_and_a_word_are_for_the_chat_and_paths_are_not(typed: str, meant
 
 
 @pytest.mark.parametrize(
-    ("wait_s", "said"), [(2.0, "m: busy; it is asked again"), (60.0, "m: busy; it is asked again in 60 s")]
+    ("wait_s", "said"), [(2.0, "m: busy; the request is repeated"), (60.0, "m: busy; the request is repeated in 60 s")]
 )
 def test_a_long_wait_is_told(wait_s: float, said: str) -> None:
     assert describe_update(Retried("m: busy", wait_s, "m")) == said
@@ -121,9 +121,9 @@ def test_a_call_that_was_cut_says_what_is_known_of_it(ended: list[tuple[Kind, di
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("cleared", "old results were cleared"),
-        ("summarised", "was summed up"),
-        ("listed", "no model could sum the conversation up, so it was cut to a list of what was done"),
+        ("cleared", "old results were removed"),
+        ("summarised", "was summarized"),
+        ("listed", "no model could summarize the context, so it was cut to a list of actions"),
     ],
 )
 def test_a_conversation_that_was_shortened_says_how(how: str, said: str) -> None:

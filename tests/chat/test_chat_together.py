@@ -133,7 +133,7 @@ def test_a_chat_beside_a_turn_is_told_and_goes_on_afterwards_or_in_a_branch(
         here.see("Three")
         here.see("you> ")
         here.type("/fork\r")
-        here.see("a branch of ")
+        here.see("new conversation from ")
         here.see("you> ")
         here.type("four\r")
         here.see("Of the branch")
@@ -146,4 +146,4 @@ def test_a_chat_beside_a_turn_is_told_and_goes_on_afterwards_or_in_a_branch(
 def test_a_branch_needs_a_conversation(cli: Cli, script: Callable[..., str]) -> None:
     done = cli("chat", "-q", "go", "--fork", "--replay", script({"content": "Never."}))
     assert done.returncode == 2
-    assert b"--fork needs a conversation to begin from" in done.stderr
+    assert b"--fork needs a conversation to start from" in done.stderr

@@ -40,7 +40,7 @@ def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path
     done = cli("demo", "--offline", "--on", "local", "--reports", str(tmp_path / "reports"))
     assert done.returncode == 0, done.stderr
     head, row = done.stdout.decode().splitlines()
-    assert re.split(r" {2,}", head)[:5] == ["PLACE", "COLD OPEN", "COMMAND IN A SESSION", "PROGRAM", "JOB"]
+    assert re.split(r" {2,}", head)[:5] == ["TARGET", "COLD OPEN", "COMMAND IN A SESSION", "PROGRAM", "JOB"]
     assert row.split()[0] == "local"
     assert row.endswith(f"{BUNDLED_TESTS} passed")
     for step in (

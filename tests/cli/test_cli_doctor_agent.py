@@ -71,7 +71,7 @@ def test_a_key_that_is_refused_or_not_set_is_named_by_its_variable(environment: 
         settings(environment, endpoint.url)
         found = rows(question=True)
         assert found["endpoint"].status == "ok"
-        assert (found["key"].status, found["key"].detail) == ("missing", "the one of OPENAI_API_KEY is refused (401)")
+        assert (found["key"].status, found["key"].detail) == ("missing", "the key in OPENAI_API_KEY is refused (401)")
         assert found["tool call"].status == "missing"
         environment.delenv("OPENAI_API_KEY")
         found = rows()
@@ -98,7 +98,7 @@ def test_a_model_that_is_not_there_is_told_with_the_nearest_one(environment: pyt
     ("answer", "name", "status", "says"),
     [
         (Status(404, {"error": "no such route"}), "model", "warning", "lists no models (404)"),
-        (Status(200, b"<html>hello</html>"), "model", "warning", "something else"),
+        (Status(200, b"<html>hello</html>"), "model", "warning", "does not send a list"),
         (Status(503, {"error": f"down, {KEY}"}), "endpoint", "warning", "answers 503"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_log_and_a_registry_that_cannot_be_used_are_told(tmp_path: Path, envir
     with EventLog.of_user() as log:
         log.append("1", "user", {"content": "hello"})
         path = log.path
-    assert rows()["log"].detail.startswith("conversations are kept in")
+    assert rows()["log"].detail.startswith("the file is")
     path.write_bytes(b"no database")
     home = default_home()
     home.folder.mkdir(mode=0o755, parents=True)
@@ -177,7 +177,7 @@ def test_the_command_shows_the_rows_and_asks_only_when_told_to(cli: Cli) -> None
         plain = cli("doctor")
         assert (plain.returncode, endpoint.requests) == (0, [])
         assert KEY.encode() not in plain.stdout + plain.stderr
-        assert b"the one of OPENAI_API_KEY is accepted" in plain.stdout
+        assert b"the key in OPENAI_API_KEY is accepted" in plain.stdout
         asked = json.loads(cli("doctor", "--model", "--json").stdout)
         (agent,) = [kind for kind in asked if kind["type"] == "agent"]
         assert {check["name"]: check["status"] for check in agent["checks"]}["tool call"] == "ok"

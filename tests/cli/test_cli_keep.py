@@ -54,7 +54,7 @@ def test_one_that_is_left_by_a_key_is_attached_to_with_its_state_and_exit_code(
     here = kept(screen, "left")
     here.type("\r~d")
     assert here.end() == 0
-    assert b"left; left goes on. Try: hermes-exec attach left" in here.shown
+    assert b"detached; left keeps running. Try: hermes-exec attach left" in here.shown
     again = screen("attach", "left")
     again.see("ready")  # what was shown of late
     again.type("echo it is $known; stty size; exit 7\r")
@@ -111,7 +111,7 @@ def test_one_that_is_not_kept_ends_when_it_is_left(cli: Cli, screen: Callable[..
     pid = int(here.see(r"pid (\d+) is it")[1])
     here.type("\r~d")
     assert here.end() == 0
-    assert b"which ended it" in here.shown
+    assert b"which ended the program" in here.shown
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert not records(cli)

@@ -108,7 +108,7 @@ def test_the_core_imports_no_backend_until_one_is_asked_for() -> None:
     script = (
         "import sys, hermes_exec.config.registry, hermes_exec.config.load, hermes_exec.observe.audit\n"
         "assert not [name for name in sys.modules if name.startswith('hermes_exec_')]\n"
-        "hermes_exec.config.registry.profile_model('local')\n"
+        "hermes_exec.config.registry.find_profile_model('local')\n"
         "assert 'hermes_exec_backends.profiles.local' in sys.modules\n"
         "assert 'hermes_exec_backends.profiles.docker' not in sys.modules\n"
     )

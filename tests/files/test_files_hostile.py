@@ -280,8 +280,8 @@ def make_hostile(rig: Rig, source: str) -> None:
     """Teach the guest to lie: ``source`` runs in it, after the part for files."""
     rig.link.load_part("files")
     text = (
-        "from . import filescan, filetransfer, filetree, filewrite\n"
-        f"OPERATIONS = filetransfer.OPERATIONS\n{source}\n"
+        "from .files import operations, transfers, tree_scan, tree_stream, tree_writer\n"
+        f"OPERATIONS = transfers.OPERATIONS\n{source}\n"
         "def install(server):\n    pass\n"
     )
     code = marshal.dumps(compile(text, "hostile", "exec"))
@@ -290,7 +290,7 @@ def make_hostile(rig: Rig, source: str) -> None:
 
 
 def walk_of(*blocks: bytes) -> str:
-    return f"filetree.Sender.walk = tree_stream.Sender.planned = lambda self, ignore: {list(blocks)!r}"
+    return f"tree_stream.TreeSender.walk = tree_stream.TreeSender.walk_planned = lambda self, ignore: {list(blocks)!r}"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_liar_cannot_make_a_sync_delete_outside(rig: Rig) -> None:
 
 def test_what_the_place_could_not_look_into_is_not_taken_for_deleted(rig: Rig) -> None:
     closed = tree_scan.BLOCK.pack(1, 0, 1, 0) + b"d" + tree_scan.RECORD.pack(0, errno.EACCES, 0)
-    make_hostile(rig, f"filescan.scan = lambda root, ignore: [{closed!r}]")
+    make_hostile(rig, f"tree_scan.scan = lambda root, ignore: [{closed!r}]")
     (rig.here / "d").mkdir()
     (rig.here / "d/a").touch()
     with pytest.raises(PermissionError, match=r"cannot sync \./d: Permission denied"):
@@ -350,7 +350,7 @@ def test_pruning_stays_in_its_folder(land: Ground, path: bytes) -> None:
 def test_a_file_with_another_hash_is_not_kept(rig: Rig) -> None:
     (rig.there / "a").write_bytes(b"content")
     (rig.here / "a").write_bytes(b"old")
-    make_hostile(rig, "filetransfer._send_file = lambda task, fd: {'sha256': bytes(32), 'size': 0}")
+    make_hostile(rig, "transfers._send_file = lambda task, fd: {'sha256': bytes(32), 'size': 0}")
     with pytest.raises(TransferError, match="hash") as caught:
         rig.run(rig.files.download("a", rig.here / "a"))
     assert caught.value.state == "the destination is as it was"
@@ -360,7 +360,7 @@ def test_a_file_with_another_hash_is_not_kept(rig: Rig) -> None:
 def test_a_file_that_came_short_is_not_kept_where_no_hash_is_asked_for(rig: Rig) -> None:
     (rig.there / "a").write_bytes(b"content")
     (rig.here / "a").write_bytes(b"old")
-    make_hostile(rig, "filetransfer._send_file = lambda task, fd: {'sha256': b'', 'size': 7}")
+    make_hostile(rig, "transfers._send_file = lambda task, fd: {'sha256': b'', 'size': 7}")
     with pytest.raises(TransferError, match="size"):
         rig.run(rig.files.download("a", rig.here / "a", verify=False))
     assert (rig.here / "a").read_bytes() == b"old"

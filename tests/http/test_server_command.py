@@ -77,7 +77,7 @@ def test_without_a_model_it_says_so_and_is_there(cli: Cli) -> None:
     assert url.startswith("http://127.0.0.1:")
     child.send_signal(signal.SIGTERM)
     assert child.wait(60) == 0
-    assert b"it answers nobody until there is a model" in child.err.read()
+    assert b"the server refuses requests until there is a model" in child.err.read()
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_without_a_model_it_says_so_and_is_there(cli: Cli) -> None:
         (["--token-from", "env:SHORT"], "shorter than 16 characters"),
         (["--token-from", "hunter2"], "--token-from: a secret's source is"),
         (["--token-from", "file:/no/such/file"], "/no/such/file"),
-        (["--approve", "ask"], "nobody is there to be asked"),
+        (["--approve", "ask"], "a server cannot ask a user"),
         (["--on", "no-such-place"], "no-such-place"),
-        (["--keep", "soon"], "no duration"),
+        (["--keep", "soon"], "not a duration"),
     ],
 )
 def test_mistakes_end_it_before_it_listens(cli: Cli, words: list[str], said: str) -> None:

@@ -197,7 +197,7 @@ def test_models_are_listed_and_chosen_by_name(serve: Serve) -> None:
         ({"stop": ["x"]}, "stop is not supported"),
         ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
         ({"messages": []}, "messages: "),
-        ({"messages": [{"role": "assistant", "content": "hi"}]}, "the last message has to be the user's"),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, "the last message must be of the user"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
         ({"conversation": "nowhere"}, "nowhere"),
     ],

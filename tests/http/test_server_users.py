@@ -103,7 +103,7 @@ def test_the_token_is_made_once_and_is_this_users_alone(cli: Cli) -> None:
     kept.chmod(0o644)
     done = cli("serve", "--port", "0")
     assert done.returncode == 2
-    assert b"others may have read or made it (mode 0644)" in done.stderr
+    assert b"other users may have read or created it (mode 0644)" in done.stderr
     assert token.strip().encode() not in done.stderr
 
 
@@ -116,7 +116,7 @@ def test_servers_that_begin_at_once_share_a_token(tmp_path: Path) -> None:
     assert len(tokens) == 1
     assert [each.name for each in path.parent.iterdir()] == ["serve-token"]
     (tmp_path / "link").symlink_to(path)
-    with pytest.raises(ConfigError, match="no token can be kept"):
+    with pytest.raises(ConfigError, match="the token cannot be stored"):
         load_token(tmp_path / "link")
 
 
@@ -131,7 +131,7 @@ def test_at_a_socket_of_ones_own_no_token_is_needed(cli: Cli, tmp_path: Path) ->
         here.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in here.recv(4096)
     again = cli("serve", "--socket", str(path))
-    assert (again.returncode, b"a server listens there already" in again.stderr) == (2, True)
+    assert (again.returncode, b"a server is already listening on it" in again.stderr) == (2, True)
     child.kill()  # its socket stays behind
     child.wait(60)
     child = cli.start("serve", "--json", "--socket", str(path))
@@ -159,10 +159,10 @@ def test_another_user_is_turned_away_at_a_socket_that_was_opened_to_all(serve: S
 @pytest.mark.parametrize(
     ("words", "mode", "said"),
     [
-        (["--socket", "open/s"], 0o755, "others may come in (mode 0755)"),
-        (["--socket", "open/s", "--port", "1"], 0o700, "not at both"),
+        (["--socket", "open/s"], 0o755, "other users have access (mode 0755)"),
+        (["--socket", "open/s", "--port", "1"], 0o700, "--socket excludes --host and --port"),
         (["--socket", "open/" + "s" * 200], 0o700, "too long"),
-        (["--socket", "open"], 0o700, "others may come in"),
+        (["--socket", "open"], 0o700, "other users have access"),
     ],
 )
 def test_a_socket_that_others_could_reach_is_refused(cli: Cli, words: list[str], mode: int, said: str) -> None:

@@ -94,7 +94,7 @@ def run_in(backend: LocalBackend, scenario: Scenario) -> None:
 
 
 def link_of(terminal: Terminal) -> Link:
-    link: Link = vars(terminal)["_context"].link("do that")
+    link: Link = vars(terminal)["_context"].require_guest("do that")
     return link
 
 

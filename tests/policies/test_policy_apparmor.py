@@ -49,7 +49,7 @@ subprocess.run(["apparmor_parser", "-r", "-K", "/share/profile"], check=True)
 with open("/share/job.json") as file:
     job = json.load(file)
 with plant_decoys() as outside:
-    words = list(program.argv("/usr/bin/python3", dict(job, outside=outside)))
+    words = list(program.suite_argv("/usr/bin/python3", dict(job, outside=outside)))
     for name, before in (("confined", ["aa-exec", "-p", job["profile"], "--"]), ("bare", [])):
         env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
         done = subprocess.run(before + words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env)
@@ -85,11 +85,11 @@ async def once(specification, argv, limits):
         run.go()
         ended = await run.wait()
         told = {"limit": ended.limit, "stdout": ended.stdout.decode(), "stderr": ended.stderr.decode()[-2000:]}
-        return {**told, "enforcers": dict(run.enforcers), "facts": dataclasses.asdict(run.facts)}
+        return {**told, "enforcers": dict(run.limit_enforcers), "facts": dataclasses.asdict(run.facts)}
 with plant_decoys() as outside:
     seen = {}
     for name, (specification, words, limits) in sandboxes.items():
-        argv = program.argv("/usr/bin/python3", dict(words, outside=outside)) if isinstance(words, dict) else words
+        argv = program.suite_argv("/usr/bin/python3", dict(words, outside=outside)) if isinstance(words, dict) else words
         seen[name] = asyncio.run(once(specification, argv, limits))
 with open("/share/seen.json", "w") as file:
     json.dump(seen, file)

@@ -34,7 +34,7 @@ def pool_of(gated: Any) -> dict[str, Pool]:
 def ready_one(orchestrator: Orchestrator) -> Terminal:
     """The terminal that would be handed out next."""
     (place,) = vars(orchestrator)["_places"].values()
-    terminal: Terminal = place.stocks["p"].ready[0].terminal
+    terminal: Terminal = place.idle_pools["p"].ready[0].terminal
     return terminal
 
 

@@ -84,6 +84,25 @@ class BaseTool(Generic[A]):
         return json.dumps(args.model_dump(exclude_defaults=True), ensure_ascii=False)
 
 
+_ERROR_TYPES = {
+    "ContentChanged": "changed",
+    "ConversationInUse": "in_use",
+    "GuestLost": "lost",
+    "LeaseExpired": "lapsed",
+    "NotRepaired": "not_mended",
+    "PathDenied": "denied",
+    "PathExists": "already_there",
+    "PathIsFolder": "is_folder",
+    "PathMissing": "missing",
+    "PathNotFolder": "no_folder",
+    "PoolExhausted": "busy",
+    "ReadDenied": "denied",
+    "SkillRefused": "refused",
+    "TargetSilent": "silent",
+}
+"""The types of errors in envelopes and records, for classes whose names differ from them: recorded types do not change."""
+
+
 def failure_envelope(place: str, failure: Failure) -> Envelope:
     """Return an envelope with nothing but a failure."""
     return Envelope(ok=False, place=place, error=failure)
@@ -94,7 +113,7 @@ def to_failure(error: HermesError) -> Failure:
     from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
 
     name = type(error).__name__
-    kind = "".join(f"_{each.lower()}" if each.isupper() else each for each in name).strip("_")
+    kind = _ERROR_TYPES.get(name) or "".join(f"_{each.lower()}" if each.isupper() else each for each in name).strip("_")
     again = isinstance(error, PlaceUnavailable) and not isinstance(error, PlaceGone | Closed)
     return Failure(kind, f"{error} ({error.state})", retryable=again)
 

@@ -1,1 +1,1 @@
-"""The agent's face at a terminal: interactive, for one question, and as views of what was said before."""
+"""The chat with the agent at a terminal: interactive, for one question, and as views of past conversations."""

@@ -1,4 +1,4 @@
-"""The person at the terminal, asked while a turn runs."""
+"""Approvals and answers by the user at the terminal while a turn runs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _ALWAYS = frozenset({"a", "always"})
 
 
 class TerminalApprover:
-    """Asks on standard error and reads the keyboard.
+    """Asks on standard error and reads the answer from the keyboard.
 
-    Cancelling a question takes it back; Ctrl-C while one stands is the turn's, as at any other moment.
+    Cancellation withdraws a question. Ctrl-C during a question interrupts the turn, as at any other moment.
     """
 
     def __init__(self, keyboard: Keyboard, pause: Callable[[], None]) -> None:
-        """``pause`` is called before each question: whatever moves on the screen must stop."""
+        """``pause`` is called before each question, to stop animations on the screen."""
         self._keyboard = keyboard
         self._pause = pause
         self._always: set[tuple[str, str]] = set()
-        self._turn = asyncio.Lock()  # calls run side by side, questions do not
+        self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
-        """Whether they say yes. No is what an empty line and the end of the input mean."""
+        """Ask whether a call may run. An empty line and the end of the input mean no."""
         async with self._turn:
             if (tool, scope) in self._always:
                 return True
@@ -48,7 +48,7 @@ class TerminalApprover:
                 question = "Please answer y, n or a: "
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
-        """Their words, or the choice whose number they typed."""
+        """Ask a question, and return the text of the answer or the choice whose number was typed."""
         async with self._turn:
             listed = "".join(f"\n  {number}. {escape_text(choice)}" for number, choice in enumerate(choices, 1))
             answer = await self._ask(f"{escape_text(question)}{listed}\n> ")
@@ -64,7 +64,7 @@ class TerminalApprover:
 
 
 class UnattendedApprover:
-    """Nobody is there to be asked, so nothing is done in their name."""
+    """Refuses every question, because no user can answer."""
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
         """Refuse.
@@ -72,7 +72,7 @@ class UnattendedApprover:
         Raises:
             Unsupported: always.
         """
-        raise Unsupported("nobody is there to be asked", remedy="--approve allow, or a terminal")
+        raise Unsupported("no user can be asked", remedy="--approve allow, or a terminal")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:  # noqa: ARG002  the shape of `Person`
         """Refuse.
@@ -80,4 +80,4 @@ class UnattendedApprover:
         Raises:
             Unsupported: always.
         """
-        raise Unsupported("nobody is there to be asked", remedy="decide with what is known, and say so")
+        raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")

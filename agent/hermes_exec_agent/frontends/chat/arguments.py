@@ -1,4 +1,4 @@
-"""What a chat is started with."""
+"""The arguments of a chat."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ChatArguments:
-    """The words of one ``chat``, as they were said."""
+    """The arguments of ``chat``, as written."""
 
     on: str | None = None
-    """The place."""
+    """The target."""
     query: str | None = None
     """One question, instead of a conversation."""
     model: str | None = None
     """The name of a model of the configuration."""
     resume: str | None = None
-    """The conversation to go on with: its id or the beginning of it, or ``last``."""
+    """The conversation to continue: its id or the beginning of it, or ``last``."""
     replay: str | None = None
     """A script instead of a model."""
     approve: str = "ask"
-    """Whether tools that change something ask first: ask, allow or deny."""
+    """The approval of tools that change something: ask, allow or deny."""
     budget: int | None = None
-    """How many replies of the model one turn may take."""
+    """The limit of replies of the model in one turn."""
     case: list[str] = field(default_factory=list[str])
-    """What a skill that is written meanwhile has to hold, as JSON."""
+    """Expected results of a skill that the agent writes, as JSON."""
     json: bool = False
     """Whether the answer to ``query`` is one JSON document."""
     quiet: bool = False
     improve: bool = True
-    """Whether a skill that fails in use is improved."""
+    """Whether a skill that fails in use is repaired."""
     continue_newest: bool = False
-    """Whether to go on with the newest conversation."""
+    """Whether to continue the newest conversation."""
     fork: bool = False
-    """Whether to begin a branch of that conversation instead."""
+    """Whether to start a new conversation from the record of that one."""
     files: list[str] = field(default_factory=list[str])
-    """What is sent along with ``query``: files of this machine, ``-`` for standard input."""
+    """Local files to send with ``query``; ``-`` is standard input."""

@@ -1,4 +1,4 @@
-"""What a turn shows while it runs: the interface, and its plain form for pipes and simple terminals."""
+"""The display of a running turn: the interface, and its plain form for pipes and simple terminals."""
 
 from __future__ import annotations
 
@@ -17,79 +17,79 @@ if TYPE_CHECKING:
 OUTCOME_MESSAGES = {
     "budget": "stopped: this turn's budget is spent",
     "stopped": "stopped: no progress",
-    "length": "the reply was cut at its greatest length",
+    "length": "the reply was cut at the maximum length",
     "filtered": "the provider filtered the reply",
-    "empty": "the model said nothing, however often it was asked",
+    "empty": "the model sent no text, after several requests",
     "interrupted": "interrupted",
 }
-"""What is said of a turn that did not simply end with its answer."""
+"""Messages for turns that did not end with an answer."""
 COMPACTION_MESSAGES = {
-    "cleared": "old results were cleared to make room",
-    "summarised": "the conversation was summed up to make room",
-    "listed": "no model could sum the conversation up, so it was cut to a list of what was done",
+    "cleared": "old results were removed from the context",
+    "summarised": "the context was summarized",
+    "listed": "no model could summarize the context, so it was cut to a list of actions",
 }
-"""What is said of a conversation that filled its model's window."""
+"""Messages for a conversation that filled the context window of its model."""
 _LONG_S = 5.0
-"""So long a wait is told."""
+"""Longer waits are shown."""
 SCRIPTED = "[scripted] "
-"""Stands before every reply that nobody thought of."""
+"""The prefix of every scripted reply."""
 
 
 class TurnDisplay(Protocol):
-    """Shows a turn. `begin`, then any number of the others, then `end`, whatever happened."""
+    """Shows a turn. Callers call `begin`, then any of the other methods, and at last `end`, also after an error."""
 
     def begin(self, *, scripted: bool) -> None:
-        """A turn begins."""
+        """Start the display of a turn."""
         ...
 
     def update(self, update: Update) -> None:
-        """Something happened in it."""
+        """Show an event of the turn."""
         ...
 
     def print_line(self, text: str) -> None:
-        """A line of a tool's own, shown as it stands."""
+        """Print a line of a tool, unchanged."""
         ...
 
     def show_thoughts(self, *, shown: bool) -> None:
-        """Show what the model thinks in full from now on, or fold it."""
+        """Show thoughts of the model in full from now on, or fold them."""
         ...
 
     def pause(self) -> None:
-        """Stop whatever moves: a question follows."""
+        """Stop animations, because a question follows."""
         ...
 
     def end(self) -> None:
-        """The turn is over."""
+        """End the display of the turn."""
         ...
 
 
 class PlainDisplay:
-    """The reply on standard output, everything else on standard error."""
+    """Prints the reply on standard output, and everything else on standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """``quiet`` leaves out what is not the reply."""
+        """``quiet`` omits everything but the reply."""
         self._quiet = quiet
         self._label = ""
         self._labelled = False
-        """Whether this reply's label was written."""
+        """Whether the label of this reply was written."""
         self._open = False
-        """Whether the last line of the reply has no end yet."""
+        """Whether the last line of the reply is incomplete."""
         self._unfolded = False
         self._thought: list[str] = []
 
     def begin(self, *, scripted: bool) -> None:
-        """A turn begins."""
+        """Start the display of a turn."""
         self._label = SCRIPTED if scripted else ""
         self._labelled = False
 
     def update(self, update: Update) -> None:
-        """Write it at once, so that whoever reads the pipe sees the reply as it comes."""
+        """Print an event at once, so that the reader of a pipe receives the reply as it arrives."""
         if isinstance(update, Thought):
             if self._unfolded:
                 self._thought.append(update.text)
             return
         if isinstance(update, Retried):
-            self._thought = []  # it is void
+            self._thought = []  # the reply was discarded
         self._show_thought()
         if isinstance(update, Text):
             if update.text and not self._labelled:
@@ -98,18 +98,18 @@ class PlainDisplay:
             self._write(escape_text(update.text))
             return
         if isinstance(update, Replied):
-            self.pause()  # the program's list may follow
+            self.pause()  # a line of the program may follow
         void, self._labelled = self._labelled, False
-        if said := describe_update(update, void=void):
+        if text := describe_update(update, void=void):
             self.pause()
-            self.print_line(said)
+            self.print_line(text)
 
     def show_thoughts(self, *, shown: bool) -> None:
-        """What the model thinks goes to standard error, once it is whole; folded, it is left out."""
+        """Print complete thoughts of the model on standard error, or omit them."""
         self._unfolded = shown
 
     def print_line(self, text: str) -> None:
-        """A line on standard error."""
+        """Print a line on standard error."""
         self.pause()
         if not self._quiet:
             print(escape_text(text), file=sys.stderr, flush=True)
@@ -120,7 +120,7 @@ class PlainDisplay:
             self._write("\n")
 
     def end(self) -> None:
-        """The turn is over."""
+        """End the display of the turn."""
         self.pause()
 
     def _show_thought(self) -> None:
@@ -136,31 +136,31 @@ class PlainDisplay:
 
 
 class SilentDisplay:
-    """Shows nothing of a turn: what is wanted is its end."""
+    """Shows nothing of a turn."""
 
     def begin(self, *, scripted: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def update(self, update: Update) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def show_thoughts(self, *, shown: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def print_line(self, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def pause(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def describe_update(update: Update, *, void: bool = False) -> str:
-    """One line about something that is no text of the reply; empty where there is nothing to say.
+    """Describe an event in one line; empty for events without a line of their own.
 
-    ``void``: text of a reply was shown that does not hold any more, if it is asked for again.
+    ``void`` is whether text of the reply was shown that a retry discards.
     """
     if isinstance(update, CallEnded):
         return f"{describe_call(update.call)}  ({describe_outcome(update.envelope, update.duration_s)})"
@@ -170,22 +170,22 @@ def describe_update(update: Update, *, void: bool = False) -> str:
         return f"warning: {to_line(update.content, 200)}"
     if isinstance(update, Retried):
         same = update.reason.startswith(f"{update.model}:")
-        again = "it is asked again" if same else f"{escape_text(update.model)} is asked instead"
+        again = "the request is repeated" if same else f"{escape_text(update.model)} is asked instead"
         if update.wait_s >= _LONG_S:
             again += f" in {update.wait_s:.0f} s"
-        return f"{to_line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
+        return f"{to_line(update.reason, 300)}; {again}{', and the reply above is discarded' if void else ''}"
     if isinstance(update, Compacted):
         return f"{COMPACTION_MESSAGES[update.how]}: {update.before:,} tokens became {update.after:,}"
     return ""
 
 
 def describe_call(call: ToolCall) -> str:
-    """What a tool was asked for, safe to show."""
+    """Describe the call of a tool, escaped for a terminal."""
     return escape_text(call_title(call))
 
 
 def describe_outcome(envelope: Envelope, duration_s: float) -> str:
-    """Where a call ran and how it ended."""
+    """Describe the target and the result of a call."""
     parts = [to_line(envelope.place)]
     if envelope.error is not None:
         parts.append(to_line(f"{envelope.error.type}: {envelope.error.message}", 200))

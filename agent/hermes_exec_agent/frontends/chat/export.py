@@ -1,4 +1,4 @@
-"""A conversation's events as people and programs read them."""
+"""The events of a conversation as a document and as messages."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 ExportFormat = Literal["jsonl", "markdown", "messages"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("jsonl", "markdown", "messages")
-SCRIPTED = "scripted: nobody thought here, the replies were written beforehand"
-"""Said wherever a scripted conversation is shown."""
+SCRIPTED = "scripted: the replies come from a file, and no model was arguments"
+"""The mark of scripted conversations."""
 _RESULT_LINES = 20
 
 
 def parse_format(word: str) -> ExportFormat:
-    """The form of that name.
+    """Return the format of this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such format.
     """
     for form in EXPORT_FORMATS:
         if form == word:
             return form
-    raise UsageError(f"conversations are not written as {word!r}", remedy=", ".join(EXPORT_FORMATS))
+    raise UsageError(f"there is no format {word!r}", remedy=", ".join(EXPORT_FORMATS))
 
 
 def format_time(at: float) -> str:
-    """A moment in local time, to the second."""
+    """Format a time in local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def to_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """What a model reads, in the form of OpenAI's chat completions. Where a turn was cut, each call has a result, too.
+    """Return the messages in the form of OpenAI's chat completions, with a result for each call of an interrupted turn.
 
-    What was compacted for the model is here as it was said.
+    Messages that were compacted for the model are included in full.
     """
     history = MessageHistory(event for event in events if event.kind != "compacted")
     history.cut()
@@ -51,9 +51,9 @@ def to_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def to_markdown(events: Iterable[Event]) -> Iterator[str]:
-    """Lines of a document for people. Long results are cut; `jsonl` has all of them."""
+    """Yield the lines of a Markdown document. Long results are cut; the format `jsonl` has all of them."""
     scripted = False
-    asked: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     running: set[object] = set()
     for event in events:
         data = event.data
@@ -64,7 +64,7 @@ def to_markdown(events: Iterable[Event]) -> Iterator[str]:
         elif running and event.kind in _ENDS:
             running.clear()
             yield from _fence(LOST if data.get("by") == "end" else STOPPED)
-        asked |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
+        arguments |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
         if event.kind == "started":
             scripted = bool(data.get("scripted"))
             yield f"# Conversation {event.conversation}"
@@ -75,12 +75,12 @@ def to_markdown(events: Iterable[Event]) -> Iterator[str]:
                 yield ""
                 yield f"**{SCRIPTED}**"
         else:
-            yield from _entry(event, "assistant (scripted)" if scripted else "assistant", asked)
+            yield from _entry(event, "assistant (scripted)" if scripted else "assistant", arguments)
     if running:
         yield from _fence(LOST)
 
 
-def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[str]:
+def _entry(event: Event, assistant: str, arguments: Mapping[str, str]) -> Iterator[str]:
     data = event.data
     if event.kind == "user":
         yield from ("", "## you", "", escape_text(data["content"]))
@@ -88,7 +88,7 @@ def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[s
         if data["content"]:
             yield from ("", f"## {assistant}", "", escape_text(data["content"]))
     elif event.kind == "call":
-        yield from ("", f"### {escape_text(data['name'])}", "", *_fence(asked.get(str(data["id"]), ""), "json"))
+        yield from ("", f"### {escape_text(data['name'])}", "", *_fence(arguments.get(str(data["id"]), ""), "json"))
     elif event.kind == "result":
         yield from ("", *_fence(_output(data["content"])))
     elif event.kind == "ended":
@@ -111,7 +111,7 @@ _NOTES = {
 
 
 class _Shown(dict[str, Any]):
-    """Values made safe to show; what is missing is empty."""
+    """Values escaped for a terminal; a missing value is empty."""
 
     def __getitem__(self, key: str) -> str:
         return escape_text(str(super().get(key, "")))
@@ -121,19 +121,19 @@ class _Shown(dict[str, Any]):
 
 
 def _output(content: str) -> str:
-    """What a person wants to see of an envelope: its output, or why there is none."""
+    """Return the output of an envelope, or its error."""
     try:
         envelope: Any = json.loads(content)
     except ValueError:
         return content
     if not isinstance(envelope, dict):
         return content
-    told: list[str] = []
+    parts: list[str] = []
     for key in ("output", "error"):
         value: Any = envelope.get(key)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  it is JSON
         if value:
-            told.append(str(value.get("message", value)) if isinstance(value, dict) else str(value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
-    return "\n".join(told) or content
+            parts.append(str(value.get("message", value)) if isinstance(value, dict) else str(value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
+    return "\n".join(parts) or content
 
 
 def _fence(text: str, kind: str = "text") -> Iterator[str]:

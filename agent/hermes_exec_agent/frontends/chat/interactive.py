@@ -1,4 +1,4 @@
-"""The chat at a terminal."""
+"""The interactive chat at a terminal."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
 async def run_interactive(
     talk: ChatSession, *, resume: str = "", fork: bool = False, say: Callable[[HermesError], None]
 ) -> int:
-    """Talk until the person leaves. ``say`` tells an error in a line."""
+    """Chat until the user leaves. ``say`` reports an error in one line."""
     prompt = Prompt(state_folder(os.environ) / "chat_history", COMMAND_HELP, lambda: _status(talk))
     commands = SlashCommands(talk, print)
     talk.open_soon(resume, fork=fork)
     main = talk.models.main
     if main.scripted:
-        print(f"{SCRIPTED}{escape_text(main.name)}: the replies were written beforehand, nobody thinks here.")
+        print(f"{SCRIPTED}{escape_text(main.name)}: the replies come from a file, and no model is asked.")
     if resume:
-        how = "a branch of" if fork else "going on with"
+        how = "new conversation from" if fork else "continuing"
         print(f"{how} {resume}: {to_line(talk.log.title(resume))}", *recall_last_turn(talk.log, resume), sep="\n")
     with Keyboard().hold_input():
-        goes_on = True
-        while goes_on:
+        running = True
+        while running:
             try:
                 typed = await prompt.ask()
             except EOFError:
                 break
             if is_command(typed):
-                goes_on = await _command(commands, typed)
+                running = await _command(commands, typed)
             else:
                 try:
                     await _turn(talk, typed.strip())
                 except HermesError as error:
                     say(error)
     if (conversation := talk.current) is not None and conversation.messages[1:]:
-        print(f"To go on with it: hermes-cli --resume {conversation.id}")
+        print(f"To continue: hermes-cli --resume {conversation.id}")
     return 0
 
 
 def _status(talk: ChatSession) -> str:
-    """The line below the prompt."""
+    """Return the line below the prompt."""
     conversation = talk.current
     if conversation is None:
-        return escape_text(f"{talk.models.main.name} in {talk.target or 'the default place'}  (/help)")
+        return escape_text(f"{talk.models.main.name} in {talk.target or 'the default target'}  (/help)")
     usage = conversation.usage
     cost = f", ${usage.cost:.4f}" if usage.cost else ""
     tokens = f"{usage.prompt + usage.completion:,} tokens"
@@ -66,7 +66,7 @@ def _status(talk: ChatSession) -> str:
 
 
 async def _command(commands: SlashCommands, typed: str) -> bool:
-    """Do it, as long as nobody presses Ctrl-C; whether the chat goes on."""
+    """Run a slash command, which Ctrl-C cancels; return whether the chat continues."""
     work = asyncio.ensure_future(commands.run(typed))
     with on_interrupt(work.cancel):
         await asyncio.wait([work])
@@ -77,10 +77,10 @@ async def _command(commands: SlashCommands, typed: str) -> bool:
 
 
 async def run_replay(talk: ChatSession, requests: Sequence[str]) -> int:
-    """Say what was written beforehand, and show what the replies, and the real tools, make of it.
+    """Send scripted requests, and show the scripted replies and the results of the real tools.
 
     Raises:
-        HermesError: the place or the script failed, so that the requests that follow would make no sense.
+        HermesError: the target or the script failed; the remaining requests are not sent.
     """
     with Keyboard().hold_input():
         for request in requests:

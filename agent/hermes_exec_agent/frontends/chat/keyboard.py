@@ -1,4 +1,4 @@
-"""The terminal's keys while no prompt reads them."""
+"""The keyboard while no prompt reads it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _IFLAG, _LFLAG = 0, 3
 
 
 class Keyboard:
-    """Standard input, where it is a terminal; of anything else nothing is read.
+    """Standard input, if it is a terminal; other input is not read.
 
-    While a turn runs, what is typed is not shown and waits for the next prompt. A question in between is answered by
-    what is typed after it was asked, never by what was typed before.
+    Keys typed during a turn are not echoed, and the next prompt receives them. A question accepts only keys typed after
+    it was asked.
     """
 
     _found: ClassVar[list[Any] | None] = None
-    """The terminal's settings as we found them, while they are ours."""
+    """The original settings of the terminal, while they are changed."""
 
     def __init__(self) -> None:
         self._stdin = sys.stdin.fileno()
 
     @contextmanager
     def hold_input(self) -> Generator[None]:
-        """For turns: keys, Ctrl-D too, are kept as they are typed. Ctrl-C is the signal that it always is."""
+        """Keep typed keys, Ctrl-D included, in the input queue during turns. Ctrl-C still sends its signal."""
         if not os.isatty(self._stdin):
             yield
             return
         Keyboard._found = termios.tcgetattr(self._stdin)
         held = termios.tcgetattr(self._stdin)
         held[_LFLAG] &= ~(termios.ECHO | termios.ICANON)
-        held[_IFLAG] &= ~termios.ICRNL  # Enter stays Enter for the prompt, which tells it from Ctrl-J
+        held[_IFLAG] &= ~termios.ICRNL  # the prompt distinguishes Enter from Ctrl-J
         termios.tcsetattr(self._stdin, termios.TCSANOW, held)
         try:
             yield
@@ -46,13 +46,13 @@ class Keyboard:
 
     @classmethod
     def restore(cls) -> None:
-        """Leave the terminal as it was found; also for who ends the program at once."""
+        """Restore the original settings of the terminal; also called before an immediate exit."""
         found, cls._found = cls._found, None
         if found is not None:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, found)
 
     async def read_line(self) -> str:
-        """The next line, inside of `lines`; empty at the end of the input."""
+        """Return the next line, within `lines`; empty at the end of the input."""
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
 
@@ -68,7 +68,7 @@ class Keyboard:
 
     @contextmanager
     def line_mode(self) -> Generator[None]:
-        """For a question: keys make lines, and what was typed before is dropped."""
+        """Read whole lines for a question, and discard keys typed before it."""
         before = termios.tcgetattr(self._stdin)
         lines = termios.tcgetattr(self._stdin)
         lines[_LFLAG] |= termios.ECHO | termios.ICANON

@@ -1,4 +1,4 @@
-"""Conversations as a person looks for them: those in which something was said, and not what an agent delegated."""
+"""Lists of conversations for users: without empty and delegated ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog, Summary
 
 LAST = "last"
-"""The word for the newest one."""
+"""The name of the newest conversation."""
 _PAGE = 50
 _RECALLED = 8
-"""Lines of an answer that are shown when its conversation is gone on with."""
+"""Lines of the last answer that are shown when a conversation is continued."""
 
 
 def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
-    """The newest so many; ``everything`` has also what was delegated, and what was opened without a word."""
+    """Return the newest ``limit`` conversations; ``everything`` includes delegated and empty ones."""
     found: list[Summary] = []
     for each in _every(log):
         if len(found) == limit:
@@ -31,21 +31,21 @@ def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -
 
 
 def find_conversation(log: EventLog, word: str) -> str:
-    """The id that ``word`` means: an id, the beginning of one, or ``last``.
+    """Return the id for ``word``: an id, the beginning of one, or ``last``.
 
     Raises:
-        UsageError: none does, or several.
+        UsageError: no conversation or several match.
     """
     if word != LAST:
         return log.find(word)
     newest = list_conversations(log, 1)
     if not newest:
-        raise UsageError("nothing was said yet")
+        raise UsageError("there is no conversation yet", remedy="hermes-exec chat")
     return newest[0].id
 
 
 def recall_last_turn(log: EventLog, id: str) -> Iterator[str]:
-    """Lines with what was said last in a conversation: the request, and the beginning of its answer if it has one."""
+    """Yield lines with the last request of a conversation, and the beginning of its answer."""
     asked = answered = ""
     for event in log.events(id):
         if event.kind == "user":

@@ -1,4 +1,4 @@
-"""Where a person types: history, several lines, completion of slash commands, and what Ctrl-C means."""
+"""The prompt: history, several lines, completion of slash commands, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _STYLE = Style.from_dict({"sign": "bold ansicyan", "bottom-toolbar": "noreverse 
 
 
 class Prompt:
-    """Asks for one message after another."""
+    """Reads messages from the user."""
 
     def __init__(self, history: Path, commands: Mapping[str, str], status: Callable[[], str]) -> None:
-        """``commands`` are those that begin with a slash, with a line about each; ``status`` is shown below."""
+        """``commands`` are slash commands with their descriptions; ``status`` returns the line below the prompt."""
         self._status = status
         self._leaving = False
         self._session: PromptSession[str] = PromptSession(
@@ -52,10 +52,10 @@ class Prompt:
         self._session.default_buffer.on_text_changed += self._stay
 
     async def ask(self) -> str:
-        """One message, which may have several lines.
+        """Read one message, which may have several lines.
 
         Raises:
-            EOFError: the person leaves: Ctrl-D, or Ctrl-C twice on an empty line.
+            EOFError: the user leaves: Ctrl-D, or Ctrl-C twice on an empty line.
         """
         self._leaving = False
         return await self._session.prompt_async(FormattedText([("class:sign", PROMPT_SIGN)]))
@@ -92,18 +92,18 @@ class Prompt:
                 event.app.exit(exception=EOFError)
             else:
                 self._leaving = True
-                run_in_terminal(lambda: print(_AGAIN))  # the line below the prompt is not there on every terminal
+                run_in_terminal(lambda: print(_AGAIN))  # not every terminal shows the line below the prompt
 
-        # Both are bound by the decorators; naming them tells readers of types that they are meant.
+        # The decorators bind them; this line uses the names, for type checkers.
         _ = (enter, another_line, clear_or_leave)
         return keys
 
 
 class _History(FileHistory):
-    """What cannot be kept, as the disk is full, is not worth the end of the chat."""
+    """A history whose write errors, such as a full disk, do not end the chat."""
 
     def store_string(self, string: str) -> None:
-        """Keep it, if that can be."""
+        """Store an entry, and ignore write errors."""
         with contextlib.suppress(OSError):
             super().store_string(string)
 
@@ -116,13 +116,13 @@ def _history(path: Path) -> FileHistory | InMemoryHistory:
 
 
 class _Commands(Completer):
-    """Completes the name of a slash command, and nothing else."""
+    """Completes the names of slash commands."""
 
     def __init__(self, commands: Mapping[str, str]) -> None:
         self._commands = commands
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  its shape
-        """Those that begin with what was typed."""
+        """Yield the commands that begin with the typed text."""
         typed = document.text_before_cursor
         if typed.startswith("/") and typed.strip() == typed:
             for name, about in self._commands.items():
@@ -131,7 +131,7 @@ class _Commands(Completer):
 
 
 def create_private_file(path: Path) -> str:
-    """Make sure that ``path`` is there and only for this user, and give its name."""
+    """Create ``path`` if needed, restrict it to this user, and return it."""
     make_private_folder(path.parent)
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""The one question of a command line: its words, standard input, and the files that are sent along."""
+"""The question of ``chat -q``: its text, standard input, and attached files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST = 1 << 20
 
 
 def read_question(asked: ChatArguments) -> str | None:
-    """The one question, or None for a conversation. A pipe without ``-q`` is one question.
+    """Return the question, or None for an interactive chat. A pipe without ``-q`` is a question.
 
     Raises:
-        UsageError: there is none, or it is too long or no text.
+        UsageError: the question is empty, too long, or not text.
         ConfigError: a file cannot be read.
     """
     if asked.query in {None, _PIPE}:
@@ -34,20 +34,20 @@ def read_question(asked: ChatArguments) -> str | None:
             return None
         if _PIPE in asked.files:
             raise UsageError("--file -: standard input is the question already", remedy="-q QUESTION --file -")
-        said = _read_pipe()
+        text = _read_pipe()
     else:
-        said = asked.query or ""
-    if not said.strip():
-        raise UsageError("there is no question", remedy="-q QUESTION, or a terminal")
-    return "\n\n".join([said, *(_format_attachment(each) for each in asked.files)])
+        text = asked.query or ""
+    if not text.strip():
+        raise UsageError("the question is empty", remedy="-q QUESTION, or a terminal")
+    return "\n\n".join([text, *(_format_attachment(each) for each in asked.files)])
 
 
 def has_unread_input(asked: ChatArguments) -> bool:
-    """Whether somebody wrote to a pipe that we did not read. A file may be meant for the next command of a script."""
+    """Whether a pipe has input that was not read. A file may be for a later command, and does not count."""
     if asked.query in {None, _PIPE} or _PIPE in asked.files:
         return False
     try:
-        waiting: bytes = fcntl.ioctl(0, termios.FIONREAD, struct.pack("i", 0))  # so that none of it is taken
+        waiting: bytes = fcntl.ioctl(0, termios.FIONREAD, struct.pack("i", 0))  # reads no input
         return stat.S_ISFIFO(os.fstat(0).st_mode) and struct.unpack("i", waiting) != (0,)
     except OSError:
         return False
@@ -72,5 +72,5 @@ def _read_pipe() -> str:
 
 def _text(content: bytes, name: str) -> str:
     if b"\0" in content:
-        raise UsageError(f"{name}: this is no text", remedy="name the file in the question")
+        raise UsageError(f"{name}: not text", remedy="name the file in the question")
     return content.decode("utf-8", "replace")

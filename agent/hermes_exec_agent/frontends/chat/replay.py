@@ -1,4 +1,4 @@
-"""A conversation that was written beforehand: what the person says, and what the model answers. The tools are real."""
+"""Scripted conversations: requests and replies from a file, with real tools."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from hermes_exec_agent.models import ScriptedModel
 from hermes_exec_agent.models.scripted import read_script
 
 DEMO = "demo"
-"""The word for the one that comes with us."""
+"""The name of the built-in script."""
 _DEMO = Path(__file__).with_name("demo.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A script, read."""
+    """The requests and the model of a script."""
 
     requests: tuple[str, ...]
-    """What the person says, one turn each; empty where a person is to say it."""
+    """The requests, one for each turn; empty if the user types them."""
     model: ScriptedModel
     harmless: frozenset[str] = frozenset()
-    """Tools that it calls only for what changes nothing that stays. No file of a person's can claim that."""
+    """Tools whose scripted calls leave no change behind; only the built-in script can declare them."""
 
 
 def read_replay(word: str) -> Replay:
-    """Read ``demo``, or the file of that name; see `read_script`.
+    """Read the script ``demo``, or a file; see `read_script`.
 
     Raises:
-        ConfigError: it is no such file; names the line.
+        ConfigError: the file is not a script; names the line.
     """
     demo = word == DEMO
     path = _DEMO if demo else Path(word)

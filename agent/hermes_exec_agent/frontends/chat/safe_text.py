@@ -1,14 +1,14 @@
-"""Text of a model or of a tool, made safe to show: neither may move a terminal's cursor."""
+"""Escaping of text from models and tools, which could move the cursor of a terminal."""
 
 from __future__ import annotations
 
 _JOINERS = "\u200c\u200d"
-"""Zero-width, but letters of Persian and faces of families need them."""
+"""Zero-width joiners, which Persian text and composed emoji need."""
 _KEPT = frozenset(_JOINERS + "\n\t")
 
 
 def escape_text(text: str) -> str:
-    """``text`` with everything escaped that is neither printable, a line break nor a tab."""
+    """Escape characters that are neither printable nor a line break or tab."""
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n")
@@ -16,6 +16,6 @@ def escape_text(text: str) -> str:
 
 
 def to_line(text: str, most: int = 100) -> str:
-    """``text`` as one line of at most ``most`` characters, safe to show."""
+    """Return ``text`` as one escaped line of at most ``most`` characters."""
     flat = " ".join(escape_text(text).split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"

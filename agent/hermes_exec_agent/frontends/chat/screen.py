@@ -1,6 +1,6 @@
-"""What a turn shows on a terminal: the reply as it comes, and each tool in a line with a glimpse of its output.
+"""The display of a turn on a terminal: the reply as it arrives, and each tool with the beginning of its output.
 
-What the model thinks is dimmed, and folded to a line once it is whole, unless the person wants to see all of it.
+Thoughts of the model are dimmed, and folded to one line when complete, unless the user unfolds them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.updates import Update
 
 _GLIMPSE = 4
-"""Lines of a tool's output that are shown; the record has all of it."""
+"""Lines of the output of a tool that are shown; the record has all of it."""
 _A_SECOND = 8
 _TAIL = 200
-"""Characters of a thought that still comes, which are looked at for the line that is shown of it."""
+"""Characters at the end of an incomplete thought that its line is taken from."""
 _UNFOLD = "  (/reasoning show)"
 _FENCES = ("```", "~~~")
 
@@ -32,25 +32,25 @@ _FENCES = ("```", "~~~")
 class ScreenDisplay:
     """The display of an interactive chat.
 
-    Finished paragraphs are printed and stay; only what is still being said, or waited for, is drawn again and again.
+    Finished paragraphs are printed and stay; only the unfinished paragraph or the spinner is redrawn.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        """``console`` is standard output, if left out."""
+        """``console`` is standard output by default."""
         self._given = console
         self._live: Live | None = None
         self._said = ""
-        """Of the reply, what is not printed yet."""
+        """The part of the reply that is not printed yet."""
         self._scripted = False
         self._labelled = False
         self._spoke = False
-        """Whether something of this reply was shown."""
+        """Whether a part of this reply was shown."""
         self._unfolded = False
         self._thought: list[str] = []
         self._tail = ""
         self._thinks_since = 0.0
         self._waiting: _Waiting | None = None
-        """What is drawn while a thought comes."""
+        """The spinner while a thought arrives."""
 
     @cached_property
     def _console(self) -> Console:
@@ -59,23 +59,23 @@ class ScreenDisplay:
         return self._given or Console(file=sys.stdout, highlight=False)
 
     def begin(self, *, scripted: bool) -> None:
-        """A turn begins: the model is waited for."""
+        """Start the display of a turn, with a spinner."""
         self._scripted = scripted
         self._labelled = not scripted
         self._wait("thinking")
 
     def update(self, update: Update) -> None:
-        """Show it."""
+        """Show an event of the turn."""
         if isinstance(update, Thought):
             self._think(update.text)
             return
         if isinstance(update, Retried):
-            self._thought = []  # it is void, too
+            self._thought = []  # discarded with the reply
         self._fold()
         if isinstance(update, Text):
             self._say(update.text)
         elif isinstance(update, Retried):
-            # What is not printed yet goes without a word.
+            # Text that is not printed yet is dropped without a message.
             void, self._said, self._spoke = self._spoke, "", False
             self._note(describe_update(update, void=void))
             self._wait("thinking")
@@ -92,25 +92,25 @@ class ScreenDisplay:
         elif isinstance(update, Delegated):
             self._note(describe_update(update), style="dim")
             self._wait("delegate_task")
-        elif said := describe_update(update):
-            self._note(said)
+        elif text := describe_update(update):
+            self._note(text)
 
     def show_thoughts(self, *, shown: bool) -> None:
-        """Show what the model thinks in full from now on, or fold it to a line."""
+        """Show thoughts of the model in full from now on, or fold them to one line."""
         self._unfolded = shown
 
     def print_line(self, text: str) -> None:
-        """A line of a tool's own, as it stands."""
+        """Print a line of a tool, unchanged."""
         self.pause()
         self._console.print(escape_text(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
 
     def pause(self) -> None:
-        """Print what is unfinished as it is, and move nothing."""
+        """Print the unfinished part, and stop animations."""
         self._fold()
         self._flush()
 
     def end(self) -> None:
-        """The turn is over."""
+        """End the display of the turn."""
         self._fold()
         self._flush()
 
@@ -136,7 +136,7 @@ class ScreenDisplay:
             self._draw(self._waiting)
 
     def _fold(self) -> None:
-        """Print a thought that is whole, or a line about it."""
+        """Print a complete thought, or one line of it."""
         from rich.text import Text as Styled
 
         thought, self._thought, self._tail = escape_text("".join(self._thought)).strip(), [], ""
@@ -198,12 +198,12 @@ class ScreenDisplay:
     def _stop(self) -> None:
         if self._live is not None:
             live, self._live = self._live, None
-            live.update("")  # or what was taller than the screen would leave its head behind
+            live.update("")  # else content taller than the screen leaves its top behind
             live.stop()
 
 
 class _Waiting:
-    """What is waited for, and for how many seconds."""
+    """A spinner with the current step and its seconds."""
 
     def __init__(self, what: str) -> None:
         from rich.spinner import Spinner
@@ -223,7 +223,7 @@ class _Waiting:
 
 
 def split_finished(said: str) -> tuple[str, str]:
-    """What is finished of a text that still comes, and the rest: a paragraph ends at an empty line outside of code."""
+    """Split a text into finished paragraphs and the rest; an empty line outside code ends a paragraph."""
     fence = ""
     at = end = 0
     for each in said.splitlines(keepends=True):
@@ -241,4 +241,4 @@ def split_finished(said: str) -> tuple[str, str]:
 def _render_markdown(said: str) -> RenderableType:
     from rich.markdown import Markdown
 
-    return Markdown(said, hyperlinks=False)  # where a link leads is shown, not hidden behind its text
+    return Markdown(said, hyperlinks=False)  # the address of a link is shown, not hidden behind its text

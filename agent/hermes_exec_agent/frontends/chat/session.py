@@ -1,4 +1,4 @@
-"""One conversation at a time, whose turns a person can interrupt."""
+"""A chat session: one conversation at a time, with turns that the user can interrupt."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _CURSOR = b"\x1b[?25h"
-"""Shows it again, which what moves on the screen has hidden."""
+"""Shows the cursor again, which animations hide."""
 
 
 class ChatSession:
-    """A place, models and a log, with the conversation that is held in them.
+    """A target, models and a log, with the current conversation.
 
-    Opening a place takes time, so it happens beside what the person does, and a failure of it is the first turn's.
+    The target opens in the background, and the first turn raises an error of that.
     """
 
     def __init__(  # noqa: PLR0913  each is a choice of its own
@@ -49,20 +49,20 @@ class ChatSession:
         mends: bool = True,
         unattended: bool = False,
     ) -> None:
-        """Hold conversations so.
+        """Create a session.
 
         Args:
-            target: the place.
-            models: who thinks.
-            log: where everything is recorded.
-            display: shows what happens.
-            person: is asked.
-            approvals: what is done without being asked.
-            cases: what skills that are written meanwhile have to hold, each as JSON.
-            cwd: where to start, in the place.
-            budget: how many replies of a model a turn may take.
-            mends: whether a skill that fails in use is improved.
-            unattended: whether nobody watches, so that guardrails stop what gets nowhere.
+            target: the target in which the agent works.
+            models: the models to ask.
+            log: the log that records everything.
+            display: the display of turns.
+            person: answers questions of tools.
+            approvals: the calls that are approved without a question.
+            cases: expected results of skills that the agent writes, each as JSON.
+            cwd: the folder of the target to start in.
+            budget: the limit of replies of the model in one turn.
+            mends: whether a skill that fails in use is repaired.
+            unattended: whether no user watches, so that guardrails stop turns without progress.
         """
         self.target = target
         self.models = models
@@ -80,14 +80,14 @@ class ChatSession:
         self._stack = AsyncExitStack()
 
     def open_soon(self, resume: str = "", *, fork: bool = False) -> asyncio.Task[Conversation]:
-        """Begin to open the place, for a new conversation, or for the one with the id ``resume`` or a branch of it."""
+        """Start to open a new conversation, the conversation ``resume``, or with ``fork`` a new one from its record."""
         self._resume, self._fork = resume, fork
         opening = self._opening = asyncio.create_task(self._open(resume, fork=fork))
-        opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # told by the first turn
+        opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # the first turn raises it
         return opening
 
     async def conversation(self) -> Conversation:
-        """The conversation, once it is open.
+        """Return the conversation, once it is open.
 
         Raises:
             HermesError: it cannot be opened; the next call tries again.
@@ -101,36 +101,36 @@ class ChatSession:
 
     @property
     def current(self) -> Conversation | None:
-        """The conversation, if it is open by now."""
+        """The conversation, if it is open."""
         opening = self._opening
         if opening is None or not opening.done() or opening.cancelled() or opening.exception():
             return None
         return opening.result()
 
     async def choose(self, model: str) -> str:
-        """Go on with the model of that name, in this conversation and in those that follow; gives what it is called.
+        """Use the model of this name from now on, and return the name that it has at its endpoint.
 
         Raises:
-            HermesError: there is none, or the place cannot be opened.
+            HermesError: there is no such model, or the target cannot be opened.
         """
-        models = self.models.with_main(model)  # first, so that a mistake opens nothing
+        models = self.models.with_main(model)  # first, so that a wrong name opens nothing
         (await self.conversation()).set_model(model)
         self.models = models
         return models.main.name
 
     async def switch(self, resume: str = "", *, fork: bool = False) -> None:
-        """Leave this conversation for a new one, or for the one with the id ``resume`` or a branch of it."""
+        """Close this conversation and open another one, as `open_soon` does."""
         await self.close()
         self.open_soon(resume, fork=fork)
 
     async def turn(self, request: str, *, interruptible: bool = False) -> Answer | None:
-        """Say something and hear the answer; the display shows what happens meanwhile.
+        """Send a request and return the answer; the display shows the progress.
 
-        With ``interruptible`` Ctrl-C ends the turn and not the program: the answer's outcome tells it, and where it had
-        not begun because the place was still being opened, there is None.
+        With ``interruptible``, Ctrl-C ends the turn instead of the program: the outcome of the answer is then
+        ``interrupted``, or the result is None if the conversation was not open yet.
 
         Raises:
-            HermesError: the place or the model failed; it is recorded.
+            HermesError: the target or the model failed; the error is recorded.
         """
         asked = stopped = False
 
@@ -146,7 +146,7 @@ class ChatSession:
         try:
             with on_interrupt(stop) if interruptible else _keep_default():
                 conversation = await self.conversation()
-                if stopped:  # at the very moment at which the place was open
+                if stopped:  # at the moment at which the conversation opened
                     return None
                 asked = True
                 return await conversation.ask(request, self.display.update)
@@ -158,7 +158,7 @@ class ChatSession:
             self.display.end()
 
     async def close(self) -> None:
-        """Close the place; the record stays."""
+        """Close the conversation and its target; the record stays."""
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
@@ -167,7 +167,7 @@ class ChatSession:
         await stack.aclose()
 
     async def _open(self, resume: str, *, fork: bool) -> Conversation:
-        # These take long to import, and the person can type meanwhile.
+        # These imports take long, and the user can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
         from hermes_exec_policies.gate.cases import Case
         from hermes_exec_policies.gate.verdict import Level
@@ -191,8 +191,8 @@ class ChatSession:
                 tell=self.display.print_line,
             )
         )
-        # Not before, as two threads that import the same packages get into each other's way. Nobody waits for this one:
-        # a program that ends meanwhile ends at once.
+        # Not earlier, because two threads that import the same packages block each other. A daemon thread does not
+        # delay the end of the program.
         threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
         return conversation
 
@@ -204,7 +204,7 @@ def _keep_default() -> Generator[None]:
 
 @contextmanager
 def on_interrupt(stop: Callable[[], object]) -> Generator[None]:
-    """Ctrl-C calls ``stop``, on the loop; the third one leaves the program at once."""
+    """Let Ctrl-C call ``stop`` on the loop; the third Ctrl-C exits at once."""
     loop = asyncio.get_running_loop()
     pressed = 0
 
@@ -214,7 +214,7 @@ def on_interrupt(stop: Callable[[], object]) -> Generator[None]:
         if pressed == 1:
             loop.call_soon_threadsafe(stop)
         elif pressed == 2:
-            print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
+            print("\nstill stopping the turn; press Ctrl-C again to exit at once", file=sys.stderr)
         else:
             Keyboard.restore()
             if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""What is shown where no model can be asked: what was looked for, and how to set one up."""
+"""The text that is shown without a model: the settings that were tried, and instructions to set one up."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 _WAYS = """
 Set one up:
-  A hosted model:    export OPENAI_API_KEY=…            (from a secret store, so that no history has it)
+  A hosted model:    export OPENAI_API_KEY=…            (from a secret store, to keep it out of the history)
                      export DEFAULT_MODEL=gpt-5-mini
   Another provider:  export LLM_PROVIDER=openrouter     (nous, wisgate, …) and its own key
   Your own server:   export LLM_PROVIDER=ollama         (vllm, sglang, llama.cpp) and DEFAULT_MODEL; no key
   In a file:         [models.main] of hermes.toml, where a key is named and never written: docs/models.md
 
-Or see it at work with replies that were written beforehand:
+Or see the agent at work with scripted replies:
   hermes-exec chat --replay demo
 
 All other commands work without a model: hermes-exec --help
@@ -23,7 +23,7 @@ All other commands work without a model: hermes-exec --help
 
 
 def format_setup_help(why: str, looked_for: Sequence[str]) -> str:
-    """One screen of text, without a secret."""
+    """Return the text, which contains no secret."""
     looked = "\n".join(f"  {each}" for each in looked_for)
     found = f"\nLooked for:\n{looked}\n" if looked else ""
     return f"{why[:1].upper()}{why[1:]}\n{found}{_WAYS}"

@@ -1,4 +1,4 @@
-"""What a person types with a slash before it, to the chat and not to the model."""
+"""The slash commands of the chat."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ _ENDINGS: dict[ExportFormat, str] = {"markdown": "md", "jsonl": "jsonl", "messag
 
 COMMAND_HELP = {
     "/help": "list these commands and the keys",
-    "/model": "show the models, or go on with another: /model NAME",
-    "/reasoning": "show or hide what the model thinks, or say how much it should: /reasoning show|hide|EFFORT",
-    "/tools": "list what the model can ask for",
-    "/skills": "list what was learnt",
-    "/usage": "tokens and cost of this conversation; also /cost",
-    "/compact": "make what the model reads of this conversation shorter",
-    "/new": "begin a new conversation; also /clear",
-    "/fork": "begin a branch of this conversation, from what is recorded of it",
-    "/resume": "list past conversations, or go on with one: /resume ID",
-    "/search": "find words in all conversations: /search [--thoughts] WORDS",
+    "/model": "list the models, or use another one: /model NAME",
+    "/reasoning": "show or hide thoughts of the model, or set the effort: /reasoning show|hide|EFFORT",
+    "/tools": "list the tools of the model",
+    "/skills": "list the skills",
+    "/usage": "show tokens and cost of this conversation; also /cost",
+    "/compact": "shorten the context of the model",
+    "/new": "start a new conversation; also /clear",
+    "/fork": "start a new conversation from the record of this one",
+    "/resume": "list past conversations, or continue one: /resume ID",
+    "/search": "search all conversations: /search [--thoughts] WORDS",
     "/export": f"write this conversation to a file: /export [{'|'.join(EXPORT_FORMATS)}] [FILE]",
-    "/quit": "leave; so does Ctrl-D",
+    "/quit": "leave; also Ctrl-D",
 }
 _ALSO = {"/cost": "/usage", "/clear": "/new", "/exit": "/quit"}
 _KEYS = """\
-Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line begins another line.
-Ctrl-C ends the turn that runs, clears what you typed, and twice on an empty line leaves.
-Ctrl-R searches what you typed before; Ctrl-X Ctrl-E opens your editor.
+Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line starts a new line.
+Ctrl-C interrupts the turn or clears the line; twice on an empty line leaves.
+Ctrl-R searches the history; Ctrl-X Ctrl-E opens your editor.
 A space before a slash sends the line to the model."""
 
 
 def is_command(typed: str) -> bool:
-    """Whether a line is for the chat: a slash and a word. A path, or a slash after a space, is for the model."""
+    """Whether a line is a slash command: a slash and a word. A path, or a slash after a space, is for the model."""
     word = typed.partition(" ")[0].rstrip()
     return word.startswith("/") and (word == "/" or word[1:].isalpha())
 
 
 class SlashCommands:
-    """Does them, for one chat."""
+    """Runs slash commands for one chat."""
 
     def __init__(self, talk: ChatSession, show: Callable[[str], None]) -> None:
         """``show`` prints a line."""
@@ -64,7 +64,7 @@ class SlashCommands:
         self._show = show
 
     async def run(self, typed: str) -> bool:
-        """Do what was typed; whether the chat goes on. A mistake is told in a line."""
+        """Run a command and return whether the chat continues; an error is shown in one line."""
         word, _, rest = typed.strip().partition(" ")
         name = _ALSO.get(word.lower(), word.lower())
         if name == "/quit":
@@ -82,7 +82,7 @@ class SlashCommands:
         return True
 
     def _row(self, head: str, text: str) -> None:
-        """A line of a list, which the terminal's width does not break in a word."""
+        """Show a row of a list, cut to the width of the terminal."""
         self._show(f"{head} {to_line(text, max(shutil.get_terminal_size().columns - len(head) - 2, 20))}")
 
     async def _help(self, _: str) -> None:
@@ -103,9 +103,7 @@ class SlashCommands:
         word = word.lower()
         if word in ("show", "hide"):
             self._talk.display.show_thoughts(shown=word == "show")
-            self._show(
-                "what the model thinks is shown in full" if word == "show" else "what the model thinks is folded"
-            )
+            self._show("thoughts are shown in full" if word == "show" else "thoughts are folded")
             return
         model = self._talk.models.main
         now = get_reasoning(model)
@@ -116,7 +114,7 @@ class SlashCommands:
             now = _parse_reasoning(word)
         parts = [f"thinking {now.thinking}"] if now.thinking else []
         parts += [f"effort {now.effort}"] if now.effort else []
-        self._show(f"{escape_text(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
+        self._show(f"{escape_text(model.name)}: {', '.join(parts) or 'the default effort of its endpoint'}")
 
     async def _tools(self, _: str) -> None:
         for spec in (await self._talk.conversation()).specs:
@@ -145,7 +143,7 @@ class SlashCommands:
     async def _compact(self, _: str) -> None:
         conversation = await self._talk.conversation()
         if not await conversation.compact(lambda update: self._show(describe_update(update))):
-            self._show("there is nothing to be gained")
+            self._show("the context cannot be shortened")
 
     async def _new(self, _: str) -> None:
         await self._talk.switch()
@@ -154,20 +152,20 @@ class SlashCommands:
     async def _fork(self, _: str) -> None:
         id = (await self._talk.conversation()).id
         await self._talk.switch(id, fork=True)
-        self._show(f"a branch of {id}: {to_line(self._talk.log.title(id))}")
+        self._show(f"new conversation from {id}: {to_line(self._talk.log.title(id))}")
 
     async def _resume(self, prefix: str) -> None:
         log = self._talk.log
         if prefix:
             id = find_conversation(log, prefix)
             await self._talk.switch(id)
-            self._show(f"going on with {id}: {to_line(log.title(id))}")
-            for said in recall_last_turn(log, id):
-                self._show(said)
+            self._show(f"continuing {id}: {to_line(log.title(id))}")
+            for text in recall_last_turn(log, id):
+                self._show(text)
             return
         found = list_conversations(log, _LISTED)
         if not found:
-            self._show("nothing was said yet")
+            self._show("there is no conversation yet")
         for each in found:
             self._row(f"{each.id}  {format_time(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
 
@@ -176,12 +174,12 @@ class SlashCommands:
         thoughts = first == "--thoughts"
         words = rest.strip() if thoughts else words
         if not words:
-            raise UsageError("/search needs words to look for")
+            raise UsageError("/search needs words", remedy="/search WORDS")
         found = self._talk.log.search(words, limit=_LISTED, thoughts=thoughts)
         for each in found:
             self._row(f"{each.conversation}  {format_time(each.at)} ", each.snippet)
         if not found:
-            self._show(f"nothing was {'thought' if thoughts else 'said'} with these words")
+            self._show(f"no {'thought' if thoughts else 'message'} has these words")
 
     async def _export(self, words: str) -> None:
         conversation = (await self._talk.conversation()).id
@@ -206,7 +204,7 @@ def _parse_reasoning(word: str) -> Reasoning:
 
 
 def format_export(log: EventLog, conversation: str, form: ExportFormat) -> Iterator[str]:
-    """The lines of a conversation in one of the forms."""
+    """Return the lines of a conversation in a format."""
     if form == "jsonl":
         return log.export(conversation)
     events = log.events(conversation)
@@ -216,10 +214,10 @@ def format_export(log: EventLog, conversation: str, form: ExportFormat) -> Itera
 
 
 def write_export(path: str, log: EventLog, conversation: str, form: ExportFormat) -> str:
-    """Write a new file, for this user alone, and give its name.
+    """Write a new file that only this user can read, and return its path.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: the file exists, or cannot be created.
     """
     path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""From the words of a command line to a chat: one question, a replay, or a conversation."""
+"""Start a chat from its arguments: one question, a replay, or an interactive chat."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Mode
 
 UNANSWERED = 1
-"""The exit code where a turn ended without an answer of the model's own: its budget, a guardrail, a filter."""
+"""The exit code of a turn without an answer from the model: budget, guardrail or filter."""
 INTERRUPTED = 130
 
 
 async def start_chat(
     asked: ChatArguments, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
 ) -> int:
-    """Run a chat and give its exit code.
+    """Run a chat and return its exit code.
 
-    ``say`` tells an error in a line, where the chat goes on after it. ``cwd`` is where to start in the place, whose
-    ``secrets`` are kept out of the record.
+    ``say`` reports errors after which the chat continues. ``cwd`` is the folder of the target to start in. The
+    ``secrets`` of the target are removed from the record.
 
     Raises:
-        NoModel: there is nobody to talk to.
-        HermesError: what was asked for makes no sense, or the place or the model failed at the one question.
+        NoModel: there is no model.
+        HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -82,20 +82,20 @@ async def _talk(
     say: Callable[[HermesError], None],
 ) -> int:
     if asked.continue_newest and asked.resume is not None:
-        raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
+        raise UsageError("--continue excludes --resume", remedy="leave one of them out")
     word = LAST if asked.continue_newest else asked.resume
     resume = find_conversation(talk.log, word) if word is not None else ""
     if asked.fork and not resume:
-        raise UsageError("--fork needs a conversation to begin from", remedy="--continue, or --resume ID")
+        raise UsageError("--fork needs a conversation to start from", remedy="--continue, or --resume ID")
     if query is not None:
         _print_unprompted(talk, asked, replay)
         if resume and not asked.fork:
-            talk.log.refuse_held_turn(resume)  # before the place is opened, which may take long
+            talk.log.refuse_held_turn(resume)  # before the target is opened, which may take long
         talk.open_soon(resume, fork=asked.fork)
         return await _once(talk, query, asked)
     if asked.json or asked.files:
         option = "--json" if asked.json else "--file"
-        raise UsageError(f"{option} is for one question", remedy=f"-q QUESTION {option}")
+        raise UsageError(f"{option} needs a question", remedy=f"-q QUESTION {option}")
     from hermes_exec_agent.frontends.chat import interactive
 
     if replay is not None and replay.requests:
@@ -107,15 +107,15 @@ async def _talk(
 
 async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     answer = await talk.turn(query)
-    if answer is None:  # which only Ctrl-C of an interactive turn gives
+    if answer is None:  # only Ctrl-C in an interactive turn returns None
         return INTERRUPTED
     conversation = await talk.conversation()
     ended = await conversation.end_background()
     if asked.json:
-        told = {**answer_to_json(conversation, answer), "background_ended": ended}
-        print(json.dumps(told, ensure_ascii=False), flush=True)
+        payload = {**answer_to_json(conversation, answer), "background_ended": ended}
+        print(json.dumps(payload, ensure_ascii=False), flush=True)
     if has_unread_input(asked):
-        talk.display.print_line("what is on standard input was not read; --file - sends it along")
+        talk.display.print_line("standard input was not read; --file - attaches it")
     if answer.outcome in OUTCOME_MESSAGES:
         talk.display.print_line(f"[{OUTCOME_MESSAGES[answer.outcome]}]")
     if answer.outcome == "interrupted":
@@ -124,7 +124,7 @@ async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
 
 
 def answer_to_json(conversation: Conversation, answer: Answer) -> dict[str, Any]:
-    """An answer for programs."""
+    """Return an answer as JSON values."""
     usage = answer.usage
     return {
         "conversation": conversation.id,
@@ -150,14 +150,14 @@ def _replay(asked: ChatArguments) -> Replay | None:
     if asked.replay is None:
         return None
     if asked.model is not None:
-        raise UsageError("--replay is instead of a model", remedy="leave --model or --replay out")
+        raise UsageError("--replay excludes --model", remedy="leave one of them out")
     from hermes_exec_agent.frontends.chat.replay import read_replay
 
     return read_replay(asked.replay)
 
 
 def _unprompted_tools(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
-    """Tools that run without asking although tools ask here."""
+    """Return the tools that run without a question although the mode is ``ask``."""
     return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
 
 
@@ -168,7 +168,7 @@ def _approvals(asked: ChatArguments, replay: Replay | None) -> Approvals:
 def _print_unprompted(talk: ChatSession, asked: ChatArguments, replay: Replay | None) -> None:
     if _unprompted_tools(asked, replay):
         talk.display.print_line(
-            "the demo's commands change nothing that stays, so they run without asking; --approve deny denies them"
+            "the commands of the demo leave no change behind, so they run without approval; --approve deny denies them"
         )
 
 

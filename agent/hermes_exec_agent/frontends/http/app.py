@@ -1,4 +1,4 @@
-"""The server: its routes, and what it answers."""
+"""The HTTP server: its routes and responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.server")
 _BODY_S = 30.0
-"""So long a client may take to send its request."""
+"""The time limit for a client to send its request."""
 _LATER_S = "5"
 _FRESH_S = 5.0
 
@@ -45,34 +45,34 @@ async def _none() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What is served."""
+    """The configuration of a server."""
 
     target: str | None
     models: Models | None
-    """None where there is none: everything but answering works."""
+    """None without a model: then only completions fail."""
     why: NoModel | None
-    """Why not."""
+    """The reason why there are no models."""
     log: EventLog
     cwd: str | None
-    """Where to start, in the place."""
+    """The folder of the target to start in."""
     approvals: Approvals
     person: Person
     max_conversations: int = 8
-    """Conversations that are open at once, and so turns that run at once."""
+    """The limit of open conversations, and so of concurrent turns."""
     keep_s: float = 900.0
-    """Seconds that a place stays open after its last turn."""
+    """Seconds that a target stays open after its last turn."""
     idle_s: float = 86400.0
-    """Seconds after its last turn in which a conversation ends, with what runs in its background."""
+    """Seconds after its last turn when a conversation ends, with its background commands."""
     memory: Callable[[], Awaitable[str]] = _none
-    """Says what is amiss with the long-term memory; empty where nothing is."""
+    """Returns the problem of the long-term memory; empty if there is none."""
     budget: int | None = None
-    """Replies of a model that one turn may take; the loop's own if None."""
+    """The limit of replies of the model in one turn; None uses the default."""
     improve: bool = True
-    """Whether a skill that fails in use is improved."""
+    """Whether a skill that fails in use is repaired."""
 
 
 class Server:
-    """Answers requests. ``stopping`` is told to whoever asks whether it is ready."""
+    """Answers requests. ``/ready`` reports ``stopping``."""
 
     def __init__(self, offer: ServerConfig, guard: RequestGuard) -> None:
         self.stopping = False
@@ -83,9 +83,9 @@ class Server:
         )
         self._guard = guard
         self.connections = Connections()
-        self._looking = asyncio.Lock()
-        self._looked = -math.inf
-        self._amiss = ""
+        self._memory_lock = asyncio.Lock()
+        self._memory_checked = -math.inf
+        self._memory_problem = ""
         self._preparing: asyncio.Task[None] | None = None
         self.app = web.Application(middlewares=[self._handle_request], client_max_size=protocol.MAX_BODY)
         self.app.on_startup.append(self._prepare)
@@ -98,15 +98,15 @@ class Server:
 
     @property
     def requires_token(self) -> bool:
-        """Whether requests have to show one."""
+        """Whether requests need a token."""
         return self._guard.token is not None
 
     async def close(self) -> None:
-        """Close the places; the requests are over."""
+        """Close all conversations; called after the last request."""
         await self._rooms.close()
 
     async def _prepare(self, _: web.Application) -> None:
-        """Begin with what the first turn would wait for."""
+        """Import and connect in advance for the first turn."""
         if (models := self._offer.models) is not None:
             self._preparing = asyncio.create_task(asyncio.to_thread(models.prepare))
 
@@ -142,12 +142,12 @@ class Server:
         return web.json_response({"ready": not why, "why": why}, status=503 if why else 200)
 
     async def _memory(self) -> str:
-        """What is amiss with it, as of a few seconds ago: anybody may ask, and must not keep the database busy."""
-        async with self._looking:
-            if time.monotonic() - self._looked > _FRESH_S:
-                self._amiss = await self._offer.memory()
-                self._looked = time.monotonic()
-            return self._amiss
+        """Return the problem of the memory, cached briefly so that public requests do not load the database."""
+        async with self._memory_lock:
+            if time.monotonic() - self._memory_checked > _FRESH_S:
+                self._memory_problem = await self._offer.memory()
+                self._memory_checked = time.monotonic()
+            return self._memory_problem
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
         self._metrics.open.set(len(self._rooms))
@@ -166,48 +166,50 @@ class Server:
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         if (models := self._offer.models) is None:
             return protocol.make_error_response(503, f"no model is set up: {self._offer.why}", code="no_model")
-        if request.content_type != "application/json":  # what a page of another site cannot send without asking first
-            return protocol.make_error_response(415, "the body has to be application/json", code="wrong_type")
+        if request.content_type != "application/json":  # a page of another site cannot send it without a preflight
+            return protocol.make_error_response(415, "the body must be application/json", code="wrong_type")
         try:
             async with asyncio.timeout(_BODY_S):
                 body = await request.read()
         except TimeoutError:
             return protocol.make_error_response(408, "the request did not arrive in time", code="too_slow", again=True)
         try:
-            asked = protocol.read_completion(body)
-            name = asked.model or "main"
+            completion = protocol.read_completion(body)
+            name = completion.model or "main"
             if name not in models.names:
                 return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
-            id = self._find_conversation(request, asked)
+            id = self._find_conversation(request, completion)
         except UsageError as error:
             return protocol.make_error_response(400, str(error), code="invalid_request")
-        return await self._turn(request, asked, name, id)
+        return await self._turn(request, completion, name, id)
 
-    def _find_conversation(self, request: web.Request, asked: protocol.Completion) -> str:
-        """The id of the conversation to go on with; empty for a new one."""
-        wanted = request.headers.get(turns.CONVERSATION, "") or asked.conversation
-        return self._offer.log.find(wanted) if wanted else ""
+    def _find_conversation(self, request: web.Request, completion: protocol.Completion) -> str:
+        """Return the id of the conversation to continue; empty for a new one."""
+        prefix = request.headers.get(turns.CONVERSATION, "") or completion.conversation
+        return self._offer.log.find(prefix) if prefix else ""
 
-    async def _turn(self, request: web.Request, asked: protocol.Completion, name: str, id: str) -> web.StreamResponse:
+    async def _turn(
+        self, request: web.Request, completion: protocol.Completion, name: str, id: str
+    ) -> web.StreamResponse:
         options = Options(
             unattended=True,
-            instructions=asked.instructions,
-            history=() if id else asked.history,
+            instructions=completion.instructions,
+            history=() if id else completion.history,
         )
         if self._offer.budget is not None:
             options = replace(options, budget=self._offer.budget)
         if self._preparing is not None:
-            await asyncio.wait([self._preparing])  # to open a place imports too, and two threads would do it in turns
+            await asyncio.wait([self._preparing])  # opening also imports, and two threads would block each other
         try:
-            self._offer.log.refuse_held_turn(id)  # before the place is opened, which may take long
+            self._offer.log.refuse_held_turn(id)  # before the target is opened, which may take long
             async with self._rooms.acquire(id, options) as conversation:
-                self._offer.log.refuse_held_turn(id)  # and before a stream begins, which can have no status any more
+                self._offer.log.refuse_held_turn(id)  # and before a stream begins, after which no status can follow
                 conversation.set_model(name)
-                if asked.stream:
-                    return await turns.answer_streamed(request, conversation, asked, self._metrics)
-                return await turns.answer_whole(conversation, asked, self._metrics)
+                if completion.stream:
+                    return await turns.answer_streamed(request, conversation, completion, self._metrics)
+                return await turns.answer_whole(conversation, completion, self._metrics)
         except PoolExhausted as error:
             busy = protocol.make_error_response(429, str(error), code="busy", again=True)
             busy.headers["Retry-After"] = _LATER_S
@@ -228,7 +230,7 @@ class Server:
     def _open(self, id: str, options: Options) -> AbstractAsyncContextManager[Conversation]:
         offer = self._offer
         if offer.models is None:
-            raise RuntimeError("asked for without a model")
+            raise RuntimeError("a conversation needs a model")
         return open_conversation(
             offer.target,
             models=offer.models,

@@ -1,4 +1,4 @@
-"""Which connections may stay: a bounded number, of which those that have shown no token make room for new ones."""
+"""A limit on connections, under which new ones replace connections that have sent no token."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 CONNECTIONS = 128
-"""At once, whatever they are about; each may hold a request of `wire.MAX_BODY`."""
+"""The limit of connections; each may hold a request of `protocol.MAX_BODY`."""
 RESERVED = 16
-"""Of them, those that clients with the token never take: `/health` and a client's first request go there."""
+"""Of them, those reserved for connections without the token: `/health` and the first request of a client."""
 ONE_PEER = 64
 """Connections without the token from one address, or from one user of this machine."""
 FIRST_LINES_S = 5.0
-"""So long a new connection may take to send its first request's first lines."""
+"""The time limit for a new connection to send the headers of its first request."""
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 5\r\nConnection: close\r\n"
     b"Content-Length: 21\r\n\r\ntoo many connections\n"
@@ -31,9 +31,9 @@ _CREDENTIALS = struct.Struct("3i")
 class Connections:
     """The connections of one server.
 
-    A connection counts as known once a request on it has shown the token (or came over a socket that belongs to this
-    user). The others are kept as long as there is room, and the oldest of them is closed for a new one: half-open
-    connections keep no other client out.
+    A connection is known once a request on it has the token (or comes over a socket of this user). Others are kept
+    while there is room, and a new connection replaces the oldest of them, so that half-open connections block no other
+    client.
     """
 
     def __init__(self) -> None:
@@ -43,18 +43,18 @@ class Connections:
         self._of: dict[object, _Connection] = {}
 
     def set_protocol_factory(self, accept: Callable[[], asyncio.Protocol]) -> None:
-        """Hand connections that may stay to the protocols that ``accept`` makes."""
+        """Pass admitted connections to protocols that ``accept`` creates."""
         self._accept = accept
 
     def __call__(self) -> asyncio.Protocol:
-        """A protocol for a new connection."""
+        """Return a protocol for a new connection."""
         if self._accept is None:
             raise RuntimeError("no server is set up")
         return _Connection(self, self._accept())
 
     @contextlib.contextmanager
     def serve_request(self, protocol: object, *, known: bool) -> Generator[bool]:
-        """Serve one request of a connection. False where there is no room for one more connection with the token."""
+        """Serve one request of a connection. Yields False if there is no room for another connection with the token."""
         connection = self._of.get(protocol)
         if connection is None:
             yield True
@@ -69,7 +69,7 @@ class Connections:
         yield True
 
     def admit(self, connection: _Connection) -> bool:
-        """Count a new connection, for which an older one may have to go. False where none can."""
+        """Admit a new connection, if needed in place of an older one; return whether there is room."""
         same = [each for each in self._unknown if each.peer == connection.peer]
         if len(same) >= ONE_PEER:
             same[0].evict()
@@ -82,14 +82,14 @@ class Connections:
         return True
 
     def forget(self, connection: _Connection) -> None:
-        """A connection is gone, or about to be."""
+        """Remove a connection that has ended or is about to end."""
         self._unknown.pop(connection, None)
         self._known.discard(connection)
         self._of.pop(connection.inner, None)
 
 
 class _Connection(asyncio.Protocol):
-    """Stands between a transport and the library's protocol."""
+    """The protocol between a transport and the protocol of the HTTP library."""
 
     peer: object = None
 
@@ -101,7 +101,7 @@ class _Connection(asyncio.Protocol):
         self._admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Look at the peer, and hand the connection on if it may stay."""
+        """Check the peer, and pass the connection on if it is admitted."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer, ours = _peer(self._transport)
         if not ours:
@@ -115,37 +115,37 @@ class _Connection(asyncio.Protocol):
             self.inner.connection_made(transport)
 
     def on_request(self) -> None:
-        """The first lines of a request are here."""
+        """Stop the timer, because the headers of a request have arrived."""
         if self._first is not None:
             self._first.cancel()
 
     def evict(self) -> None:
-        """Close it, for another one."""
+        """Close the connection in favour of another one."""
         self._connections.forget(self)
         if self._transport is not None:
-            # A peer that does not read its answer must not keep its connection by that.
+            # A peer that does not read its response must not keep the connection open.
             end = self._transport.abort if self._transport.get_write_buffer_size() else self._transport.close
             end()
 
     def data_received(self, data: bytes) -> None:
-        """Hand it on."""
+        """Pass the event on."""
         if self._admitted:
             self.inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Hand it on."""
+        """Pass the event on."""
         return self.inner.eof_received() if self._admitted else None
 
     def pause_writing(self) -> None:
-        """Hand it on."""
+        """Pass the event on."""
         self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand it on."""
+        """Pass the event on."""
         self.inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Remove the connection, and pass the event on."""
         self.on_request()
         self._connections.forget(self)
         if self._admitted:
@@ -153,10 +153,10 @@ class _Connection(asyncio.Protocol):
 
 
 def _peer(transport: asyncio.Transport) -> tuple[object, bool]:
-    """Whose connection it is, and whether it may be: over a unix socket, this user's alone."""
-    made: socket.socket = transport.get_extra_info("socket")
-    if made.family == socket.AF_UNIX:
-        uid = peer_uid(made)
+    """Return the peer, and whether it may connect: on a unix socket, this user only."""
+    connected: socket.socket = transport.get_extra_info("socket")
+    if connected.family == socket.AF_UNIX:
+        uid = peer_uid(connected)
         return uid, uid == os.geteuid()
     address = str((transport.get_extra_info("peername") or ("",))[0])
     with contextlib.suppress(ValueError):
@@ -167,7 +167,7 @@ def _peer(transport: asyncio.Transport) -> tuple[object, bool]:
 
 
 def peer_uid(connected: socket.socket) -> int:
-    """The number of the user who connected to a unix socket, as the kernel has it."""
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(told)
+    """Return the user id of the peer of a unix socket, as reported by the kernel."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
     return int(uid)

@@ -1,4 +1,4 @@
-"""Conversations whose places stay open between requests, so that a shell goes on where it stopped."""
+"""A pool of conversations whose targets stay open between requests, so that their shells keep their state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class PoolExhausted(HermesError):
-    """All conversations that may be open are in use; nothing ran."""
+    """The limit of open conversations is reached, and all are in use; nothing ran."""
 
 
 class ConversationInUse(HermesError):
-    """A turn of this very conversation runs; nothing ran."""
+    """A turn of this conversation is running; nothing ran."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,15 +30,15 @@ class _OpenConversation:
     stack: AsyncExitStack
     taken: bool = True
     left: float = 0.0
-    """When its last turn ended, in the loop's time."""
+    """The loop's time at the end of its last turn."""
     leaving: asyncio.TimerHandle | None = field(default=None)
 
 
 class ConversationPool:
-    """At most ``most`` open conversations; one that nobody needs closes after ``keep_s`` seconds, or for another.
+    """At most ``most`` open conversations. An idle one closes after ``keep_s`` seconds, or to make entry for another.
 
-    One in which commands run in the background stays open until these have ended, or for ``idle_s`` seconds; then it
-    ends, and they end with it.
+    A conversation with background commands stays open until they have ended, for ``idle_s`` seconds at most; then they
+    end with it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ConversationPool:
         keep_s: float,
         idle_s: float,
     ) -> None:
-        """``open`` opens a conversation: an id to resume, or an empty one for a new one."""
+        """``open`` opens the conversation with an id, or a new one if the id is empty."""
         self._open = open
         self._most = most
         self._keep_s = keep_s
@@ -60,66 +60,65 @@ class ConversationPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """How many are open, or about to be."""
+        """Return the number of open and opening conversations."""
         return len(self._open_conversations) + self._opening
 
     @asynccontextmanager
     async def acquire(self, id: str, options: Options) -> AsyncGenerator[Conversation]:
-        """A conversation for one turn; nobody else has it meanwhile.
+        """Yield a conversation for the exclusive use of one turn.
 
         Raises:
-            InUse: a turn of it runs.
-            Busy: all that are open are in use.
-            HermesError: its place cannot be opened.
+            InUse: a turn of it is running.
+            Busy: all open conversations are in use.
+            HermesError: its target cannot be opened.
         """
-        room = await self._take(id, options)
+        entry = await self._take(id, options)
         try:
-            yield room.conversation
+            yield entry.conversation
         finally:
-            room.taken = False
-            self._open_conversations[room.conversation.id] = self._open_conversations.pop(
-                room.conversation.id
-            )  # the last one used is the last to go
+            entry.taken = False
+            id = entry.conversation.id
+            self._open_conversations[id] = self._open_conversations.pop(id)  # keep the order of use
             loop = asyncio.get_running_loop()
-            room.left = loop.time()
-            room.leaving = loop.call_later(self._keep_s, self._close_if_idle, room)
+            entry.left = loop.time()
+            entry.leaving = loop.call_later(self._keep_s, self._close_if_idle, entry)
 
-    def _close_if_idle(self, room: _OpenConversation) -> None:
-        """Its time is over, unless commands run in the background."""
-        self._track(asyncio.create_task(self._leave_or_wait(room)))
+    def _close_if_idle(self, entry: _OpenConversation) -> None:
+        """Close an idle conversation, unless it has background commands."""
+        self._track(asyncio.create_task(self._leave_or_wait(entry)))
 
-    async def _leave_or_wait(self, room: _OpenConversation) -> None:
+    async def _leave_or_wait(self, entry: _OpenConversation) -> None:
         loop = asyncio.get_running_loop()
-        left, rest_s = room.left, room.left + self._idle_s - loop.time()
+        left, rest_s = entry.left, entry.left + self._idle_s - loop.time()
         runs = False
         if rest_s > 0:
-            with suppress(HermesError):  # the place is lost, and what ran there with it
-                runs = await room.conversation.runs_in_background()
-        if room.taken or room.left != left:
+            with suppress(HermesError):  # the target is lost, with its commands
+                runs = await entry.conversation.runs_in_background()
+        if entry.taken or entry.left != left:
             return  # a turn began meanwhile
         if runs:
-            room.leaving = loop.call_later(min(self._keep_s, rest_s), self._close_if_idle, room)
+            entry.leaving = loop.call_later(min(self._keep_s, rest_s), self._close_if_idle, entry)
         else:
-            self._leave(room)
+            self._leave(entry)
 
     async def close(self) -> None:
-        """Close them all. Whoever is in one is to have left."""
-        for room in list(self._open_conversations.values()):
-            self._leave(room)
+        """Close all conversations; no turn may be running."""
+        for entry in list(self._open_conversations.values()):
+            self._leave(entry)
         while self._closing:
             await asyncio.wait(self._closing)
 
     async def _take(self, id: str, options: Options) -> _OpenConversation:
-        room = self._open_conversations.get(id)
-        if id in self._entering or (room is not None and room.taken):
-            raise ConversationInUse(f"conversation {id}: a turn of it runs", remedy="again when that has ended")
-        if room is not None:
-            room.taken = True
-            if room.leaving is not None:
-                room.leaving.cancel()
-            return room
+        entry = self._open_conversations.get(id)
+        if id in self._entering or (entry is not None and entry.taken):
+            raise ConversationInUse(f"conversation {id}: a turn is running", remedy="try again after its end")
+        if entry is not None:
+            entry.taken = True
+            if entry.leaving is not None:
+                entry.leaving.cancel()
+            return entry
         if len(self) >= self._most and not self._free_one():
-            raise PoolExhausted(f"all of {self._most} conversations are in use", remedy="the same later")
+            raise PoolExhausted(f"all of {self._most} conversations are in use", remedy="try again later")
         self._opening += 1
         self._entering |= {id} if id else set()
         stack = AsyncExitStack()
@@ -128,23 +127,25 @@ class ConversationPool:
         finally:
             self._opening -= 1
             self._entering.discard(id)
-        room = self._open_conversations[conversation.id] = _OpenConversation(conversation, stack)
-        return room
+        entry = self._open_conversations[conversation.id] = _OpenConversation(conversation, stack)
+        return entry
 
     def _free_one(self) -> bool:
-        idle = [room for room in self._open_conversations.values() if not room.taken]
-        idle.sort(key=lambda room: room.conversation.background)  # the longest unused first, of both kinds
+        idle = [entry for entry in self._open_conversations.values() if not entry.taken]
+        idle.sort(
+            key=lambda entry: entry.conversation.background
+        )  # the longest unused first, without background commands before others
         if idle:
             self._leave(idle[0])
         return bool(idle)
 
-    def _leave(self, room: _OpenConversation) -> None:
-        if room.taken or self._open_conversations.get(room.conversation.id) is not room:
+    def _leave(self, entry: _OpenConversation) -> None:
+        if entry.taken or self._open_conversations.get(entry.conversation.id) is not entry:
             return
-        del self._open_conversations[room.conversation.id]
-        if room.leaving is not None:
-            room.leaving.cancel()
-        self._track(asyncio.create_task(room.stack.aclose()))
+        del self._open_conversations[entry.conversation.id]
+        if entry.leaving is not None:
+            entry.leaving.cancel()
+        self._track(asyncio.create_task(entry.stack.aclose()))
 
     def _track(self, task: asyncio.Task[None]) -> None:
         self._closing.add(task)
@@ -155,4 +156,4 @@ class ConversationPool:
         if not task.cancelled() and (error := task.exception()) is not None:
             import logging
 
-            logging.getLogger("hermes_exec.server").warning("a place did not close well: %s", error)
+            logging.getLogger("hermes_exec.server").warning("a conversation failed to close: %s", error)

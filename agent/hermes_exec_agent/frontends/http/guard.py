@@ -1,4 +1,4 @@
-"""Who may ask: a browser that was lured here may not, nor may anybody without the token."""
+"""Authentication of requests, and protection against requests from web pages of other sites."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
 
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
-"""What a container's engine asks, which has no token; they tell nothing else."""
+"""Paths for the health checks of a container engine, which has no token; they reveal nothing else."""
 SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class RequestGuard:
-    """Looks at each request before anything else does."""
+    """Checks each request before it is handled."""
 
     token: Secret | None
-    """None is for a unix socket alone, whose peers are this user's: `listen` takes no address without a token."""
+    """None only for a unix socket, whose peers belong to this user: `listen` refuses an address without a token."""
     hosts: frozenset[str]
-    """The names by which this server may be called; empty is any."""
+    """The permitted host names of this server; empty permits any."""
 
     def check(self, request: web.Request) -> web.Response | None:
-        """Why not, or None."""
-        # A page whose name was made to mean 127.0.0.1 sends its own name as the host (DNS rebinding).
+        """Return the response that refuses a request, or None."""
+        # A page whose name resolves to 127.0.0.1 sends its own name as the host (DNS rebinding).
         if self.hosts and parse_host(request.headers.get("Host", "")) not in self.hosts:
-            return make_error_response(421, "this server is not called that", code="wrong_host")
+            return make_error_response(421, "this server has another host name", code="wrong_host")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
-            return make_error_response(403, "pages of other sites may not ask", code="wrong_origin")
+            return make_error_response(403, "requests from pages of other sites are refused", code="wrong_origin")
         if request.path in PUBLIC_PATHS or (self.token is None and _over_unix_socket(request)):
             return None
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -56,18 +56,18 @@ class RequestGuard:
 
 
 def _over_unix_socket(request: web.Request) -> bool:
-    made = request.get_extra_info("socket")
-    return made is not None and made.family == socket.AF_UNIX
+    connected = request.get_extra_info("socket")
+    return connected is not None and connected.family == socket.AF_UNIX
 
 
-def is_equal_constant_time(given: str, wanted: str) -> bool:
-    """Whether two texts are equal, in a time that tells nothing about either."""
-    digests = [sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, wanted)]
+def is_equal_constant_time(given: str, expected: str) -> bool:
+    """Compare two texts in constant time."""
+    digests = [sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, expected)]
     return hmac.compare_digest(*digests)
 
 
 def parse_host(header: str) -> str:
-    """The name of a ``Host`` header, without its port."""
+    """Return the host name of a ``Host`` header, without its port."""
     try:
         return (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:
@@ -75,7 +75,7 @@ def parse_host(header: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether only this machine can reach the address."""
     if address == "localhost":
         return True
     try:
@@ -85,5 +85,5 @@ def is_loopback(address: str) -> bool:
 
 
 def list_host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """By which names a server at a loopback address may be called."""
+    """Return the permitted host names of a server at a loopback address."""
     return frozenset({"localhost", "127.0.0.1", "::1", address.lower(), *(each.lower() for each in more)})

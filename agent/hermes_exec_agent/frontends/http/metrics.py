@@ -1,4 +1,4 @@
-"""Figures for Prometheus."""
+"""Metrics in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
 class Metrics:
-    """Of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -31,7 +31,7 @@ class Metrics:
         self._calls = Counter("hermes_exec_tool_calls", "Calls of tools", ["tool", "ok"], registry=registry)
 
     def count_answer(self, answer: Answer, seconds: float) -> None:
-        """A turn ended with an answer."""
+        """Count a turn that ended with an answer."""
         self.count_turn(answer.outcome, seconds)
         usage = answer.usage
         self._tokens.labels("prompt").inc(usage.prompt - usage.cached)
@@ -40,14 +40,14 @@ class Metrics:
         self._cost.inc(usage.cost or 0)
 
     def count_turn(self, outcome: str, seconds: float) -> None:
-        """A turn ended."""
+        """Count a turn that ended."""
         self._turns.labels(outcome).inc()
         self._seconds.observe(seconds)
 
     def count_call(self, ended: CallEnded, *, known: bool) -> None:
-        """A tool was called; names that a model made up are counted as one."""
+        """Count a call of a tool; all unknown names are counted as one."""
         self._calls.labels(ended.call.name if known else "unknown", str(ended.envelope.ok).lower()).inc()
 
     def text(self) -> bytes:
-        """All figures, in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime import Answer
 
 MAX_BODY = 4 << 20
-"""Bytes of a request."""
+"""The limit of bytes of a request."""
 _MOST_MESSAGES = 2000
 _NOT_OURS = ("tools", "functions", "stop", "logprobs", "audio", "logit_bias")
-"""What would change the reply's meaning if it was passed over in silence."""
+"""Options that are refused, because ignoring them would change the meaning of the reply."""
 _FINISH = {"answered": "stop", "empty": "stop", "filtered": "content_filter"}
 
 
@@ -43,7 +43,7 @@ class _StreamOptions(BaseModel):
 
 
 class Completion(BaseModel):
-    """What is asked for. Settings of sampling are the model's own affair, and passed over."""
+    """A request. Sampling options are ignored; the configuration of the model applies."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -53,21 +53,21 @@ class Completion(BaseModel):
     stream_options: _StreamOptions | None = None
     n: Literal[1] | None = None
     conversation: str = Field(default="", max_length=100)
-    """Ours: the id of a conversation to go on with."""
+    """An extension of ours: the id of a conversation to continue."""
 
     @property
     def request(self) -> str:
-        """What the person says now."""
+        """The text of the last message."""
         return self.messages[-1].text()
 
     @property
     def instructions(self) -> str:
-        """What the client's system messages say."""
+        """The text of the system messages of the client."""
         return "\n\n".join(said.text() for said in self.messages if said.role in {"system", "developer"})
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """What was said before, as the client remembers it."""
+        """The earlier messages, as sent by the client."""
         return tuple(
             Message("user" if said.role == "user" else "assistant", said.text())
             for said in self.messages[:-1]
@@ -76,15 +76,15 @@ class Completion(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with what it took."""
+        """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
 def read_completion(body: bytes) -> Completion:
-    """Read a request.
+    """Parse a request.
 
     Raises:
-        UsageError: it is none that can be answered; says what is wrong with it.
+        UsageError: the request is invalid or not supported.
     """
     try:
         asked = Completion.model_validate_json(body)
@@ -95,19 +95,19 @@ def read_completion(body: bytes) -> Completion:
     given = asked.model_extra or {}
     for name in _NOT_OURS:
         if given.get(name):
-            raise UsageError(f"{name} is not supported: the agent's tools and replies are its own")
-    if (wanted := given.get("response_format")) and wanted != {"type": "text"}:
+            raise UsageError(f"{name} is not supported: the agent selects its own tools and replies")
+    if (response_format := given.get("response_format")) and response_format != {"type": "text"}:
         raise UsageError("response_format is not supported: the agent answers in text")
     if asked.messages[-1].role != "user" or not asked.request.strip():
-        raise UsageError("the last message has to be the user's, with text in it")
+        raise UsageError("the last message must be of the user, with text")
     return asked
 
 
 class CompletionWriter:
-    """Writes one reply, whole or in pieces."""
+    """Formats one reply, whole or in pieces."""
 
     def __init__(self, conversation: str, model: str) -> None:
-        """``conversation`` is the id in the log, ``model`` who answers."""
+        """``conversation`` is the id in the log, ``model`` the name of the model."""
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{conversation}-{time.time_ns():x}",
             "created": int(time.time()),
@@ -116,7 +116,7 @@ class CompletionWriter:
         }
 
     def format_whole(self, text: str, answer: Answer) -> dict[str, Any]:
-        """All at once."""
+        """Return the whole reply."""
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
@@ -126,17 +126,21 @@ class CompletionWriter:
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_to_json(answer.usage)}
 
     def format_piece(self, text: str, *, first: bool = False) -> bytes:
-        """A piece of its text."""
+        """Return a chunk with a piece of the text."""
         return self._chunk({"role": "assistant", "content": text} if first else {"content": text}, None)
 
     def format_end(self, answer: Answer) -> bytes:
-        """The piece that says why it ends."""
+        """Return the chunk with the reason of the end."""
         return self._chunk({}, get_finish_reason(answer))
 
     def format_usage(self, answer: Answer) -> bytes:
-        """What it took."""
-        told: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": usage_to_json(answer.usage)}
-        return format_event({**self._head, **told})
+        """Return the chunk with the usage."""
+        payload: dict[str, Any] = {
+            "object": "chat.completion.chunk",
+            "choices": [],
+            "usage": usage_to_json(answer.usage),
+        }
+        return format_event({**self._head, **payload})
 
     def _chunk(self, delta: dict[str, str], finish: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
@@ -145,21 +149,21 @@ class CompletionWriter:
 
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": working\n\n"
-"""A comment, so that nothing on the way takes a long silence for an end."""
+"""A comment that keeps proxies from closing a silent connection."""
 
 
-def format_event(told: dict[str, Any]) -> bytes:
-    """One server-sent event."""
-    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n".encode()
+def format_event(payload: dict[str, Any]) -> bytes:
+    """Format a server-sent event."""
+    return f"data: {json.dumps(payload, ensure_ascii=False)}\n\n".encode()
 
 
 def get_finish_reason(answer: Answer) -> str:
-    """In the protocol's words; what a budget or a guardrail cut short counts as cut."""
+    """Return the finish reason of an answer; a turn stopped by a budget or guardrail counts as cut."""
     return _FINISH.get(answer.outcome, "length")
 
 
 def usage_to_json(usage: Usage) -> dict[str, Any]:
-    """In the protocol's words."""
+    """Return the usage in the form of the protocol."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
@@ -170,12 +174,12 @@ def usage_to_json(usage: Usage) -> dict[str, Any]:
 
 
 def error_to_json(message: str, *, kind: str, code: str) -> dict[str, Any]:
-    """An error in the protocol's form."""
+    """Return an error in the form of the protocol."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def make_error_response(status: int, message: str, *, code: str, again: bool = False) -> web.Response:
-    """A reply that says no. ``again`` is whether a client's library may repeat the request by itself."""
+    """Return an error response. ``again`` permits client libraries to repeat the request."""
     from aiohttp import web
 
     kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"

@@ -1,4 +1,4 @@
-"""The token of a server that was given none: made at its first start, in a file that this user alone can read."""
+"""The token of a server without a configured one, created at the first start in a file for this user only."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MOST = 4096
 
 
 def token_file(environ: Mapping[str, str]) -> Path:
-    """Where the token is kept."""
+    """Return the path of the file."""
     return state_folder(environ) / NAME
 
 
 def load_token(path: Path) -> Secret:
-    """Read the token; make it where there is none. Two servers that begin at once get the same one.
+    """Read the token, or create it. Two servers that start at once get the same one.
 
     Raises:
-        ConfigError: the file cannot be made or read, or others can read it.
+        ConfigError: the file cannot be created or read, or other users can read it.
     """
     try:
         if not path.exists():
@@ -38,7 +38,9 @@ def load_token(path: Path) -> Secret:
         text = _read(path)
     except OSError as error:
         remedy = "--token-from env:NAME or file:/path, or --socket PATH"
-        raise ConfigError(f"{to_printable(path)}: no token can be kept: {error.strerror}", remedy=remedy) from error
+        raise ConfigError(
+            f"{to_printable(path)}: the token cannot be stored: {error.strerror}", remedy=remedy
+        ) from error
     return Secret("the server's token", text.strip())
 
 
@@ -62,7 +64,7 @@ def _read(path: Path) -> str:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise ConfigError(
-                f"{to_printable(path)}: others may have read or made it (mode {stat.S_IMODE(found.st_mode):04o})",
-                remedy="remove it; the next start makes a new one",
+                f"{to_printable(path)}: other users may have read or created it (mode {stat.S_IMODE(found.st_mode):04o})",
+                remedy="remove it; the next start creates a new one",
             )
         return file.read(_MOST).decode("ascii", "replace")

@@ -1,4 +1,4 @@
-"""One request: a turn of a conversation, answered whole or as it comes."""
+"""One request: a turn of a conversation, answered whole or as a stream."""
 
 from __future__ import annotations
 
@@ -23,70 +23,70 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.server")
 CONVERSATION = "X-Hermes-Conversation"
-"""The header with the id of a conversation, in requests and in replies."""
+"""The header with the id of a conversation, in requests and responses."""
 _SILENCE_S = 15.0
-"""After so long without a piece a comment is sent."""
-_PATIENCE_S = 60.0
-"""So long a client may take to read a piece."""
-_AGAIN = "\n\n[the reply broke off and was asked for again]\n\n"
+"""After this time without a piece, a comment is sent."""
+_SEND_LIMIT_S = 60.0
+"""The time limit for a client to read a piece."""
+_AGAIN = "\n\n[the reply was interrupted and requested again]\n\n"
 
 
 class TextCollector:
-    """The text of a turn as its client sees it: several replies of the model are one text."""
+    """The text of a turn for its client: joins several replies of the model."""
 
     def __init__(self, write: Callable[[str], None], seen: Callable[[CallEnded], None]) -> None:
-        """``write`` takes each piece, ``seen`` each call of a tool that ended."""
+        """``write`` is called with each piece, ``seen`` with each finished call of a tool."""
         self._write = write
         self._seen = seen
-        self._said = False
-        self._fresh = False
+        self._has_text = False
+        self._needs_break = False
 
     def update(self, update: Update) -> None:
-        """Something happened in the turn."""
+        """Handle an event of the turn."""
         if isinstance(update, Text):
-            if self._fresh and update.text:
+            if self._needs_break and update.text:
                 self._write("\n\n")
-                self._fresh = False
+                self._needs_break = False
             self._write(update.text)
-            self._said = self._said or bool(update.text)
+            self._has_text = self._has_text or bool(update.text)
         elif isinstance(update, Replied | Warned):
-            self._fresh = self._said
-        elif isinstance(update, Retried) and self._said:
+            self._needs_break = self._has_text
+        elif isinstance(update, Retried) and self._has_text:
             self._write(_AGAIN)
         elif isinstance(update, CallEnded):
             self._seen(update)
 
 
-async def answer_whole(conversation: Conversation, asked: protocol.Completion, metrics: Metrics) -> web.Response:
-    """Answer at once.
+async def answer_whole(conversation: Conversation, completion: protocol.Completion, metrics: Metrics) -> web.Response:
+    """Answer with the whole reply.
 
     Raises:
-        HermesError: the model or the place failed; it may have done something before.
+        HermesError: the model or the target failed; tools may have run before.
     """
     pieces: list[str] = []
-    words = TextCollector(pieces.append, _count_calls(conversation, metrics))
-    answer = await _ask(conversation, asked, words, metrics)
+    collector = TextCollector(pieces.append, _count_calls(conversation, metrics))
+    answer = await _ask(conversation, completion, collector, metrics)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     return web.json_response(reply.format_whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
 
 
 async def answer_streamed(
-    request: web.Request, conversation: Conversation, asked: protocol.Completion, metrics: Metrics
+    request: web.Request, conversation: Conversation, completion: protocol.Completion, metrics: Metrics
 ) -> web.StreamResponse:
-    """Answer as it comes, as server-sent events. What fails is told as one more of them."""
+    """Answer with server-sent events as the reply arrives; a failure is one more event."""
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # nginx would hold the pieces back
+            "X-Accel-Buffering": "no",  # else nginx buffers the pieces
             CONVERSATION: conversation.id,
         }
     )
     await response.prepare(request)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
-    words = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics))
-    turn = asyncio.create_task(_ask(conversation, asked, words, metrics))
+    collector = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics))
+    turn = asyncio.create_task(_ask(conversation, completion, collector, metrics))
     turn.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
         await _send(response, reply.format_piece("", first=True))
@@ -94,7 +94,7 @@ async def answer_streamed(
             await _send(response, reply.format_piece(piece) if piece else protocol.KEEPALIVE)
         answer = await turn
         await _send(response, reply.format_end(answer))
-        if asked.wants_usage:
+        if completion.wants_usage:
             await _send(response, reply.format_usage(answer))
         await _send(response, protocol.DONE)
     except HermesError as error:
@@ -104,23 +104,25 @@ async def answer_streamed(
     except (TimeoutError, ConnectionError):
         _log.info("a client stopped reading", extra={"conversation": conversation.id})
     finally:
-        turn.cancel()  # a client that went away has no use for what would still be done
-        await shield_to_completion(_wait_for_end(turn), limit_s=None)  # and the conversation is another's then
+        turn.cancel()  # a client that has disconnected needs no more work
+        await shield_to_completion(
+            _wait_for_end(turn), limit_s=None
+        )  # after which another request may use the conversation
     return response
 
 
 async def _wait_for_end(turn: asyncio.Task[Answer]) -> None:
-    """Wait for it; what it failed with was told, or nobody is there any more to hear of it."""
+    """Wait for the end of a turn. Its error was sent, or the client has disconnected."""
     await asyncio.gather(turn, return_exceptions=True)
 
 
 async def _ask(
-    conversation: Conversation, asked: protocol.Completion, words: TextCollector, metrics: Metrics
+    conversation: Conversation, completion: protocol.Completion, collector: TextCollector, metrics: Metrics
 ) -> Answer:
     began = time.monotonic()
     metrics.running.inc()
     try:
-        answer = await conversation.ask(asked.request, words.update)
+        answer = await conversation.ask(completion.request, collector.update)
     except asyncio.CancelledError:
         metrics.count_turn("interrupted", time.monotonic() - began)
         raise
@@ -139,7 +141,7 @@ def _count_calls(conversation: Conversation, metrics: Metrics) -> Callable[[Call
 
 
 async def _next(waiting: asyncio.Queue[str | None]) -> str | None:
-    """The next piece; empty after a long silence, None at the end."""
+    """Return the next piece; empty after a long silence, None at the end."""
     try:
         async with asyncio.timeout(_SILENCE_S):
             return await waiting.get()
@@ -148,5 +150,5 @@ async def _next(waiting: asyncio.Queue[str | None]) -> str | None:
 
 
 async def _send(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(_SEND_LIMIT_S):
         await response.write(data)
