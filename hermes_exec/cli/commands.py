@@ -37,7 +37,7 @@ class Command:
 
 
 _CORE = (
-    Command("run", "hermes_exec.cli.run", "Run a command in a target.", fast="hermes_exec.cli.fast_args:prepare_run"),
+    Command("run", "hermes_exec.cli.run", "Run a command in a target.", fast="hermes_exec.cli.run_command:prepare_run"),
     Command("shell", "hermes_exec.cli.shell", "Open a login shell in a target."),
     Command("cp", "hermes_exec.cli.cp", "Copy files and folders to, from or between targets."),
     Command("sync", "hermes_exec.cli.cp", "Make a folder equal to another one, copying only changes."),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(slots=True)
@@ -105,17 +105,3 @@ def parse_run(argv: Sequence[str]) -> RunArguments | None:
     """Parse a command line if it is a plain ``run``."""
     parsed = parse_plain(argv[1:], _VALUES, _SWITCHES, _LISTS) if argv[:1] == ["run"] else None
     return RunArguments(parsed[1], **parsed[0]) if parsed and parsed[1] else None
-
-
-def prepare_run(argv: Sequence[str]) -> Callable[[], int] | None:
-    """Return a function that runs a plain ``run``; None for any other command line."""
-    arguments = parse_run(argv)
-    if arguments is None:
-        return None
-
-    def work() -> int:
-        from hermes_exec.cli.run_command import run_command
-
-        return run_command(arguments)
-
-    return work

@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variables
 from hermes_exec.cli.console import note
+from hermes_exec.cli.fast_args import parse_run
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.open_target import open_planned, plan_target, to_time_limit
 from hermes_exec.cli.stdio import Output, feed
 from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec.cli.fast_args import RunArguments
     from hermes_exec.result import Result
     from hermes_exec.terminal.requests import StreamOptions
     from hermes_exec.terminal.stream import Stream
     from hermes_exec.terminal.terminal import Terminal
+
+
+def prepare_run(argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs a plain ``run``; None for any other command line."""
+    arguments = parse_run(argv)
+    return None if arguments is None else lambda: run_command(arguments)
 
 
 def run_command(arguments: RunArguments) -> int:

@@ -342,7 +342,7 @@ def asked_of(cli: Cli, answers: Sequence[Written], **habits: Any) -> tuple[subpr
 def test_a_turn_that_was_cut_or_empty_says_so(cli: Cli) -> None:
     for answer, said in (
         (Streamed(say_so("half"), finish="length"), b"[the reply was cut at the maximum length]\n"),
-        (say_so(""), b"[the model said nothing, however often it was asked]\n"),
+        (say_so(""), b"[the model sent no text, after several requests]\n"),
     ):
         done, _ = asked_of(cli, [answer])
         assert (done.returncode, done.stderr) == (1, said)

@@ -290,7 +290,7 @@ def make_hostile(rig: Rig, source: str) -> None:
 
 
 def walk_of(*blocks: bytes) -> str:
-    return f"tree_stream.TreeSender.walk = tree_stream.TreeSender.walk_planned = lambda self, ignore: {list(blocks)!r}"
+    return f"tree_stream.TreeSender.walk = tree_stream.TreeSender.send_plan = lambda self, ignore: {list(blocks)!r}"
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def ask_once(here: OpenAI) -> None:
 
 def test_more_turns_than_are_allowed_are_asked_to_come_later(serve: Serve) -> None:
     held = Held()
-    served = serve(held, most=1)
+    served = serve(held, max_conversations=1)
     with client(served) as here:
         first = threading.Thread(target=ask_once, args=(here,))
         first.start()

@@ -89,7 +89,8 @@ async def once(specification, argv, limits):
 with plant_decoys() as outside:
     seen = {}
     for name, (specification, words, limits) in sandboxes.items():
-        argv = program.suite_argv("/usr/bin/python3", dict(words, outside=outside)) if isinstance(words, dict) else words
+        attempts = isinstance(words, dict)
+        argv = program.suite_argv("/usr/bin/python3", dict(words, outside=outside)) if attempts else words
         seen[name] = asyncio.run(once(specification, argv, limits))
 with open("/share/seen.json", "w") as file:
     json.dump(seen, file)

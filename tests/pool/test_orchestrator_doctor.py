@@ -34,7 +34,7 @@ def test_doctor_tells_what_is_left_and_ends_it(tmp_path: Path, killed: Killed, s
         assert "3 left by orchestrators that died" in before["detail"]
         done = doctor("--reap")
         assert done.stderr.count("a terminal of a dead orchestrator: reaped") == 2
-        assert done.stderr.count("a terminal of a dead orchestrator: left, 1 jobs go on") == 1
+        assert done.stderr.count("a terminal of a dead orchestrator: left, 1 jobs keep running") == 1
         assert (alive(first), alive(second)) == (False, True)
         assert list(state.iterdir()) == []
         assert told()["status"] == "ok"

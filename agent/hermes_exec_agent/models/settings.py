@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
-
-from hermes_exec.config.check import validate_table
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plan import is_unconfigured
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
@@ -31,40 +28,15 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
 
 
-Dollars = Annotated[float, Field(ge=0)]
-
-
-class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
-    """US dollars for a million tokens."""
-
-    input: Dollars
-    output: Dollars
-    cached: Dollars | None = None
-
-
-class ModelTable(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The table of a model in a file; `ModelSettings` documents the keys."""
-
-    provider: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    key: str | dict[str, object] | None = None
-    window: Annotated[int, Field(ge=1024)] | None = None
-    prices: Prices | None = None
-    fallbacks: tuple[str, ...] = Field(default=(), strict=False)
-    attempts: Annotated[int, Field(ge=1, le=20)] = 5
-    total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
-    silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
-    effort: Effort | None = None
-    thinking: Thinking | None = None
-
-
 def read_table(name: str, table: object) -> ModelSettings:
     """Read the settings of the model ``name``.
 
     Raises:
         ConfigError: one line for each problem.
     """
+    from hermes_exec.config.check import validate_table
+    from hermes_exec_agent.models.model_table import ModelTable  # pydantic takes long to import
+
     where = f"[models.{to_printable(name)}]"
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table")

@@ -100,7 +100,7 @@ _ERROR_TYPES = {
     "SkillRefused": "refused",
     "TargetSilent": "silent",
 }
-"""The types of errors in envelopes and records, for classes whose names differ from them: recorded types do not change."""
+"""The types of errors in envelopes, for classes with other names: recorded types do not change."""
 
 
 def failure_envelope(place: str, failure: Failure) -> Envelope:

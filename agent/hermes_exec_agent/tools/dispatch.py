@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
+from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent
 from hermes_exec_agent.tools.base import BaseTool, failure_envelope, to_failure
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.foreign_calls import (
     ABSENT,
     ALIASES,
-    ArgumentConverter,
-    NoEquivalent,
     adapt,
     normalize_name,
     read_bare_patch,

@@ -64,7 +64,8 @@ def _read(path: Path) -> str:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise ConfigError(
-                f"{to_printable(path)}: other users may have read or created it (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"{to_printable(path)}: other users may have read or created it"
+                f" (mode {stat.S_IMODE(found.st_mode):04o})",
                 remedy="remove it; the next start creates a new one",
             )
         return file.read(_MOST).decode("ascii", "replace")
