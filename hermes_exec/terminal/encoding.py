@@ -38,8 +38,7 @@ def encode_argv(command: Any) -> list[bytes]:
         raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of arguments")
     if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
-    arguments: Sequence[Argument] = command
-    return [encode(argument) for argument in arguments]
+    return [encode(argument) for argument in cast("Sequence[Argument]", command)]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:
