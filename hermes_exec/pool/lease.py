@@ -1,4 +1,4 @@
-"""A terminal that was handed out: whose it is, until when, and how it is given back."""
+"""A lease: the exclusive right to use a terminal, its duration and its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an orchestrator is told about terminals that are alike."""
+"""The options of an orchestrator's pools."""
 
 from __future__ import annotations
 
