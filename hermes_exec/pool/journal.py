@@ -56,7 +56,7 @@ class JournalEntry:
         """Parse the content of a journal file, which is untrusted.
 
         Raises:
-                TypeError, ValueError: a field is missing or invalid.
+            TypeError, ValueError: a field is missing or invalid.
         """
         entry = cls(**values)
         for name in ("id", "profile", "key", "target", "client"):
@@ -84,7 +84,7 @@ class Journal:
         """Create the folder and record this process as its owner.
 
         Raises:
-                ConfigError: the folder or its file cannot be written.
+            ConfigError: the folder or its file cannot be written.
         """
         try:
             make_private_folder(self.folder)

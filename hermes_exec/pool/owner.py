@@ -48,7 +48,7 @@ class Owner:
         """Parse the content of a file, which is untrusted.
 
         Raises:
-                TypeError, ValueError: a field is missing or invalid.
+            TypeError, ValueError: a field is missing or invalid.
         """
         owner = cls(**values)
         for each in fields(cls):
@@ -67,7 +67,7 @@ class Owner:
 
     @property
     def liveness(self) -> Liveness:
-        """Return whether the process still runs."""
+        """Whether the process still runs."""
         if self.host != os.uname().nodename:
             return Liveness.ELSEWHERE
         if self.boot != orphan_cleanup.boot_id():

@@ -60,7 +60,7 @@ class PooledTerminal:
         """Open a new target, and record it.
 
         Raises:
-                HermesError: it cannot be opened; nothing is left behind.
+            HermesError: it cannot be opened; nothing is left behind.
         """
         plan = await plan_terminal(pool)
         before = plan.backend.target
@@ -99,7 +99,7 @@ class PooledTerminal:
         """Record how to attach to it again, and the key that it is leased to.
 
         Raises:
-                PlaceError: the journal cannot be written.
+            PlaceError: the journal cannot be written.
         """
         link = self._carrier.link
         try:
@@ -154,7 +154,7 @@ class PooledTerminal:
         """Return the same target with a new Terminal, reset for the next caller; this one was revoked.
 
         Raises:
-                HermesError: it could not be reset, or has jobs, which keep running; close it.
+            HermesError: it could not be reset, or has jobs, which keep running; close it.
         """
         if self._closed_by_holder:
             raise UsageError("its holder has closed it")
