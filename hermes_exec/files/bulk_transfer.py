@@ -29,7 +29,7 @@ _BATCH = 2 << 20
 
 
 def transfer_mode(mover: BulkTransfer | None) -> bool | str:
-    """Return the value of the request's ``beside`` field: how the guest is to receive content."""
+    """Return the transfer mode of a request: how the guest is to receive content."""
     return "pipe" if isinstance(mover, PipeTransfer) else mover is not None
 
 

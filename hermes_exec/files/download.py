@@ -150,7 +150,7 @@ class Download:
                 raise
             place = os.fsdecode(self._local)
             if error.filename and is_tree:
-                place = os.path.join(place, os.fsdecode(error.filename))  # noqa: PTH118  the second may be absolute
+                place = os.path.join(place, os.fsdecode(error.filename))  # noqa: PTH118  which may be whole already
             state = _PARTLY if is_tree else _AS_BEFORE
             raise errors.local_path_error("cannot write", place, error, state=state) from None
 

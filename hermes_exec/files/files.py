@@ -280,7 +280,7 @@ class Files:
         )
         return await download(self._requests, remote, local, options)
 
-    async def sync(  # noqa: PLR0913  each is one option of the same request
+    async def sync(  # noqa: PLR0913  each is one word of the same wish
         self,
         local: Path,
         remote: Path,

@@ -139,7 +139,7 @@ class FileRequests:
         """Whether open files can be handed off to the guest, and by it."""
         return self._link.shares_host
 
-    def should_verify(self, wanted: bool | None) -> bool:  # noqa: FBT001  the value of the caller's option
+    def should_verify(self, wanted: bool | None) -> bool:  # noqa: FBT001  it is the option, as it was given
         """Return whether to compare hashes; by default (None), unless the transport authenticates each packet."""
         return not self._link.authenticated if wanted is None else wanted
 

@@ -142,7 +142,7 @@ async def _send_file(
 
 @dataclass(frozen=True, slots=True)
 class FileUpload:
-    """A file to send: by ``mover``, or over the link if that is None."""
+    """A file to send: by ``mover``, or over the link if it is None."""
 
     hand: FileThread
     source: UploadSource

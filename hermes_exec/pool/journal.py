@@ -158,7 +158,7 @@ def _read(path: Path) -> JournalEntry | None:
     try:
         entry = JournalEntry.from_values(json.loads(read_regular(path)))
         if entry.id != path.stem:
-            raise ValueError("its name is not its id")  # noqa: TRY301  reported with the other errors
+            raise ValueError("its name is not its id")  # noqa: TRY301  told with the rest
     except (ConfigError, TypeError, ValueError, RecursionError) as error:
         _log.warning("%s is ignored: %s", path, error)
         return None

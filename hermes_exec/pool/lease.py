@@ -80,7 +80,7 @@ class Lease:
         self._give_back(self)
 
     def end(self, why: str) -> None:
-        """It is over; for the place that handed it out."""
+        """Mark the lease as over; called by the dispatcher."""
         self.over = why
         self._stop_clock()
 

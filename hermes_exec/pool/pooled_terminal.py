@@ -218,7 +218,7 @@ class PooledTerminal:
         for letting_go in (self._carrier.close, self._leave):
             try:
                 await letting_go()
-            except Exception as error:  # noqa: BLE001  an SDK may raise anything, and no caller waits for this
+            except Exception as error:  # noqa: BLE001  an SDK may raise anything, and nobody waits for this
                 _log.warning("%s was not closed well: %s", self.entry.target, error)
         self._context.spools.close()
         async with self._writing:
