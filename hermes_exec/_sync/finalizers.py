@@ -1,4 +1,4 @@
-"""What nobody closed: told at its garbage collection, and closed when the interpreter exits."""
+"""Finalizers: a warning when an open object is garbage-collected, and its closing when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EXIT_S = 5.0
-"""Seconds that closing what was left open may take."""
+"""Seconds that closing the open objects may take."""
 
 
 class Closable(Protocol):
-    """Something with an end."""
+    """An object that can be closed."""
 
     async def close(self) -> None:
-        """Let go of everything; safe to call twice."""
+        """Release everything; safe to call twice."""
 
 
 class Finalizers:
-    """The open things of one event loop."""
+    """The open objects of one event loop."""
 
     def __init__(self) -> None:
         self._open: dict[Closable, weakref.finalize[..., object]] = {}
 
     def register(self, core: Closable, face: object, name: str) -> None:
-        """Close ``core`` at the exit; warn when nobody has ``face`` any more, through which it is closed."""
+        """Close ``core`` at the exit; warn when ``face``, its blocking form, is garbage-collected before that."""
         finalizer = weakref.finalize(face, warnings.warn, f"{name} was not closed", ResourceWarning)
         finalizer.atexit = False
         self._open[core] = finalizer
 
     def unregister(self, core: Closable) -> None:
-        """It was closed in time."""
+        """Remove an object that was closed in time."""
         finalizer = self._open.pop(core, None)
         if finalizer is not None:
             finalizer.detach()
 
     def clear(self) -> None:
-        """They belong to another process."""
+        """Remove all objects, which belong to another process after a fork."""
         for core in list(self._open):
             self.unregister(core)
 
     async def close(self) -> None:
-        """Close everything at once, then end all other tasks of the loop."""
+        """Close all objects concurrently, then end all other tasks of the loop."""
         asyncio.get_running_loop().set_default_executor(_AtOnce())
         closing = [asyncio.ensure_future(core.close()) for core in self._open]
         self.clear()
@@ -66,14 +66,14 @@ async def _wait(tasks: set[asyncio.Task[None]] | list[asyncio.Task[None]]) -> No
         done, _ = await asyncio.wait(tasks, timeout=EXIT_S)
         for task in done:
             with contextlib.suppress(asyncio.CancelledError):
-                task.exception()  # looked at, because nobody is left to be told
+                task.exception()  # retrieved, so that asyncio does not log it
 
 
 class _AtOnce(ThreadPoolExecutor):
-    """At the exit Python starts no more threads, so what a backend would do in one is done at once."""
+    """An executor that runs each call at once in the calling thread, since Python starts no threads at the exit."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call ``fn`` now."""
+        """Call ``fn`` at once."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

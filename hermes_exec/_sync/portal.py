@@ -1,25 +1,25 @@
 """Blocking calls into asynchronous objects: the interface between threads and one private event loop.
 
 An event loop belongs to one thread at a time, and handing work from thread to thread costs 50 to 100 µs
-each way, a third of what a short command takes. So the loop has no thread of its own: **whoever calls,
-drives it**, until the own call is done. While one thread drives, the calls of others are handed to it, and
-they wait. When the driver is done before them, the *resident* goes on in its place: a daemon thread, which
-also drives when nobody has called for 10 to 20 ms, so that keep-alives, reconnects, forwards and streams go
-on. The next caller makes it stop and drives by itself. A caller that cannot drive, because its thread runs
-another event loop (a notebook), waits for the resident.
+each way, a third of the time of a short command. So the loop has no thread of its own: **the calling thread
+drives it**, until its call is done. While one thread drives, it also serves the calls of other threads, which
+wait. When the driver is done before them, the *resident* drives instead: a daemon thread, which also drives
+when there was no call for 10 to 20 ms, so that keep-alives, reconnects, forwards and streams continue. The
+next caller stops it and drives itself. A caller that cannot drive, because its thread runs another event
+loop (a notebook), waits for the resident.
 
 One loop serves the whole process: a thousand open terminals then cost one thread and one selector.
 
-A signal whose handler raises (Ctrl-C) must not do so inside of the loop, so the main thread leaves it first;
-then the call is cancelled and waited for, and the exception raised. A second one gives up the waiting.
+A signal handler that raises (Ctrl-C) must not do so inside of the loop, so the main thread leaves the loop
+first; then it cancels the call, waits for its end and raises the exception. A second signal ends the waiting.
 
-A forked child shares its parent's selector and pipes, so all it could do with them is harm: every object
-that it inherited refuses to work, and it may open new ones. At the exit, what was left open is closed.
+A forked child shares its parent's selector and pipes, and any use of them would disturb the parent: every
+object that the child inherited refuses to work, and it may open new ones. At the exit, open objects are closed.
 """
 
 from __future__ import annotations
 
-import _signal  # its functions are a tenth of the price of those of `signal`, which make enums
+import _signal  # its functions take a tenth of the time of those of `signal`, which create enums
 import asyncio
 import atexit
 import contextlib
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 _RAISING = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
-"""Signals whose handlers are known to raise: Ctrl-C, ends of services, time limits of test suites."""
+"""Signals whose handlers are known to raise: Ctrl-C, the end of a service, the time limit of a test suite."""
 _NUMBERS = tuple(int(getattr(_signal, name)) for name in _RAISING if hasattr(_signal, name))
 
 
 def run_undisturbed(work: Callable[[], None], noted: Callable[[], None]) -> None:
-    """Run ``work`` in the main thread; raise what the handler of a signal that came meanwhile raises.
+    """Run ``work`` in the main thread; raise the exception of a signal handler that was due meanwhile.
 
-    ``noted`` is called when one comes, between any two instructions of ``work``, and makes it return soon.
-    Only handlers written in Python are put off, and they are in their places again afterwards.
+    A signal calls ``noted`` between any two instructions of ``work``, which makes it return soon.
+    Only handlers written in Python are postponed, and they are installed again afterwards.
     """
     handlers: dict[int, Handler] = {}
     came: list[tuple[int, FrameType | None]] = []
@@ -60,7 +60,7 @@ def run_undisturbed(work: Callable[[], None], noted: Callable[[], None]) -> None
         if working:
             came.append((number, frame))
             noted()
-        else:  # while the handlers are being put back
+        else:  # while the handlers are being restored
             handlers[number](number, frame)
 
     try:
@@ -85,7 +85,7 @@ _RESIDENT: Final = object()
 
 
 class _Call(Generic[T]):
-    """One blocking call: what it waits for, and what came of it."""
+    """One blocking call: the awaitable that it waits for, and its outcome."""
 
     __slots__ = ("awaitable", "done", "error", "result", "signalled", "task", "wake")
     result: T
@@ -100,11 +100,11 @@ class _Call(Generic[T]):
 
 
 class Portal:
-    """The private loop, and who drives it. Every method may be called from any thread."""
+    """The private loop, and the thread that drives it. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self.finalizers = Finalizers()
-        self.refusal = ""  # why no call is served any more: after a fork, or at the exit
+        self.refusal = ""  # why calls are refused: after a fork, or at the exit
         self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
         self._driver: object = None  # the _Call whose thread drives, or _RESIDENT, also after a refusal
@@ -120,10 +120,10 @@ class Portal:
         atexit.register(self._exit)
 
     def call(self, awaitable: Awaitable[T], unread: list[T] | None = None) -> T:
-        """Wait for an awaitable of the loop; its value or error becomes the caller's.
+        """Wait for an awaitable of the loop; return its value, or raise its error.
 
-        A value that came together with a signal, whose handler then raised, is appended to ``unread``; without one,
-        what was opened is closed, since no ``with`` of the caller will do it.
+        A value that came together with a signal, whose handler then raised, is appended to ``unread``. Without
+        ``unread``, an object that was opened is closed, since the caller's ``with`` cannot do it.
 
         Raises:
             UsageError: after a fork, at the exit, or inside a callback of the loop itself; nothing ran.
@@ -149,7 +149,7 @@ class Portal:
             del call  # the error's traceback has this frame, so they would hold each other
 
     def do(self, work: Callable[[], T]) -> T:
-        """Call a plain function on the loop, where nothing else happens meanwhile."""
+        """Call a plain function on the loop, while no other callback runs."""
 
         async def doing() -> T:
             return work()
@@ -157,7 +157,7 @@ class Portal:
         return self.call(doing())
 
     def end(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Wait for what closes an object; nothing is left to close in a forked child, or after the exit."""
+        """Run the coroutine that closes an object; does nothing in a forked child, or after the exit."""
         if self.refusal:
             closing.close()
         elif asyncio._get_running_loop() is self._loop:  # noqa: SLF001  garbage may be collected within a callback
@@ -168,7 +168,7 @@ class Portal:
             self.call(closing)
 
     def _wait(self, call: _Call[Any]) -> None:
-        """Return when the call is done; raise what the handler of a signal raises."""
+        """Return when the call is done; raise the exception of a signal handler."""
         while not call.done:
             call.signalled = False
             if threading.get_ident() == self._main:
@@ -182,7 +182,7 @@ class Portal:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _attend(self, call: _Call[Any]) -> None:
-        """Drive the loop, or wait while another thread does, until the call is done or a signal came."""
+        """Drive the loop, or wait while another thread does, until the call is done or a signal has come."""
         running = asyncio._get_running_loop()  # noqa: SLF001  meant for makers of event loops
         inherits = False
         with self._mutex:
@@ -227,7 +227,7 @@ class Portal:
     def _refuse(self, call: _Call[Any], why: str) -> NoReturn:
         awaitable: Awaitable[Any] | Coroutine[Any, Any, Any] = call.awaitable
         if isinstance(awaitable, Coroutine):
-            awaitable.close()  # or Python complains that nobody awaited it
+            awaitable.close()  # or Python warns that it was never awaited
         call.error = UsageError(why)
         call.done = True
         raise call.error
@@ -250,10 +250,10 @@ class Portal:
     def _cancel(self, call: _Call[Any]) -> None:
         self._begin(call)
         if call.task is not None:
-            self._loop.call_soon(call.task.cancel)  # after its first step, or it would never tell its end
+            self._loop.call_soon(call.task.cancel)  # after its first step, or it would never report its end
 
     def _reside(self) -> None:
-        """Drive the loop for those who cannot, and when nobody calls."""
+        """Drive the loop for callers that cannot, and while there are no calls."""
         begun = -1
         while not self.refusal:
             self._bell.wait(_IDLE_S)
@@ -275,10 +275,10 @@ class Portal:
             heir.wake.put(None)
 
     def _forked(self) -> None:
-        """In the child: touch nothing of the parent's.
+        """Refuse all calls in a forked child, and leave the parent's loop as it is.
 
-        Even closing the loop would, for both share one epoll. Nothing ever does: the resident's frame, of
-        which the fork left the memory alone, still refers to it.
+        Even closing the loop would disturb the parent, since both share one epoll. The loop is never closed: the
+        resident's frame, which the fork copied, still refers to it.
         """
         self._mutex = threading.Lock()  # another thread may have held the old one
         self._driver, self.refusal = _RESIDENT, "it was opened before a fork, in the parent process"
@@ -304,5 +304,5 @@ def _is_open(value: object) -> TypeGuard[AbstractAsyncContextManager[Any]]:
 
 @cache
 def portal() -> Portal:
-    """The portal of this process."""
+    """Return the portal of this process."""
     return Portal()

@@ -1,4 +1,4 @@
-"""What the generated classes of ``hermes_exec.sync`` are made of."""
+"""The base classes of the generated classes of ``hermes_exec.sync``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class BlockingProxy:
-    """A blocking object: an asynchronous one, and the portal to the loop that it belongs to."""
+    """A blocking object: an asynchronous object, and the portal to its loop."""
 
     __slots__ = ("__weakref__", "_core", "_portal", "_unread")
     _core: Any
@@ -24,14 +24,14 @@ class BlockingProxy:
     def __init__(self, portal: Portal, core: object) -> None:
         self._portal = portal
         self._core = core
-        self._unread: list[Any] = []  # what came together with Ctrl-C
+        self._unread: list[Any] = []  # values that came together with Ctrl-C
 
     def _end(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Wait for what closes the object; see ``Portal.end``."""
+        """Run the coroutine that closes the object; see ``Portal.end``."""
         self._portal.end(closing)
 
     def _step(self, source: AsyncIterator[T]) -> T:
-        """The next value of an asynchronous iterator."""
+        """Return the next value of an asynchronous iterator."""
         unread: list[T] = self._unread
         if unread:
             return unread.pop()
@@ -42,17 +42,17 @@ class BlockingProxy:
 
 
 class BlockingIterator(BlockingProxy, Generic[T]):
-    """Values as they come. ``close`` it, or leave its ``with``, to end the source before it is exhausted."""
+    """An iterator over an asynchronous source. ``close`` it, or leave its ``with``, to end the source early."""
 
     __slots__ = ()
     _core: AsyncIterator[T]
 
     def __iter__(self) -> Self:
-        """The values."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> T:
-        """The next value; waits for it."""
+        """Wait for the next value and return it."""
         return self._step(self._core)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class BlockingIterator(BlockingProxy, Generic[T]):
             self._end(source.aclose())
 
     def __enter__(self) -> Self:
-        """The iteration itself."""
+        """Return the iterator itself."""
         return self
 
     def __exit__(
@@ -73,23 +73,23 @@ class BlockingIterator(BlockingProxy, Generic[T]):
 
 
 class BlockingContextManager(BlockingProxy, Generic[T]):
-    """Something that is there for the length of a ``with``."""
+    """The blocking form of an asynchronous context manager."""
 
     __slots__ = ("_turn",)
     _core: AbstractAsyncContextManager[Any]
 
     def __init__(self, portal: Portal, core: object, turn: Callable[[Portal, Any], T]) -> None:
         super().__init__(portal, core)
-        self._turn = turn  # makes the blocking form of what the asynchronous block gives
+        self._turn = turn  # converts the value of the ``async with`` to its blocking form
 
     def __enter__(self) -> T:
-        """Wait until it is there."""
+        """Enter the context and return its value in the blocking form."""
         return self._turn(self._portal, self._portal.call(self._core.__aenter__()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
+        """Leave the context."""
 
         async def leave() -> None:
             await self._core.__aexit__(kind, error, trace)

@@ -1,6 +1,6 @@
-"""Turn a table of a configuration file into a model, and whatever is wrong with it into plain lines.
+"""Validate a table of a configuration file as a model, and report each problem as one plain line.
 
-A line never repeats a value, only keys and what was expected: a secret may stand in the wrong place.
+A line never repeats a value, only keys and what was expected: the user may have put a secret under the wrong key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPECTED = {
 
 
 def validate_table(model: type[Model], table: Mapping[str, object], where: str, folder: Path | None = None) -> Model:
-    """Build ``model`` from ``table``; ``folder`` is where relative paths of this machine start.
+    """Build ``model`` from ``table``; relative paths of this machine start at ``folder``.
 
     Raises:
         ConfigError: one line for each problem, each starting with ``where``.
@@ -58,7 +58,7 @@ def profile_from_table(table: object, where: str, folder: Path | None = None) ->
 
     Raises:
         ConfigError: a problem of the table or an unknown type, each line starting with ``where``.
-        Unsupported: this version has no such kind of place.
+        Unsupported: this version has no such kind of target.
     """
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table, not {_kind(table)}")
@@ -76,17 +76,17 @@ def profile_from_table(table: object, where: str, folder: Path | None = None) ->
 
 
 def prefix_error(where: str, error: ConfigError) -> ConfigError:
-    """The same error, each of its lines starting with ``where``."""
+    """Return the same error with ``where`` at the beginning of each line."""
     return ConfigError("\n".join(f"{where}: {line}" for line in error.what.splitlines()), remedy=error.remedy)
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like ``word``; empty when there is none at all."""
+    """Return the known name that is most like ``word``; empty when no name is known."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)), "")
 
 
 def describe_unknown_key(key: str, known: Iterable[str]) -> str:
-    """The complaint about ``key``, with the nearest known one."""
+    """Return the error text for an unknown key, with the nearest known one."""
     return f"unknown key {key!r}; the nearest known one is {nearest_name(key, known)!r}"
 
 
@@ -110,7 +110,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _fields(model: type[BaseModel], above: Sequence[int | str]) -> Iterable[str]:
-    """The keys of the table at a place below ``model``; empty where it is no model's."""
+    """Return the keys of the table at a location in ``model``; empty where the location is in no model."""
     for key in above:
         field = model.model_fields.get(str(key))
         if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):

@@ -27,12 +27,12 @@ Section = TypeVar("Section", bound=BaseModel)
 KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "models")
 USERS_ALONE = ("audit", "log", "hooks", "agent", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
-the code that sees them, nor the model that reads a conversation and gets the key."""
+the hooks that receive them, nor the model that receives a conversation and its API key."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What one file says; a section it leaves out has its defaults."""
+    """The content of one file; a missing section has its defaults."""
 
     entries: dict[str, ProfileEntry] = field(default_factory=dict[str, ProfileEntry])
     default: str | None = None
@@ -45,10 +45,10 @@ class FileContents:
 
 
 def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
-    """Read the content of a configuration file. Its profiles are checked later, when they are used.
+    """Parse a configuration file. Its profiles are validated later, when they are used.
 
     Raises:
-        ConfigError: it is no TOML (or JSON), or has keys that mean nothing; names the file and the line.
+        ConfigError: it is not valid TOML (or JSON), or has unknown keys; the message names the file and the line.
     """
     where = to_printable(path)
     data = _decode(content, path)
@@ -77,9 +77,9 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
 
 
 def profiles_from_mapping(source: Mapping[str, object] | Path, name: str = "") -> dict[str, Profile]:
-    """Check profiles given as ``{name: {"type": …, …}}``, or as the path of a JSON file that holds it.
+    """Validate profiles given as ``{name: {"type": …, …}}``, or as the path of a JSON file that holds this.
 
-    ``name`` says in complaints where the mapping comes from.
+    ``name`` is the source that error messages name.
 
     Raises:
         ConfigError: one line for each problem of any profile.
@@ -112,7 +112,7 @@ def _decode(content: bytes, path: Path) -> Mapping[str, object]:
         data: object = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{to_printable(path)}: nested too deeply") from None
-    except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the place, none the text there
+    except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the position, none the text there
         raise ConfigError(f"{to_printable(path)}: {error}", remedy="mend that line, or move the file away") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{to_printable(path)}: should hold a table of profiles")
@@ -138,7 +138,7 @@ def _type(profile: object) -> object:
 
 
 def _models(table: object, where: str) -> dict[str, object]:
-    """The tables of models, which are checked where they are used."""
+    """Return the tables of models, which are validated where they are used."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: 'models' should be a table of models")
     return {str(name): each for name, each in cast("Mapping[object, object]", table).items()}

@@ -1,6 +1,6 @@
-"""Find the settings of this run.
+"""Load the settings of this run.
 
-From the strongest: flags, ``HERMES_EXEC_*``, the project's ``hermes.toml`` once it is trusted, the user's
+The layers, strongest first: flags, ``HERMES_EXEC_*``, the project's ``hermes.toml`` once it is trusted, the user's
 own file, the built-in target ``local``.
 """
 
@@ -59,11 +59,11 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Overrides | None = None,
 ) -> Settings:
-    """Read every layer that there is. Nothing outside of the process is changed.
+    """Read every layer that exists. Changes nothing outside of the process.
 
     Raises:
-        ConfigError: a file, a variable or a flag is wrong. A project's file that is not trusted cannot
-            be wrong: it is not looked into.
+        ConfigError: a file, a variable or a flag is invalid. An untrusted project file is not read, so it
+            raises nothing.
     """
     environ = os.environ if environ is None else environ
     flags = flags or Overrides()
@@ -88,10 +88,10 @@ def load_settings(
 
 
 def resolve(text: str | None, settings: Settings) -> Target:
-    """The place that ``text`` means, or the default one.
+    """Return the target that ``text`` names, or the default one.
 
     Raises:
-        ConfigError: there is no such place, or its profile is wrong.
+        ConfigError: there is no such target, or its profile is invalid.
         Unsupported: its type is known, but not part of this version.
     """
     if text is not None:
@@ -139,7 +139,7 @@ def _project(
 ) -> tuple[Path | None, FileContents]:
     try:
         path = find_project_file(cwd or Path.cwd())
-    except FileNotFoundError:  # the working directory was removed, and with it any project
+    except FileNotFoundError:  # the working directory was removed, so there is no project
         path = None
     if path is None or (user_path is not None and path.resolve() == user_path.resolve()):
         return None, FileContents()
@@ -183,6 +183,6 @@ def _profiles(project: FileContents, user: FileContents, warnings: list[str]) ->
 
 
 def _merged(model: type[Section], layers: Sequence[Section]) -> Section:
-    """The weakest layer first; a layer counts where it says something itself."""
+    """Merge sections, the weakest layer first; a layer counts for the keys that it sets."""
     values = {key: getattr(layer, key) for layer in layers for key in layer.model_fields_set}
     return model.model_validate(values)

@@ -1,4 +1,4 @@
-"""What the environment and the flags say."""
+"""Settings from environment variables and command-line flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Section = TypeVar("Section", bound=BaseModel)
 
 PREFIX = "HERMES_EXEC_"
 VARIABLES = ("ON", "CONFIG", "TIMEOUT", "MAX_OUTPUT", "AUDIT", "LOG", "LOG_FORMAT")
-"""What may follow the prefix."""
+"""The names that may follow the prefix."""
 
 _YES_NO = {
     "1": True,
@@ -34,10 +34,10 @@ _YES_NO = {
 
 
 def override_layers(environ: Mapping[str, str], flags: Overrides) -> list[FileContents]:
-    """What the environment and the flags say, the weaker first.
+    """Return the settings of the environment and of the flags, the weaker first.
 
     Raises:
-        ConfigError: one of them is wrong; names the variable or the flag.
+        ConfigError: one of them is invalid; the message names the variable or the flag.
     """
     timeout = environ.get(f"{PREFIX}TIMEOUT") or None
     audit = environ.get(f"{PREFIX}AUDIT") or None
@@ -88,7 +88,7 @@ def _number(text: str | None) -> object:
 
 
 def find_misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """Warn of variables that look like ours and mean nothing."""
+    """Return a warning for each variable with our prefix and an unknown name."""
     lines: list[str] = []
     for name in sorted(environ):
         word = name.removeprefix(PREFIX)

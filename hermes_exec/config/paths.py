@@ -1,4 +1,4 @@
-"""Where configuration and state live, after the XDG Base Directory Specification 0.8."""
+"""The locations of configuration and state, after the XDG Base Directory Specification 0.8."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ MAX_FILE = 1 << 20
 
 
 def config_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of the user's own configuration; it need not exist."""
+    """Return the folder of the user's own configuration; it need not exist."""
     return _base(environ, "XDG_CONFIG_HOME", ".config") / "hermes_exec"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of what we remember between runs (trust, audit); it need not exist."""
+    """Return the folder of state that is kept between runs (trust, audit); it need not exist."""
     return _base(environ, "XDG_STATE_HOME", ".local/state") / "hermes_exec"
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
-    """The user's ``hermes.toml``."""
+    """Return the path of the user's ``hermes.toml``."""
     return config_folder(environ) / FILE_NAME
 
 
 def trust_file(environ: Mapping[str, str]) -> Path:
-    """The record of the project files that the user trusts."""
+    """Return the path of the record of trusted project files."""
     return state_folder(environ) / "trust.json"
 
 
 def audit_file(environ: Mapping[str, str]) -> Path:
-    """The newest file of the audit."""
+    """Return the path of the audit's newest file."""
     return state_folder(environ) / "audit.jsonl"
 
 
@@ -52,7 +52,7 @@ def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The user's home folder; the root for a number without a name, as containers have them."""
+    """Return the user's home folder; the root for a user id without a name, as containers have them."""
     named = environ.get("HOME", "")
     if not named.startswith("/"):
         named = os.path.expanduser("~")  # noqa: PTH111  Path.home() raises where there is none
@@ -60,12 +60,12 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def expand_home(path: str) -> Path:
-    """``path`` with our home folder for a ``~/`` at its beginning, and another user's for ``~name``."""
+    """Return ``path`` with our home folder for a ``~/`` at its beginning, and another user's for ``~name``."""
     return home_folder() / path[2:] if path.startswith("~/") else Path(os.path.expanduser(path))  # noqa: PTH111  as in home
 
 
 def exists(path: Path) -> bool:
-    """Whether something is there, as far as we are allowed to know; a broken link is something too."""
+    """Return whether the path exists, as far as permissions show; a broken link exists."""
     try:
         path.lstat()
     except OSError:
@@ -74,14 +74,14 @@ def exists(path: Path) -> bool:
 
 
 def may_exist(path: Path) -> bool:
-    """Whether something is there, or its folder is there and closed to us, so that it is not known."""
+    """Return whether the path exists, or its folder exists and is closed to us, so that it may."""
     return exists(path) or (os.path.isdir(path.parent) and not os.access(path.parent, os.X_OK))  # noqa: PTH112  no raise
 
 
 def find_project_file(cwd: Path) -> Path | None:
-    """The nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
+    """Return the nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
 
-    Outside of a repository only ``cwd`` itself is looked into.
+    Outside of a repository only ``cwd`` itself is searched.
     """
     start = cwd.resolve()
     folders = [start, *start.parents]
@@ -96,7 +96,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace ``path`` (0600) in one step: after a crash it holds the old content or the new, whole."""
+    """Replace ``path`` (0600) atomically: after a crash it holds either the old content or the new."""
     import tempfile
 
     make_private_folder(path.parent)
@@ -113,12 +113,12 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a configuration file that someone else may have put there.
+    """Read a configuration file that another user may have created.
 
     A device or a FIFO behind the name never blocks us, and at most ``MAX_FILE`` bytes are read.
 
     Raises:
-        ConfigError: it is no regular file, is too large, or cannot be read.
+        ConfigError: it is not a regular file, is too large, or cannot be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -144,6 +144,6 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def to_printable(value: object) -> str:
-    """``value`` as it can be put into a line: escaped if it could move a terminal's cursor."""
+    """Return ``value`` as one printable line: escaped if it could move a terminal's cursor."""
     text = str(value)
     return text if text.isprintable() else repr(text)

@@ -1,4 +1,4 @@
-"""What a target, its profile and the configuration say about opening a place."""
+"""The plan for opening a target, from its text, its profile and the configuration."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _log = logging.getLogger("hermes_exec.config")
 
 
 class Plan:
-    """Everything that is decided before a place is opened.
+    """All decisions that are made before a target is opened.
 
-    ``place`` is that of a backend that was opened once (empty where opening created nothing): it is found again
-    instead of created. With ``adopt`` what was created is ours to end from then on.
+    ``place`` is the ``place`` of a backend that was opened earlier (empty where opening created nothing): the target
+    is found again instead of created. With ``adopt``, closing it then deletes what the backend created.
 
-    A Profile is opened as the profile of that content in a configuration file. A Backend brings the profile that it
-    is made from; the configuration is not read for it.
+    A Profile is opened as the profile of that content in a configuration file. A Backend has a profile already; the
+    configuration is not read for it.
 
     Raises:
-        ConfigError: the target or the configuration is wrong.
-        Unsupported: the place is known, but not part of this version.
-        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
+        ConfigError: the target or the configuration is invalid.
+        Unsupported: the target is known, but not part of this version.
+        UsageError: the target is of another type, or a Backend cannot do what its profile says.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Plan:
         self.carrier = "auto"
         self.lease_s = 900.0
         self.lease_given = False
-        """Whether the lease is somebody's choice, and not only the usual one."""
+        """Whether the user chose the lease, so that it is not the default."""
         self.job_lease_s: float | None = None
         self.max_output = DEFAULT_MAX_OUTPUT
         self.timeout_s: float | None = None
@@ -63,7 +63,7 @@ class Plan:
         self.python: str | None = None
         self.secrets: list[Secret] = []
         self.logs = False
-        """Whether a file asks for another log than the usual one."""
+        """Whether a file sets other log settings than the default ones."""
         self._audit_limits: dict[str, int] = {}
         self._audits = True
         self._hooks: tuple[LoadedHook, ...] = ()
@@ -111,7 +111,7 @@ class Plan:
         self.backend = self._chained([_at(*each) for each in zip(resolved.chain, created, strict=False)])
 
     def _chained(self, chain: Sequence[Profile]) -> Backend:
-        """The backend of the innermost place, around those that it is inside of."""
+        """Return the backend of the innermost target, nested in the targets that it is inside of."""
         from hermes_exec.wrapper import PreparedBackend
 
         outermost = chain[-1]
@@ -122,7 +122,7 @@ class Plan:
         return backend
 
     def _variables(self, profile: Profile) -> dict[str, str]:
-        """The variables of a profile, its secrets looked up and remembered."""
+        """Return the variables of a profile; looks its secrets up and remembers them."""
         from hermes_exec.config.secrets import resolve_secrets
 
         secrets = resolve_secrets(profile.secrets, os.environ)
@@ -145,7 +145,7 @@ class Plan:
             self.session["setup"] = [encode(line) for line in profile.setup]
 
     def redact(self, text: str) -> str:
-        """``text`` without the secrets known by now."""
+        """Return ``text`` without the secrets that are known by now."""
         if not self.secrets:
             return text
         from hermes_exec.observe.redact import Redactor
@@ -153,7 +153,7 @@ class Plan:
         return Redactor(self.secrets).redact(text)
 
     def create_audit(self, *, wanted: bool | None) -> Audit | None:
-        """The audit of this terminal, or None."""
+        """Return the audit of this terminal, or None."""
         if not (self._audits if wanted is None else wanted):
             return None
         from hermes_exec.observe.audit import Audit
@@ -172,7 +172,7 @@ class Plan:
 
 
 def _check_profile(target: object) -> None:
-    """Refuse what is no Profile, or is not of the class that its type has; its content is not repeated."""
+    """Refuse an object that is not a Profile, or not of its type's class; its content is not repeated."""
     from hermes_exec.config.profile import Profile
 
     if not isinstance(target, Profile):
@@ -190,7 +190,7 @@ def _check_profile(target: object) -> None:
 
 
 def _refuse_dropped(backend: Backend) -> None:
-    """Refuse a Backend whose place outside would not get what a profile says about it."""
+    """Refuse a Backend whose outer target would not receive fields of its profile."""
     from hermes_exec.wrapper import PreparedBackend
 
     profile, outer = backend.profile, getattr(backend, "outer", None)
@@ -214,17 +214,17 @@ def _refuse_dropped(backend: Backend) -> None:
 
 
 def _wanted(profile: Profile) -> list[str]:
-    """The fields by which a profile changes what runs inside of its place."""
+    """Return the fields by which a profile changes the commands that run in its target."""
     return [name for name in ("cwd", "env", "secrets", "setup", "login") if getattr(profile, name)]
 
 
 def _at(profile: Profile, name: str) -> Profile:
-    """The profile of a place that was created by this one and is called ``name`` now."""
+    """Return the profile of a target that this profile created and that is called ``name`` now."""
     return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
 
 
 def is_unconfigured(environ: Mapping[str, str]) -> bool:
-    """Whether there is no setting that could say anything; cheap, for the most frequent case."""
+    """Return whether no file and no variable configures anything; a cheap check for the most frequent case."""
     if any(name.startswith("HERMES_EXEC_") for name in environ):
         return False
     try:

@@ -52,7 +52,7 @@ def own_values(group: str) -> dict[str, str]:
 def has_plugins(group: str) -> bool:
     """Return whether another distribution may declare entry points of ``group``.
 
-    Reads the files without ``importlib.metadata``; True where a distribution may be in a form that is no folder.
+    Reads the files without ``importlib.metadata``; True where a distribution may be in a form other than a folder.
     """
     section = f"[{group}]".encode()
     for path in _entry_point_files():
@@ -66,7 +66,7 @@ def has_plugins(group: str) -> bool:
 def _entry_point_files() -> Iterator[str]:
     """Yield the paths of the ``entry_points.txt`` of distributions in the folders of ``sys.path``."""
     for folder in sys.path:
-        with contextlib.suppress(OSError):  # an entry that is no folder
+        with contextlib.suppress(OSError):  # an entry that is not a folder
             for name in os.listdir(folder or "."):  # noqa: PTH208  the same
                 if name.endswith((".dist-info", ".egg-info")):
                     path = f"{folder or '.'}/{name}/entry_points.txt"
@@ -155,7 +155,7 @@ def load_class(point: EntryPoint, base: type[T]) -> type[T]:
     """Load the class of an entry point; it must be a subclass of ``base``.
 
     Raises:
-        PlaceUnavailable: it cannot be loaded, or is not such a class.
+        PlaceUnavailable: it cannot be loaded, or is not a subclass of ``base``.
     """
     loaded = load_entry_point(point)
     if not (isinstance(loaded, type) and issubclass(loaded, base)):

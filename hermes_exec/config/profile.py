@@ -1,4 +1,4 @@
-"""What every profile has, whatever its kind of place."""
+"""The base class of all profiles, with the fields that every type of target has."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Profile(
     strict=True,
     hide_input_in_errors=True,
 ):
-    """A place and how to work there. Each kind of place has a subclass, found by its ``type``.
+    """A target and how to work there. Each type of target has a subclass, found by its ``type``.
 
-    A subclass narrows ``type`` to a literal with a default, and says with the class variables below
-    how its one-line target is spelt.
+    A subclass narrows ``type`` to a literal with a default, and declares the syntax of its one-line target
+    with the class variables below.
     """
 
     target_field: ClassVar[str | None] = None
@@ -72,15 +72,15 @@ class Profile(
 
     @classmethod
     def kind(cls) -> str:
-        """The type of this class of profiles."""
+        """Return the type of this class of profiles."""
         return str(cls.model_fields["type"].default)
 
     @classmethod
     def fields_of_target(cls, text: str) -> Mapping[str, object]:
-        """The fields that ``text`` stands for, where ``text`` is what follows ``TYPE:`` in a target.
+        """Return the fields for ``text``, which follows ``TYPE:`` in a target.
 
         Raises:
-            ValueError: this kind of place is not spelt so; says how it is.
+            ValueError: the text is not valid for this type; the message shows the syntax.
         """
         if text.startswith("@") and cls.attach_field:
             return {cls.attach_field: text[1:]}
@@ -89,7 +89,7 @@ class Profile(
         return {cls.target_field: text}
 
     def target_text(self) -> str:
-        """The one-line target that opens this place again, without its options and without secrets."""
+        """Return the one-line target that opens this target again, without its options and without secrets."""
         for field, mark in ((self.attach_field, "@"), (self.target_field, "")):
             value = getattr(self, field) if field else None
             if value:

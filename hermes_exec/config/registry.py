@@ -1,8 +1,8 @@
-"""From the name of a type to its profile model and its backend.
+"""The registry of types: the profile model and the backend of each.
 
-The types that ship with us are a table in here, so that finding one reads no metadata of installed
-distributions and nothing that is installed can take its name. Every other type is an entry point of the
-groups ``hermes_exec.profiles`` and ``hermes_exec.backends``.
+The types that ship with this project are a table in this module, so finding one reads no metadata of installed
+distributions, and no plugin can take its name. Every other type is an entry point of the groups
+``hermes_exec.profiles`` and ``hermes_exec.backends``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BACKENDS = "hermes_exec.backends"
 
 @dataclass(frozen=True, slots=True)
 class BuiltInType:
-    """Where a type of ours is found, as ``module:name``, and the extra that brings its SDK."""
+    """The location of a built-in type, as ``module:name``, and the extra that installs its SDK."""
 
     profile: str
     backend: str
@@ -72,12 +72,12 @@ CONFINEMENT = "hermes_exec.confinement"
 
 
 def find_profile_model(type_name: str) -> type[Profile]:
-    """The model that checks profiles of this type.
+    """Return the model that validates profiles of this type.
 
     Raises:
-        ConfigError: no such type; names the one that is like it.
-        Unsupported: the type is ours, but not in this version.
-        PlaceUnavailable: a plugin has it, and cannot be loaded.
+        ConfigError: there is no such type; the message names the one that is most like it.
+        Unsupported: the type is built in, but not part of this version.
+        PlaceUnavailable: a plugin has the type, and cannot be loaded.
     """
     from hermes_exec.config.profile import Profile
 
@@ -85,10 +85,10 @@ def find_profile_model(type_name: str) -> type[Profile]:
 
 
 def find_backend_class(type_name: str) -> type[Backend]:
-    """The backend of this type, loading its module.
+    """Return the backend class of this type; imports its module.
 
     Raises:
-        ConfigError: no such type; names the one that is like it.
+        ConfigError: there is no such type; the message names the one that is most like it.
         Unsupported: the type is known, but this version has no backend for it.
         MissingExtra: its SDK is not installed.
         PlaceUnavailable: its SDK has another version than we need, or a plugin cannot be loaded.
@@ -121,7 +121,7 @@ def find_confinement(policy: str, **options: Any) -> Any:
 
 
 def list_types() -> list[str]:
-    """Every type that a profile can have, sorted, without aliases. Reads the metadata of what is installed.
+    """Return every type that a profile can have, sorted, without aliases. Reads all distributions' metadata.
 
     Raises:
         ConfigError: a plugin claims a name that is taken.
@@ -130,12 +130,12 @@ def list_types() -> list[str]:
 
 
 def is_built_in(type_name: str) -> bool:
-    """Whether the name is built in, so that no plugin can have it. Reads nothing of what is installed."""
+    """Return whether the name is built in, so that no plugin can have it. Reads no metadata."""
     return resolve_alias(type_name) in BUILT_INS
 
 
 def explain_missing_sdk(type_name: str, error: ImportError) -> Exception:
-    """The error for a place whose SDK could not be imported; ``error`` itself where a module of ours is to blame."""
+    """Return the error for a target whose SDK cannot be imported; ``error`` itself if a module of ours is the cause."""
     from hermes_exec.extras import explain_import_error, install_command, is_installed, missing_extra
 
     if (error.name or "").startswith("hermes_exec"):
@@ -152,7 +152,7 @@ def explain_missing_sdk(type_name: str, error: ImportError) -> Exception:
 
 
 def suggest_name(word: str, known: Iterable[str], before: str) -> str:
-    """``before`` and the known word that ``word`` may have been meant to be; empty where none is like it."""
+    """Return ``before`` and the known word that ``word`` may be a misspelling of; empty where none is like it."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"{before} {close[0]!r}" if close else ""
 

@@ -1,7 +1,7 @@
-"""Secrets by name: where each one is found, and a value that cannot be printed by accident.
+"""Secrets by name: their sources, and values that cannot be printed by accident.
 
-A configuration holds only *sources*: ``env:NAME``, ``file:/path`` or ``{command = [argv]}``. Values are
-looked up when a place is opened and travel on the channel, never in an argv.
+A configuration holds only *sources*: ``env:NAME``, ``file:/path`` or ``{command = [argv]}``. Values are looked up when
+a target is opened, and are sent over the channel, never in an argv.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from hermes_exec.config.paths import expand_home, read_regular
 from hermes_exec.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-"""What a shell takes as the name of a variable."""
+"""The names of variables that a shell accepts."""
 
 COMMAND_LIMIT_S = 60.0
-"""Seconds that a secret's command may take; it may be asking its person for a passphrase."""
+"""Seconds that a secret's command may take; it may ask the user for a passphrase."""
 
 FORMS = 'env:NAME, file:/path or {command = ["program", "argument"]}'
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """Where a secret is found. Holds no secret, so it may be shown."""
+    """The source of a secret. Holds no secret, so it may be shown."""
 
     kind: Literal["env", "file", "command"]
     where: tuple[str, ...]
-    """One word (the variable, the path), or the argv of the command."""
+    """The variable or the path, or the argv of the command."""
 
     @classmethod
     def parse(cls, spec: object) -> SecretSource:
-        """Read a source as a configuration file spells it.
+        """Parse a source from a configuration file.
 
         Raises:
-            ValueError: it is none of the known forms. The message never repeats ``spec``: people
+            ValueError: it has none of the known forms. The message never repeats ``spec``, since users
                 write the secret itself there.
         """
         if isinstance(spec, SecretSource):
@@ -64,7 +64,7 @@ class SecretSource:
         raise ValueError(f"a secret's source is {FORMS}; the secret itself is never written down")
 
     def __str__(self) -> str:
-        """Say where, in words; only the first word of a command, for the rest may tell too much."""
+        """Return the source as text; of a command only the program, since its arguments may be secret."""
         names = {"env": "environment variable", "file": "file", "command": "command"}
         return f"{names[self.kind]} {self.where[0]}"
 
@@ -72,7 +72,7 @@ class SecretSource:
 class Secret:
     """A value that shows only its name.
 
-    ``reveal`` is the one way to the value. A secret can be neither pickled nor copied.
+    ``reveal`` is the only access to the value. A secret can be neither pickled nor copied.
     """
 
     __slots__ = ("_value", "name")
@@ -84,7 +84,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself: hand it on, keep it out of everything that is printed or stored."""
+        """Return the value itself; keep it out of everything that is printed or stored."""
         return self._value
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Secret:
 
 
 def parse_secrets(spec: object) -> dict[str, SecretSource]:
-    """Read the ``secrets`` of a profile: a list of environment variables, or a table of name and source.
+    """Parse the ``secrets`` of a profile: a list of environment variables, or a table of name and source.
 
     Raises:
         ValueError: it is neither; the message repeats nothing that may be a secret.
@@ -120,11 +120,11 @@ def parse_secrets(spec: object) -> dict[str, SecretSource]:
 
 
 def resolve_secrets(spec: Mapping[str, SecretSource], environ: Mapping[str, str]) -> dict[str, Secret]:
-    """Look every secret up. Blocks: a file may be slow, a command may ask its person something.
+    """Look up every secret. Blocks: a file may be slow, a command may ask the user for input.
 
     Raises:
-        ConfigError: a secret is missing, empty, no text or holds a NUL; it names the secret and where
-            it was looked for.
+        ConfigError: a secret is missing, empty, not text or holds a NUL; the message names the secret and
+            its source.
     """
     return {name: Secret(name, _value(name, source, environ)) for name, source in spec.items()}
 
@@ -166,7 +166,7 @@ def _from_command(name: str, source: SecretSource, environ: Mapping[str, str]) -
     import subprocess
 
     try:
-        # Its standard error stays the user's own, so that a prompt or a complaint is seen, and is never kept.
+        # Its standard error is the user's own, so prompts and error messages are shown and never kept.
         done = subprocess.run(
             source.where,
             stdin=subprocess.DEVNULL,

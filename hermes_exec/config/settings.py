@@ -1,4 +1,4 @@
-"""The settings that hold for one run, after every layer was looked at."""
+"""The settings of one run, merged from every layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What every command is held to unless it is started with other words."""
+    """The default limits of every command."""
 
     timeout_s: Seconds | None = None
     """Seconds after which a command is stopped; no limit when left out."""
@@ -28,7 +28,7 @@ class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The record of every command."""
+    """The settings of the audit."""
 
     enabled: bool = True
     """Whether commands are recorded."""
@@ -39,7 +39,7 @@ class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What the program tells of its own doings, on standard error."""
+    """The settings of the log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The least important messages that are shown."""
@@ -56,7 +56,7 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What was asked for on the command line; None means that nothing was."""
+    """Settings from the command line; None for a flag that was not given."""
 
     on: str | None = None
     """The target."""
@@ -71,7 +71,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a setting comes from."""
+    """The source of a setting."""
 
     layer: Literal["flag", "environment", "project", "user", "built-in"]
     detail: str = ""
@@ -86,7 +86,7 @@ BUILT_IN = Origin("built-in")
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """A profile as it is written, which is checked when it is used."""
+    """A profile as it is written in a file; it is validated when it is used."""
 
     table: object = field(repr=False)
     origin: Origin
@@ -95,20 +95,20 @@ class ProfileEntry:
 
 
 class Profiles(Mapping[str, "Profile"]):
-    """Profiles by name, each checked when it is asked for.
+    """Profiles by name, each validated at its lookup.
 
-    So one that is wrong, or whose plugin is not installed here, is in nobody's way.
+    So an invalid profile, or one whose plugin is not installed here, does not affect the others.
     """
 
     def __init__(self, entries: Mapping[str, ProfileEntry]) -> None:
         self.entries = dict(entries)
 
     def __getitem__(self, name: str) -> Profile:
-        """Check the profile and return it.
+        """Validate the profile and return it.
 
         Raises:
-            KeyError: there is none of that name.
-            ConfigError: it is wrong; one line for each problem.
+            KeyError: there is no profile of that name.
+            ConfigError: it is invalid; one line for each problem.
         """
         entry = self.entries[name]
         within = f" in {entry.origin}" if entry.origin.detail else ""
@@ -126,7 +126,7 @@ class Profiles(Mapping[str, "Profile"]):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, with where it comes from."""
+    """Every setting, with its source."""
 
     profiles: Profiles
     default: str = "local"

@@ -52,10 +52,10 @@ default = "local"
 
 
 def write_default(path: Path) -> None:
-    """Write a file to start from, for this user alone (0600), its folder too if it is missing.
+    """Write a starter file for this user alone (0600), and its folder if it is missing.
 
     Raises:
-        ConfigError: something is there already, which is left as it is, or it cannot be written.
+        ConfigError: the file exists already, and is left as it is, or it cannot be written.
     """
     try:
         make_private_folder(path.parent)

@@ -1,11 +1,11 @@
-"""One-line targets: where to run, in words that fit on a command line.
+"""One-line targets: the texts that name a target on a command line.
 
     local                                   a type that needs no more
     docker:python:3.11                      TYPE:WHAT
-    docker:@web                             TYPE:@NAME, a place that exists already
+    docker:@web                             TYPE:@NAME, a target that exists already
     ssh://me@host:2222                      as everywhere
     sandbox                                 a profile of the configuration
-    docker:python:3.11+ssh://me@host        the first place is inside of the second
+    docker:python:3.11+ssh://me@host        the first target is inside of the second
 
 A ``+`` or ``%`` that belongs to a name is written ``%2B`` or ``%25``.
 """
@@ -31,7 +31,7 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 """What a profile can be called, so that its name is never mistaken for another kind of target."""
 
 MAX_DEPTH = 8
-"""Places inside of each other at most."""
+"""Targets inside of each other at most."""
 MAX_LENGTH = 4096
 """Characters of a target at most."""
 
@@ -40,16 +40,16 @@ _NONE: Mapping[str, Profile] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A place, and the places that it is inside of."""
+    """A target, and the targets that it is inside of."""
 
     text: str
-    """The target again, in its shortest spelling and without secrets."""
+    """The target in its shortest spelling, without secrets."""
     chain: tuple[Profile, ...]
     """The profiles, innermost first; never empty."""
 
     @property
     def profile(self) -> Profile:
-        """The place where commands run."""
+        """The profile of the target in which commands run."""
         return self.chain[0]
 
     def __str__(self) -> str:
@@ -57,25 +57,25 @@ class Target:
 
 
 def parse_target(text: str, profiles: Mapping[str, Profile] = _NONE) -> Target:
-    """Read a target; words without a colon are first looked for among ``profiles``.
+    """Parse a target; words without a colon are first looked up in ``profiles``.
 
     Raises:
-        ConfigError: it is no target, names what does not exist, or ends inside of itself.
+        ConfigError: it is not a valid target, names an unknown profile or type, or is inside of itself.
         Unsupported: its type is known, but not part of this version.
     """
     return _parse(text, profiles, ())
 
 
 def format_target(profile: Profile) -> str:
-    """The one-line target of a profile, quoted so that it can be a part of a chain."""
+    """Return the one-line target of a profile, quoted so that it can be a part of a chain."""
     return _quote(profile.target_text())
 
 
 def parse_profile(profile: Profile, profiles: Mapping[str, Profile] = _NONE) -> Target:
-    """The place of a profile object, inside of the place that its ``via`` names.
+    """Return the target of a profile object, inside of the target that its ``via`` names.
 
     Raises:
-        ConfigError: ``via`` is no target, or names what does not exist.
+        ConfigError: ``via`` is not a valid target, or names an unknown profile or type.
         Unsupported: the type of ``via`` is known, but not part of this version.
     """
     label = format_target(profile)
@@ -151,7 +151,7 @@ def _spelt(kind: str, rest: str, where: str) -> Profile:
 
 def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigError:
     if not PROFILE_NAME.match(word):
-        # It may be half of something that was cut at a '+', a password even, so it is not repeated.
+        # It may be part of a text that was cut at a '+', such as a password, so the error does not repeat it.
         return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
     known = [*profiles, *registry.list_types()]
     return ConfigError(
@@ -165,5 +165,5 @@ def _quote(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    # Somebody may have put a password before the '@': all between the second colon and the last '@' goes.
+    # A password may precede the '@': all between the second colon and the last '@' is replaced.
     return re.sub(r"^([^:]*:[^:@]*:).*@", r"\1…@", text)

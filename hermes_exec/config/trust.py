@@ -1,7 +1,7 @@
-"""Which project files the user trusts: by path and by the SHA-256 of their content.
+"""The project files that the user trusts: by path and by the SHA-256 of their content.
 
-A cloned repository must not choose hosts, binds or commands, so its ``hermes.toml`` is nothing to us
-until its user said so, and again nothing after one byte of it changed.
+A cloned repository must not choose hosts, binds or commands, so its ``hermes.toml`` is ignored until the user trusts
+it, and again after any change of its content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Trust(Enum):
-    """What the user said about a file."""
+    """Whether the user trusts a file."""
 
     TRUSTED = "trusted"
     CHANGED = "changed since it was trusted"
@@ -32,12 +32,12 @@ _ANOTHER_FOLDER = "export XDG_STATE_HOME=… another folder"
 
 
 def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str] | None = None) -> str:
-    """Trust the file as it is, and return the SHA-256 that was noted.
+    """Trust the file with its present content, and return the recorded SHA-256.
 
-    ``content`` is what the user was shown: when the file holds something else by now, it is refused.
+    ``content`` is the content that the user was shown; a file that no longer holds it is refused.
 
     Raises:
-        ConfigError: the file cannot be read, has changed meanwhile, or our record is damaged.
+        ConfigError: the file cannot be read, has changed meanwhile, or the record is damaged.
     """
     environ = os.environ if environ is None else environ
     found = read_regular(path)
@@ -51,10 +51,10 @@ def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str
 
 
 def distrust(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
-    """Forget that the file was trusted; False when it was not.
+    """Remove the file from the record; return False when it was not in it.
 
     Raises:
-        ConfigError: our record is damaged.
+        ConfigError: the record is damaged.
     """
     environ = os.environ if environ is None else environ
     record = _read(environ)
@@ -65,20 +65,20 @@ def distrust(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
 
 
 def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the user trusts the file as it is now.
+    """Return whether the user trusts the file with its present content.
 
     Raises:
-        ConfigError: the file cannot be read, or our record is damaged.
+        ConfigError: the file cannot be read, or the record is damaged.
     """
     environ = os.environ if environ is None else environ
     return read_trust(path, read_regular(path), environ) is Trust.TRUSTED
 
 
 def read_trust(path: Path, content: bytes, environ: Mapping[str, str]) -> Trust:
-    """What the user said about this content in this place.
+    """Return whether the user trusts this content at this path.
 
     Raises:
-        ConfigError: our record is damaged.
+        ConfigError: the record is damaged.
     """
     noted = _read(environ).get(_key(path))
     if noted is None:

@@ -1,4 +1,4 @@
-"""The names that a profile's ``type`` may have besides the types themselves."""
+"""Aliases of the types of profiles."""
 
 from __future__ import annotations
 

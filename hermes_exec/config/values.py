@@ -1,6 +1,6 @@
-"""The kinds of value that profiles are made of, each with one clear complaint when it is wrong.
+"""The types of the values in profiles, each with one clear error message.
 
-Validators here never repeat the value: a secret may have been written into the wrong key.
+Validators in this module never repeat the value: the user may have put a secret under the wrong key.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAX_SIZE = (1 << 63) - 1
 
 
 def parse_size(value: object) -> object:
-    """Bytes of ``8 MiB`` (1024²), ``8 MB`` (1000²), ``8m`` (1024², as Docker means it) or a plain number.
+    """Return the bytes of ``8 MiB`` (1024²), ``8 MB`` (1000²), ``8m`` (1024², as in Docker) or a plain number.
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the text is not a size.
     """
     if not isinstance(value, str):
         return value
@@ -43,7 +43,7 @@ def parse_size(value: object) -> object:
 
 
 def format_size(size: int) -> str:
-    """``size`` in the largest unit of 1024 that divides it, such as ``8 MiB``."""
+    """Return ``size`` in the largest unit of 1024 that divides it, such as ``8 MiB``."""
     for letter, power in (("T", 4), ("G", 3), ("M", 2), ("K", 1)):
         if size and size % 1024**power == 0:
             return f"{size // 1024**power} {letter}iB"
@@ -51,7 +51,7 @@ def format_size(size: int) -> str:
 
 
 def _argument(value: str) -> str:
-    # It becomes a word of someone's argv, where a leading dash would make it an option.
+    # It becomes an argument of a command, where a leading dash would make it an option.
     if not value or value.startswith("-") or not value.isprintable():
         raise ValueError("should be text that does not start with a dash")
     return value
@@ -89,7 +89,7 @@ def _local_path(value: object, info: ValidationInfo) -> object:
 
 
 class Bind(BaseModel, frozen=True, extra="forbid", strict=True):
-    """A file or folder of the place outside that is seen inside."""
+    """A file or folder of the outer target that is visible inside."""
 
     source: Annotated[str, AfterValidator(_argument)]
     target: Annotated[str, AfterValidator(_argument)]
@@ -109,7 +109,7 @@ def _bind(value: object) -> object:
 
 
 def _gpus(value: object) -> object:
-    # bool is an int to Python, but `gpus = true` says nothing about how many
+    # bool is an int in Python, but `gpus = true` does not state a number
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:,!+-]*", value):
@@ -118,9 +118,9 @@ def _gpus(value: object) -> object:
 
 
 Text = Annotated[str, AfterValidator(_no_nul)]
-"""Any text that a program can be given."""
+"""Any text that can be passed to a program."""
 Argument = Annotated[str, AfterValidator(_argument)]
-"""Text that becomes a word of an argv and can never be taken for an option."""
+"""Text that becomes one argument and can never be taken for an option."""
 Name = Annotated[str, AfterValidator(_name)]
 """An argument without a space: a host, an image, a user."""
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -142,10 +142,10 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A file of this machine: ``~`` is the home folder, and a relative path starts at the configuration file."""
 Binds = Annotated[tuple[Annotated[Bind, BeforeValidator(_bind)], ...], Field(strict=False)]
-"""Folders seen inside, read-only unless said otherwise."""
+"""Folders that are visible inside, read-only unless stated otherwise."""
 Gpus = Annotated[str, BeforeValidator(_gpus)]
-"""How many GPUs, or which."""
+"""The number of GPUs, or their names."""
 Source = Annotated[SecretSource, BeforeValidator(SecretSource.parse)]
-"""Where one secret is found."""
+"""The source of one secret."""
 Sources = Annotated[dict[str, SecretSource], BeforeValidator(parse_secrets)]
 """Secrets by name."""

@@ -1,4 +1,4 @@
-"""Files of a place, and moving them between there and here."""
+"""Files of a target, and their transfer to and from this machine."""
 
 from hermes_exec.files.files import Files
 from hermes_exec.files.info import (

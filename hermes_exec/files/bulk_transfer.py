@@ -1,7 +1,7 @@
-"""Content that travels beside the link, by the vendor's own way of moving files, where a backend has a faster one.
+"""Bulk transfer: content that travels by the vendor's own file transfer instead of the link, where that is faster.
 
-It is trusted with nothing. What arrives is compared by its SHA-256 with what the other side read, on both ways, before
-anything gets its name; and whatever does not get through goes by the link, from where it stopped.
+The vendor's transfer is not trusted: in both directions the SHA-256 of the content is compared with the other side's
+before a file gets its name. Content that does not get through is sent over the link, from where the transfer stopped.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from hermes_exec.files.requests import FileStream
 
 _AHEAD = 3
-"""Pieces under way at once."""
+"""Pieces that are transferred at the same time."""
 _BATCH = 2 << 20
 
 
 def transfer_mode(mover: BulkTransfer | None) -> bool | str:
-    """How the guest is asked to take content."""
+    """Return the transfer mode of a request: how the guest is to receive content."""
     return "pipe" if isinstance(mover, PipeTransfer) else mover is not None
 
 
 async def _place(stream: FileStream) -> tuple[int, str]:
-    """The size of a file, and the path that the guest tells; neither where it has ended instead."""
+    """Read the size of a file and the path that the guest sends; ``0, ""`` if the stream ended instead."""
     head = await stream.read_exactly(staging.PLACE.size)
     if len(head) < staging.PLACE.size:
         return 0, ""
@@ -48,9 +48,9 @@ async def _place(stream: FileStream) -> tuple[int, str]:
 async def send(
     stream: FileStream, mover: BulkTransfer, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
 ) -> bool:
-    """Send content; ``sent`` is told the size of each piece that is there.
+    """Send content, and call ``sent`` with the size of each piece that arrived.
 
-    False: it did not get through, and the guest will answer that it is to be sent by the link.
+    Return False when it did not get through; the guest then answers that the content must be sent over the link.
     """
     _, path = await _place(stream)
     if not isinstance(mover, PipeTransfer):
@@ -77,7 +77,7 @@ async def _send_files(
     pieces: AsyncIterator[bytes | memoryview],
     sent: Callable[[int], object],
 ) -> None:
-    """Send pieces, each by a file or else by the link."""
+    """Send pieces, each as a file of its own, or over the link if that fails."""
     under_way: deque[tuple[bytes, asyncio.Task[None]]] = deque()
 
     async def settle() -> None:
@@ -110,7 +110,7 @@ async def _send_files(
 
 
 def _is_done(task: asyncio.Task[None]) -> bool:
-    """Whether it got through; raises what is no failure of the vendor's."""
+    """Return whether the piece got through; raise any error that does not come from the vendor's transfer."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, HermesError | OSError):
         raise error
@@ -118,28 +118,28 @@ def _is_done(task: asyncio.Task[None]) -> bool:
 
 
 class IncomingFile(Protocol):
-    """What takes a file that is fetched, in order."""
+    """The destination of a fetched file; it takes the content in order."""
 
     @property
     def size(self) -> int:
-        """Bytes that it has taken."""
+        """The number of bytes that were taken."""
         ...
 
     async def take(self, pieces: list[bytes], /) -> None:
-        """The next bytes."""
+        """Append the next bytes."""
 
     async def restart(self) -> None:
-        """Forget what was taken."""
+        """Discard the bytes that were taken."""
 
     async def digest(self) -> bytes:
-        """The SHA-256 of what was taken."""
+        """Return the SHA-256 of the bytes that were taken."""
         ...
 
 
 async def fetch(stream: FileStream, mover: BulkTransfer, arrival: IncomingFile) -> bytes:
-    """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream.
+    """Fetch the file that the guest offers, if it offers one; the stream then carries the bytes that are missing.
 
-    Where that is a part, its hash with what it follows has to be what is returned.
+    Return the hash that the whole file must have when only its beginning was fetched, else ``b""``.
     """
     size, path = await _place(stream)
     if not path:
@@ -160,7 +160,7 @@ async def fetch(stream: FileStream, mover: BulkTransfer, arrival: IncomingFile) 
 
 
 async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: IncomingFile) -> None:
-    """Hand a file over in batches, one of them while the next one comes."""
+    """Pass a file on in batches, each while the next one is received."""
     left = size
     batch: list[bytes] = []
     count = 0
@@ -178,11 +178,11 @@ async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: IncomingFil
                 batch, count = [], 0
     finally:
         await taking
-        await arrival.take(batch)  # also of one that broke: what came is worth as much
+        await arrival.take(batch)  # also after a failure, since the bytes that arrived are valid
 
 
 class _InMemory:
-    """An arrival that keeps what comes, in one piece that grows: to join many costs as much as to receive them."""
+    """A destination in memory: one growing buffer, since joining many pieces costs as much as receiving them."""
 
     def __init__(self) -> None:
         self.content = io.BytesIO()
@@ -208,7 +208,7 @@ def _hash(digest: Any, pieces: list[bytes]) -> None:
 
 
 async def fetch_all(stream: FileStream, mover: BulkTransfer) -> bytes | None:
-    """A file that is read; None where the beginning that the mover brought is not what is there."""
+    """Read a whole file; None where the beginning that the mover fetched differs from the file in the target."""
     arrival = _InMemory()
     told = await fetch(stream, mover, arrival)
     if not told:
@@ -218,7 +218,7 @@ async def fetch_all(stream: FileStream, mover: BulkTransfer) -> bytes | None:
 
 
 async def send_all(stream: FileStream, mover: BulkTransfer, data: bytes) -> None:
-    """Send content that is here as a whole, and its hash."""
+    """Send content that is in memory, and its hash."""
     digest = sha256()
     hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
 

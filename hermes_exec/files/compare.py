@@ -1,4 +1,4 @@
-"""What has to change so that one tree becomes like another, told from the packed scans of both."""
+"""Compare the packed scans of two trees, and plan the steps that make one like the other."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FOLDER = stat.S_IFDIR
 _LINK = stat.S_IFLNK
 _FILE = stat.S_IFREG
 MAX_SCAN = 1 << 30
-"""Bytes of a scan at most, some 20 million files; more than that no honest place sends."""
+"""Bytes of a scan at most, enough for some 20 million files; a larger scan is an attack."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One name in a folder. Only a file has a size and a time, only a link a target."""
+    """One name in a folder. Only files have a size and a time; only links have a target."""
 
     mode: int
     size: int
@@ -37,20 +37,20 @@ class TreeEntry:
 
     @property
     def is_special(self) -> bool:
-        """Neither a file, a folder nor a link."""
+        """Whether it is neither a file, a folder nor a link."""
         return self.kind not in {_FILE, _FOLDER, _LINK}
 
 
 @dataclass(frozen=True, slots=True)
 class FolderBlock:
-    """One folder of a scan: everything in it as bytes, which equal the other side's if nothing differs."""
+    """One folder of a scan: its entries as bytes, which equal the other side's if nothing differs."""
 
     packed: bytes
     names: int
     plain: int
 
     def entries(self) -> dict[bytes, TreeEntry]:
-        """What is in the folder."""
+        """Return the entries of the folder, by name."""
         found: dict[bytes, TreeEntry] = {}
         names = self.packed[: self.names].split(b"\0") if self.packed else []
         records = RECORD.iter_unpack(self.packed[self.names :])
@@ -62,14 +62,14 @@ class FolderBlock:
 
 @dataclass(frozen=True, slots=True)
 class TreeScan:
-    """All folders of a tree by their paths, each before those in it; and those that could not be read."""
+    """All folders of a tree by path, each before its subfolders; and the folders that could not be read."""
 
     folders: dict[bytes, FolderBlock] = field(default_factory=dict[bytes, FolderBlock])
     unreadable: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
     @property
     def is_missing(self) -> bool:
-        """True when there is not even the root."""
+        """Whether even the root is missing."""
         return not self.folders and not self.unreadable
 
     @classmethod
@@ -88,7 +88,7 @@ class TreeScan:
 
     @property
     def plain(self) -> int:
-        """Entries that are no folders."""
+        """The number of entries that are not folders."""
         return sum(block.plain for block in self.folders.values())
 
 
@@ -106,27 +106,27 @@ def _blocks(data: bytes) -> Iterator[tuple[bytes, bytes, int, int]]:
 
 @dataclass(slots=True)
 class SyncPlan:
-    """What to do: paths relative to the root, grouped by folder, each folder before what is in it."""
+    """The steps of a sync: paths relative to the root, grouped by folder, each folder before its content."""
 
     copy: list[bytes] = field(default_factory=list[bytes])
     """Files, links and folders to send."""
     touch: list[bytes] = field(default_factory=list[bytes])
     """Files of the right content that need another mode or time."""
     check: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    """Files of the same size with another time, and that size: only their hashes tell."""
+    """Files of equal size and different time, with that size: their hashes have to be compared."""
     delete: list[bytes] = field(default_factory=list[bytes])
-    """What the source does not have, each after what is in it."""
+    """Entries that the source does not have, each after its content."""
     conflicts: list[bytes] = field(default_factory=list[bytes])
-    """Folders in the place of something else, or the reverse, which must be deleted first."""
+    """Folders where the source has something else, or the reverse; they must be deleted first."""
     special: list[bytes] = field(default_factory=list[bytes])
-    """Devices, named pipes and sockets of the source, which stay out."""
+    """Devices, named pipes and sockets of the source, which are left out."""
     folders: int = 0
     """How many of ``copy`` are folders."""
     size: int = 0
     """Bytes of content in ``copy``."""
 
     def record_hashes(self, path: bytes, *, same: bool) -> None:
-        """The hashes of one of ``check`` were compared."""
+        """Record whether the hashes of a file of ``check`` are equal."""
         if same:
             self.touch.append(path)
         else:
@@ -134,14 +134,14 @@ class SyncPlan:
             self.size += self.check[path]
 
     def steps(self) -> list[bytes]:
-        """What the sender is told to send, in the order of the tree."""
+        """Return the steps for the sender, in the order of the tree."""
         marked = [(path, COPY) for path in self.copy] + [(path, TOUCH) for path in self.touch]
         marked.sort(key=lambda step: step[0].split(b"/"))
         return [action + path for path, action in marked]
 
 
 def compare(source: TreeScan, other: TreeScan) -> SyncPlan:
-    """What makes ``other`` like ``source``."""
+    """Return the plan that makes ``other`` like ``source``."""
     plan = SyncPlan()
     for path, block in source.folders.items():
         there = other.folders.get(path)
@@ -181,7 +181,7 @@ def _one(plan: SyncPlan, path: bytes, entry: TreeEntry, old: TreeEntry | None, o
 
 
 def _gone(plan: SyncPlan, path: bytes, entry: TreeEntry, other: TreeScan) -> None:
-    """Delete it with all that the scan has below it."""
+    """Delete an entry with everything that the scan has below it."""
     plan.delete.append(path)
     waiting = [path] if entry.kind == _FOLDER else []
     while waiting:

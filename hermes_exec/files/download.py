@@ -1,4 +1,4 @@
-"""From the place to this side: a file, or a tree as one stream."""
+"""Downloads from the target to this machine: a file, or a tree as one stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PartialFile:
             raise
 
     def write(self, pieces: list[bytes]) -> None:
-        """The next bytes."""
+        """Append the next bytes."""
         for piece in pieces:
             write_all(self._new.fd, piece)
             if self._digest is not None:
@@ -48,25 +48,25 @@ class PartialFile:
             self.size += len(piece)
 
     def borrow(self, lent: tuple[int, ...], size: int) -> bool:
-        """Have the kernel copy the whole file, if that is possible."""
+        """Have the kernel copy the whole file; return whether it could."""
         if not kernel_copy.copy_from(lent, self._new.fd, size):
             return False
         self._digest, self.size = None, size
         return True
 
     def restart(self) -> None:
-        """Forget what came."""
+        """Discard the bytes that were received."""
         os.ftruncate(self._new.fd, 0)
         os.lseek(self._new.fd, 0, os.SEEK_SET)
         self._digest, self.size = sha256(), 0
 
     @property
     def digest(self) -> bytes:
-        """The hash of what came."""
+        """Return the SHA-256 of the bytes that were received."""
         return bytes(self._digest.digest()) if self._digest is not None else b""
 
     def commit(self, told: bytes, size: int, mode: int, mtime: int) -> None:
-        """All is there: compare size and hash, and put it in its place."""
+        """Compare size and hash of the complete file, and move it to its path."""
         if self.size != size:
             raise InvalidTreeData("the content does not have the size that came with it")
         if self._digest is not None and self._digest.digest() != told:
@@ -76,12 +76,12 @@ class PartialFile:
         self._new.commit()
 
     def close(self) -> None:
-        """Remove what is unfinished."""
+        """Remove an unfinished file."""
         self._new.close()
 
 
 class DownloadSink:
-    """A file that is downloaded, as it comes."""
+    """The destination of a file that is being downloaded."""
 
     def __init__(self, hand: FileThread, target: PartialFile, meter: ProgressMeter) -> None:
         self._hand = hand
@@ -90,25 +90,25 @@ class DownloadSink:
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """The number of bytes received."""
         return self._target.size
 
     async def take(self, pieces: list[bytes]) -> None:
-        """The next bytes."""
+        """Append the next bytes."""
         await self._hand.run(self._target.write, pieces)
         self._meter.update(self._target.size, 0)
 
     async def restart(self) -> None:
-        """Forget what came."""
+        """Discard the bytes that were received."""
         await self._hand.run(self._target.restart)
 
     async def digest(self) -> bytes:
-        """The hash of what came."""
+        """Return the SHA-256 of the bytes that were received."""
         return self._target.digest
 
 
 class Download:
-    """One download under way: where it comes from, where it goes, and how far it is."""
+    """One running download: its source, its destination and its progress."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Download:
         self._shown = os.fsdecode(source)
 
     async def run(self) -> TransferReport:
-        """Take it, whichever it is."""
+        """Download the file or tree."""
         size = transfers.GOT.size
         head = await self._stream.read_exactly(size)
         if len(head) < size:
@@ -177,7 +177,7 @@ class Download:
         return TransferReport(1, target.size)
 
     async def _borrow(self, target: PartialFile, size: int) -> None:
-        """Take a file that is lent, or say that it is to be sent after all."""
+        """Copy a file whose descriptor the guest hands off; if that fails, ask the guest to send it."""
         told = await self._stream.read_exactly(transfers.LENT.size)
         lent = transfers.LENT.unpack(told.ljust(transfers.LENT.size, b"\0"))
         taken = await self._hand.run(target.borrow, lent, size)
@@ -212,7 +212,7 @@ def _feed(receiver: TreeReceiver, pieces: list[bytes]) -> None:
 async def download(
     requests: FileRequests, remote: Path, local: Path, options: TransferSettings, plan: bytes | None = None
 ) -> TransferReport:
-    """Fetch ``remote``, whichever it is, to ``local``; with a ``plan`` only what that has of a folder."""
+    """Fetch the file or tree ``remote`` to ``local``; with a ``plan``, only the paths of a folder that it lists."""
     source, destination = encode_path(remote), encode_path(local)
     mover = requests.bulk_transfer if plan is None else None
     arguments: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""The errors of file operations: TransferError, which also is the built-in error that its errno stands for.
+"""The errors of file operations: each is a TransferError and also the built-in error for its errno.
 
-So ``except FileNotFoundError`` works as it does for a file of one's own.
+So ``except FileNotFoundError`` works as it does for a local file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SAFE = "nothing was changed"
 _LONGEST = 300
-"""Characters of what the place says that are shown."""
+"""Characters of the target's error text that are shown."""
 
 
 class PathError(TransferError):
@@ -28,28 +28,28 @@ class PathError(TransferError):
         self.filename = path
 
     def __str__(self) -> str:
-        """The one line, without what OSError would make of errno and filename."""
+        """Return the one-line message, without the errno and filename that OSError would add."""
         return str(self.args[0])
 
 
 class PathMissing(PathError, FileNotFoundError):
-    """There is no such file or folder."""
+    """The file or folder does not exist."""
 
 
 class PathDenied(PathError, PermissionError):
-    """The user there may not do that."""
+    """The user in the target has no permission."""
 
 
 class PathExists(PathError, FileExistsError):
-    """Something has that name."""
+    """The name exists already."""
 
 
 class PathIsFolder(PathError, IsADirectoryError):
-    """It is a folder, and a file was meant."""
+    """The path is a folder where a file is expected."""
 
 
 class PathNotFolder(PathError, NotADirectoryError):
-    """It is no folder, and one was meant."""
+    """The path is not a folder where one is expected."""
 
 
 _BY_ERRNO: dict[int, type[PathError]] = {
@@ -69,19 +69,19 @@ _REMEDIES = {
 
 
 def path_error(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> PathError:
-    """The error for ``what`` (such as ``cannot read``) at ``path``."""
+    """Return the error for ``what`` (such as ``cannot read``) at ``path``."""
     kind = _BY_ERRNO.get(code, PathError)
     line = f"{what} {path}: {reason}"
     return kind(line, path=path, code=code, remedy=remedy or _REMEDIES.get(code, ""), state=state)
 
 
 def local_path_error(what: str, path: str, error: OSError, *, state: str = _SAFE) -> PathError:
-    """The same for a failure of this side."""
+    """Return the error for a failure on this side."""
     return path_error(what, path, error.errno or 0, f"{error.strerror or error} (on this side)", state=state)
 
 
 def raise_for_answer(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE) -> None:
-    """Raise what a failed answer stands for; nothing when it did not fail."""
+    """Raise the error that a failed answer describes; does nothing when it did not fail."""
     if "error" not in answer:
         return
     kind, message, code = answer["error"], answer.get("message"), answer.get("errno", 0)
@@ -89,7 +89,7 @@ def raise_for_answer(answer: Mapping[str, Any], what: str, path: str, *, state: 
     if not isinstance(message, str) or not isinstance(code, int) or not isinstance(where, bytes):
         raise ProtocolError("the guest's answer makes no sense")
     if kind == "os":
-        if where.rpartition(b"/")[2].startswith(TEMPORARY):  # ours, which says nothing to anybody
+        if where.rpartition(b"/")[2].startswith(TEMPORARY):  # a temporary name of ours, which the user does not know
             where = os.fsencode(path)
         raise path_error(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
     if kind == "refused":

@@ -1,4 +1,4 @@
-"""Work on this side's files, off the event loop: one thread for one transfer, one step after the other."""
+"""Work on local files off the event loop: one thread for one transfer, one step after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class FileThread:
-    """Runs steps in its thread, in the order in which they were asked for."""
+    """A thread that runs steps in the order in which they were submitted."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -23,7 +23,7 @@ class FileThread:
         self._last: Callable[[], object] | None = None
 
     def submit(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-        """Start a step; its failure is heard by whoever waits for it, and by nobody if nobody does."""
+        """Start a step; its error is raised where the future is awaited, and ignored if it is not."""
         future = self._loop.run_in_executor(self._thread, lambda: step(*args, **kwargs))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
@@ -33,7 +33,7 @@ class FileThread:
         return await self.submit(step, *args, **kwargs)
 
     async def acquire(self, close: Callable[[R], object], make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make something that the last step has to ``close``, also where nobody waits for it any more."""
+        """Create an object that the last step closes with ``close``, also when the caller is cancelled."""
 
         def made() -> R:
             it = make(*args, **kwargs)
@@ -43,12 +43,12 @@ class FileThread:
         return await self.submit(made)
 
     def set_final_step(self, step: Callable[[], object]) -> None:
-        """A last step, which comes whatever happens."""
+        """Set a last step, which always runs."""
         self._last = step
 
     async def close(self) -> None:
-        """Wait for the step under way, do the last one, end the thread; also in a task that was cancelled."""
-        done = self._loop.run_in_executor(self._thread, self._end)  # behind a step that may leave something to do
+        """Wait for the current step, run the last one and end the thread; also in a cancelled task."""
+        done = self._loop.run_in_executor(self._thread, self._end)  # after the current step, which may set the last one
         self._thread.shutdown(wait=False)
         await asyncio.shield(done)
 
@@ -59,7 +59,7 @@ class FileThread:
 
 @contextlib.asynccontextmanager
 async def open_file_thread() -> AsyncGenerator[FileThread]:
-    """A thread for as long as a transfer takes."""
+    """Provide a thread for the duration of a transfer."""
     hand = FileThread()
     try:
         yield hand

@@ -1,4 +1,4 @@
-"""Files of the place: read, write, list, move, transfer, sync."""
+"""Files of the target: read, write, list, move, transfer, sync."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def parse_file_info(path: str, row: list[Any]) -> FileInfo:
-    """One file: mode, size, mtime, owner, group and a link's target."""
+    """Parse one file's row: mode, size, mtime, owner, group and a link's target."""
     if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
         raise ProtocolError("the guest's answer makes no sense")
     mode, size, mtime_ns, uid, gid, target = row
@@ -34,7 +34,7 @@ def parse_file_info(path: str, row: list[Any]) -> FileInfo:
 
 
 def parse_resolved_path(answer: Mapping[str, Any]) -> ResolvedPath:
-    """Where a path leads."""
+    """Parse the answer about where a path leads."""
     real, source, links, id = (answer.get(name) for name in ("real", "source", "links", "id"))
     if not (isinstance(real, bytes) and isinstance(source, bytes) and isinstance(links, int) and isinstance(id, bytes)):
         raise ProtocolError("the guest's answer makes no sense")
@@ -42,7 +42,7 @@ def parse_resolved_path(answer: Mapping[str, Any]) -> ResolvedPath:
 
 
 def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
-    """The names of a folder, their paths as ``folder`` was given."""
+    """Parse the packed names of a folder; their paths begin with ``folder`` as it was given."""
     prefix = b"" if folder == b"." else folder.rstrip(b"/") + b"/"
     found: list[FileInfo] = []
     at = 0
@@ -82,7 +82,7 @@ class Files:
         return data
 
     async def _read_beside(self, mover: BulkTransfer, path: Path) -> bytes | None:
-        """The whole file by a mover; None where that damaged it."""
+        """Read the whole file by bulk transfer; None where that damaged it."""
         async with self._requests.stream("read", path, offset=0, length=None, beside=True) as stream:
             data = await fetch_all(stream, mover)
             errors.raise_for_answer(await stream.call.result(), "cannot read", os.fsdecode(path))
@@ -133,7 +133,7 @@ class Files:
             errors.raise_for_answer(await stream.call.result(), "cannot write", os.fsdecode(path))
 
     async def _write_beside(self, mover: BulkTransfer, path: Path, data: bytes, options: dict[str, Any]) -> bool:
-        """The same by a mover; false when the place does not see what that makes, and nothing was written."""
+        """Write by bulk transfer; False when the target does not see the uploaded data, and nothing was written."""
         async with self._requests.stream("write", path, beside=transfer_mode(mover), **options) as stream:
             await send_all(stream, mover, data)
             answer = await stream.call.result()

@@ -1,4 +1,4 @@
-"""What is told about files, and about what a transfer did."""
+"""File information, and the reports of transfers and syncs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Progress = Callable[[int, int, int, int], object]
 
 
 class Kind(StrEnum):
-    """What a name stands for."""
+    """The type of a file."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -22,17 +22,17 @@ class Kind(StrEnum):
 
     @staticmethod
     def of(mode: int) -> Kind:
-        """The kind in an ``st_mode``."""
+        """Return the kind in an ``st_mode``."""
         kinds = {stat.S_IFREG: Kind.FILE, stat.S_IFDIR: Kind.FOLDER, stat.S_IFLNK: Kind.LINK}
         return kinds.get(stat.S_IFMT(mode), Kind.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file, folder or link in the place."""
+    """One file, folder or link in the target."""
 
     path: str
-    """As it was asked for; names that are not UTF-8 have surrogates (``os.fsencode`` gives the bytes)."""
+    """As it was requested; names that are not UTF-8 have surrogates (``os.fsencode`` returns the bytes)."""
     kind: Kind
     size: int
     """Bytes."""
@@ -46,23 +46,23 @@ class FileInfo:
 
     @property
     def is_file(self) -> bool:
-        """True for a regular file."""
+        """Whether it is a regular file."""
         return self.kind is Kind.FILE
 
     @property
     def is_folder(self) -> bool:
-        """True for a folder."""
+        """Whether it is a folder."""
         return self.kind is Kind.FOLDER
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """Where a path leads in the place."""
+    """The file that a path leads to in the target."""
 
     path: str
     """Absolute and without links; empty where none leads to the file (it was deleted, or is in another namespace)."""
     source: str
-    """The path in the file system that it is on: for what is below a bind mount, where that was taken from."""
+    """The path within its file system: for a file below a bind mount, its path at the source of the mount."""
     links: int
     """How many names the file has (hard links)."""
     identity: str
@@ -71,7 +71,7 @@ class ResolvedPath:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something that a transfer left out, and why."""
+    """An entry that a transfer left out, and the reason."""
 
     path: str
     """Relative to the root of the transfer."""
@@ -80,7 +80,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class TransferReport:
-    """What an upload or a download did."""
+    """The result of an upload or a download."""
 
     files: int
     """Files and links that arrived."""
@@ -92,7 +92,7 @@ class TransferReport:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a sync did, or would do."""
+    """One change that a sync made, or would make."""
 
     path: str
     """Relative to the root."""
@@ -102,19 +102,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync did, or would do (``dry_run``). Folders are counted only where they are deleted."""
+    """The result of a sync, or of a dry run. Folders are counted only where they are deleted."""
 
     copied: int
-    """Files and links whose content went over."""
+    """Files and links whose content was transferred."""
     deleted: int
     """Files, links and folders removed."""
     unchanged: int
     """Files and links that were the same already."""
     bytes: int
-    """Content that went over."""
+    """Bytes of content that were transferred."""
     touched: int = 0
     """Files with the right content whose mode or time was set."""
     changes: tuple[Change, ...] = ()
-    """Each of them, in the order of the tree."""
+    """Each change, in the order of the tree."""
     skipped: tuple[Skipped, ...] = ()
-    """What was left out: devices, named pipes, sockets, and links on request."""
+    """Entries that were left out: devices, named pipes, sockets, and links on request."""

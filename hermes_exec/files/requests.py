@@ -1,4 +1,4 @@
-"""File operations as requests over the link: what is sent, what comes back, and what a failure means."""
+"""File operations as requests over the link: their encoding, their output streams and their errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _WORTH_A_STEP = 1 << 20
-"""Bytes to hand to another thread at once; far below the window, so that the place never waits for it."""
+"""Bytes to hand to another thread at once; far below the window, so that the guest never waits for it."""
 
 
 def encode_path(path: Path) -> bytes:
-    """The bytes of a path; raises UsageError on one that no system takes."""
+    """Return the bytes of a path; raise UsageError for one that no system accepts."""
     data = os.fsencode(path)
     if not data or b"\0" in data:
         raise UsageError(f"{data!r} is not a path")
@@ -34,7 +34,7 @@ def encode_path(path: Path) -> bytes:
 
 
 class ReceiveBuffer:
-    """A sink that keeps what came until it is taken."""
+    """A sink that keeps output until it is taken."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -44,20 +44,20 @@ class ReceiveBuffer:
         self._over = False
 
     def feed(self, _call: RunningCommand, _channel: int, data: bytes, /) -> None:
-        """Bytes came; they count as consumed once whoever took them says so."""
+        """Add bytes; they count as consumed once the caller has taken them."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size >= self._wanted:
             self._wake()
 
     def push_back(self, data: bytes) -> None:
-        """What was taken too early, to be taken first the next time."""
+        """Put back bytes that were taken too early; the next ``take`` returns them first."""
         if data:
             self._pieces.insert(0, data)
             self._size += len(data)
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Mark the end of the output."""
         self._over = True
         self._wake()
 
@@ -66,7 +66,7 @@ class ReceiveBuffer:
             self._waiting.set_result(None)
 
     async def take(self, least: int = 1) -> list[bytes]:
-        """What came since the last time, at least so many bytes; less, or an empty list, only at the end."""
+        """Return the output since the last call, at least ``least`` bytes; less, or an empty list, only at the end."""
         self._wanted = least
         while self._size < least and not self._over:
             self._waiting = asyncio.get_running_loop().create_future()
@@ -77,7 +77,7 @@ class ReceiveBuffer:
 
 
 class FileStream:
-    """A request whose output is taken piece by piece, and whose input is written."""
+    """A request whose output is read piece by piece, and whose input is written."""
 
     def __init__(self, call: GuestCall, incoming: ReceiveBuffer) -> None:
         self.call = call
@@ -86,31 +86,31 @@ class FileStream:
 
     @property
     def is_answered(self) -> bool:
-        """True when the place has answered, so that it takes no more input."""
+        """Whether the guest has answered, so that it takes no more input."""
         return self.call.answer.done()
 
     async def take(self) -> bytes:
-        """What came since the last time, as soon as there is something; nothing at the end."""
+        """Return the output since the last call, once there is some; empty at the end."""
         data = b"".join(await self._incoming.take())
         self.call.acknowledge(STDOUT, len(data))
         return data
 
     async def read_head(self, size: int) -> bytes:
-        """The first ``size`` bytes of output and whatever came with them; fewer when it ended before."""
+        """Return the first ``size`` bytes and all that arrived with them; fewer when the output ended before."""
         data = b""
         while len(data) < size and (more := await self.take()):
             data += more
         return data
 
     async def read_exactly(self, size: int) -> bytes:
-        """The next ``size`` bytes, what follows them stays; fewer when it ended before."""
+        """Return the next ``size`` bytes and leave the rest; fewer when the output ended before."""
         data = b"".join(await self._incoming.take(size))
         self._incoming.push_back(data[size:])
         self.call.acknowledge(STDOUT, len(data[:size]))
         return data[:size]
 
     async def read_all(self, most: int | None = None) -> bytes:
-        """The whole output; more than ``most`` bytes are a ProtocolError."""
+        """Return the whole output; raise ProtocolError for more than ``most`` bytes."""
         pieces: list[bytes] = []
         size = 0
         while data := await self.take():
@@ -121,14 +121,14 @@ class FileStream:
         return b"".join(pieces)
 
     async def consume_with(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:
-        """Hand the output to ``use`` as it comes; the place waits while that is not done."""
+        """Pass the output to ``use`` as it arrives; the guest waits meanwhile."""
         while pieces := await self._incoming.take(_WORTH_A_STEP):
             await use(pieces)
             self.call.acknowledge(STDOUT, sum(map(len, pieces)))
 
 
 class FileRequests:
-    """Sends file operations; relative paths are seen from ``cwd``, or else from the terminal's folder."""
+    """Sends file operations; relative paths start at ``cwd``, or else at the terminal's folder."""
 
     def __init__(self, link: Link, cwd: str | None) -> None:
         self._link = link
@@ -136,21 +136,21 @@ class FileRequests:
 
     @property
     def shares_host(self) -> bool:
-        """Whether open files can be lent to the place, and by it."""
+        """Whether open files can be handed off to the guest, and by it."""
         return self._link.shares_host
 
     def should_verify(self, wanted: bool | None) -> bool:  # noqa: FBT001  it is the option, as it was given
-        """Whether hashes are compared; left out (None), unless the way notices each changed byte by itself."""
+        """Return whether to compare hashes; by default (None), unless the transport authenticates each packet."""
         return not self._link.authenticated if wanted is None else wanted
 
     @property
     def bulk_transfer(self) -> BulkTransfer | None:
-        """What moves content beside the link, if there is something."""
+        """The backend's bulk transfer, if it has one."""
         return self._link.bulk_transfer
 
     @contextlib.asynccontextmanager
     async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[FileStream]:
-        """An operation with streams; leaving it by an exception ends the operation, and waits for that."""
+        """Run an operation with streams; on an exception, end the operation and wait for its end."""
         incoming = ReceiveBuffer()
         stream = FileStream(self.start(operation, {"path": encode_path(path), **arguments}, incoming), incoming)
         try:
@@ -166,7 +166,7 @@ class FileRequests:
         return self._link.call("file", {"do": operation, "cwd": self._cwd, **arguments}, sink)
 
     async def request(self, operation: str, what: str, path: Path, /, **arguments: Any) -> dict[str, Any]:
-        """Do a small operation; ``what`` is for the error, such as ``cannot read``."""
+        """Run a small operation; ``what`` is the error's beginning, such as ``cannot read``."""
         call = self.start(operation, {"path": encode_path(path), **arguments})
         answer = await call.result()
         errors.raise_for_answer(answer, what, os.fsdecode(path))
@@ -174,7 +174,7 @@ class FileRequests:
 
 
 def require_field(answer: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
-    """One field of an answer, which is untrusted."""
+    """Return one field of an answer, which is untrusted."""
     value = answer.get(name)
     if not isinstance(value, kind):
         raise ProtocolError(f"the guest's answer has no {name}")

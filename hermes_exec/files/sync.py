@@ -1,4 +1,4 @@
-"""Making one tree like another by moving only what differs: one scan of each side, then one stream."""
+"""Sync: make one tree like another and move only the differences, by one scan of each side and one stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WHAT = "cannot sync"
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """What a sync is asked besides its two paths."""
+    """The options of a sync, besides its two paths."""
 
     direction: Direction
     delete: bool
@@ -38,7 +38,7 @@ class SyncRequest:
 
 
 class Sync:
-    """One sync under way."""
+    """One running sync."""
 
     def __init__(
         self, requests: FileRequests, hand: FileThread, local: bytes, remote: bytes, wish: SyncRequest
@@ -97,7 +97,7 @@ class Sync:
         return TreeScan.parse(data)
 
     def _demand_whole(self, source: TreeScan) -> None:
-        """What cannot be seen must not be taken for deleted."""
+        """Refuse to delete when a part of the source cannot be read, since unseen files would count as deleted."""
         for path, code in source.unreadable.items():
             place = f"{self._shown}/{os.fsdecode(path)}"
             raise errors.path_error(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
@@ -129,7 +129,7 @@ class Sync:
             os.close(folder)
 
     async def _prune(self, plan: SyncPlan) -> int:
-        """Delete before copying, so that the folders' times are right in the end and conflicts are gone."""
+        """Delete before copying, so that conflicts are gone and the folders' times are right in the end."""
         removed = 0
         for paths in split_portions(plan.delete):
             if self._wish.direction == "up":
@@ -187,7 +187,7 @@ class Sync:
 
 
 def split_portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The paths in lists that each fit into one request."""
+    """Split paths into lists that each fit into one request."""
     portion: list[bytes] = []
     size = 0
     for path in paths:
@@ -201,7 +201,7 @@ def split_portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 async def sync(requests: FileRequests, local: Path, remote: Path, wish: SyncRequest) -> SyncReport:
-    """Make the one tree like the other."""
+    """Make one tree like the other."""
     if wish.direction not in {"up", "down"}:
         raise UsageError(f"direction {wish.direction!r}", remedy="up or down")
     async with open_file_thread() as hand:

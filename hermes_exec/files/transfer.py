@@ -1,4 +1,4 @@
-"""What uploads, downloads and syncs have in common: their options, and what their outcome means."""
+"""The common parts of uploads, downloads and syncs: their options and the report of their outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings:
-    """What a transfer is asked besides its two paths."""
+    """The options of a transfer, besides its two paths."""
 
     progress: Progress | None = None
     verify: bool = True
@@ -34,23 +34,23 @@ class TransferSettings:
     ignore: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no type checker has seen."""
+        """Check values that a type checker may not have seen."""
         if self.links not in get_args(Links):
             raise UsageError(f"links={self.links!r}", remedy=", ".join(get_args(Links)))
 
     def parse_ignore(self) -> Ignore:
-        """The ignore patterns, parsed."""
+        """Return the ignore patterns, parsed."""
         return Ignore(self.ignore)
 
 
 def encode_patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
-    """Ignore patterns as bytes; text alone is one of them, and not as many as it has letters."""
+    """Return ignore patterns as bytes; a single string is one pattern, not one for each letter."""
     return tuple(map(os.fsencode, [ignore] if isinstance(ignore, str | bytes) else ignore))
 
 
 @dataclass(frozen=True, slots=True)
 class TreeOutcome:
-    """What a receiver of a tree tells at the end, whichever side it was."""
+    """The result that the receiver of a tree reports at the end, on either side."""
 
     files: int
     size: int
@@ -59,13 +59,13 @@ class TreeOutcome:
 
     @classmethod
     def from_receiver(cls, receiver: TreeReceiver) -> TreeOutcome:
-        """From the receiver of this side."""
+        """Build the outcome from the receiver of this side."""
         landing = receiver.writer
         return cls(landing.files, landing.bytes, landing.outside, receiver.skipped)
 
     @classmethod
     def from_answer(cls, answer: dict[str, Any]) -> TreeOutcome:
-        """From the place's answer, which is untrusted."""
+        """Parse the guest's answer, which is untrusted."""
         try:
             outside = [[bytes(path), bytes(target)] for path, target in answer["outside"]]
             skipped = [[bytes(path), int(why), int(code)] for path, why, code in answer["skipped"]]
@@ -74,7 +74,7 @@ class TreeOutcome:
             raise ProtocolError(f"the guest's answer makes no sense: {error}") from None
 
     def to_report(self, what: str, path: str, links: Links) -> TransferReport:
-        """The outcome; raises TransferError when something had to be left out that nobody allowed to be."""
+        """Return the report; raise TransferError when entries had to be left out without permission."""
         special: list[Skipped] = []
         unreadable: list[Skipped] = []
         for name, why, code in self.skipped:
@@ -102,21 +102,21 @@ class TreeOutcome:
 
 
 class ProgressMeter:
-    """Tells the progress: bytes done and in all, files done and in all."""
+    """Reports progress: bytes done and in all, files done and in all."""
 
     def __init__(self, progress: Progress | None, total_bytes: int, total_files: int) -> None:
         self._progress = progress
         self._totals = total_bytes, total_files
 
     def update(self, done_bytes: int, done_files: int) -> None:
-        """So much is done; the forecast grows where it was too low."""
+        """Report the progress; totals that were estimated too low grow."""
         if self._progress is not None:
             total_bytes, total_files = self._totals
             self._progress(done_bytes, max(total_bytes, done_bytes), done_files, max(total_files, done_files))
 
 
 def take_blocks(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[bytes]:
-    """The next blocks, about ``size`` bytes; none at the end."""
+    """Return the next blocks, about ``size`` bytes; none at the end."""
     taken: list[bytes] = []
     length = 0
     for block in blocks:
@@ -128,7 +128,7 @@ def take_blocks(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[b
 
 
 def resolve_destination(destination: bytes, name: bytes) -> bytes:
-    """A destination that ends with a slash is the folder to put a file into."""
+    """Return the path of the file: a destination that ends with a slash is the folder to put it into."""
     if not destination.endswith(b"/"):
         return destination
     return destination + name.rstrip(b"/").rpartition(b"/")[2]

@@ -1,4 +1,4 @@
-"""From this side to the place: a file, or a tree as one stream."""
+"""Uploads from this machine to the target: a file, or a tree as one stream."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PIECE = 4 * CHUNK
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 RESUMABLE = kernel_copy.WORTH
-"""Bytes from which on a single file's upload looks for what an earlier one left behind, and lends the file."""
+"""Bytes from which on the upload of a single file resumes an earlier one, and hands the file's descriptor off."""
 _AS_BEFORE = "the destination is as it was"
 _PARTLY = "what arrived before it is there, whole; the rest is as it was"
 
 
 class UploadSource:
-    """A local file that is read ahead and hashed, in the hand's thread."""
+    """A local file that is read ahead and hashed in the file thread."""
 
     def __init__(self, path: bytes) -> None:
         self.fd = os.open(path, _READ)
@@ -50,16 +50,16 @@ class UploadSource:
 
     @property
     def is_folder(self) -> bool:
-        """True for a folder."""
+        """Whether it is a folder."""
         return stat.S_ISDIR(self.info.st_mode)
 
     @property
     def is_file(self) -> bool:
-        """True for a regular file."""
+        """Whether it is a regular file."""
         return stat.S_ISREG(self.info.st_mode)
 
     def read(self, *, verify: bool, most: int = _PIECE) -> bytes:
-        """The next bytes of exactly as many as there were at the beginning, nothing after the last."""
+        """Return the next bytes, up to the size that the file had when it was opened; empty after the last."""
         if not self.left:
             return b""
         data = os.read(self.fd, min(self.left, most))
@@ -71,7 +71,7 @@ class UploadSource:
         return data
 
     def skip_if_same(self, size: int, told: bytes) -> int:
-        """Go on after the first ``size`` bytes if that is their hash, else from the start; gives where."""
+        """Continue after the first ``size`` bytes if their hash is ``told``, else at the start; return the position."""
         digest = sha256()
         left = size
         while left and (data := os.read(self.fd, min(left, LOCAL_CHUNK))):
@@ -85,18 +85,18 @@ class UploadSource:
         return size
 
     def rewind(self) -> None:
-        """Begin again."""
+        """Start again at the beginning of the file."""
         os.lseek(self.fd, 0, os.SEEK_SET)
         self.left, self.digest = self.info.st_size, sha256()
 
     def close(self) -> None:
-        """Close it, unless a sender did."""
+        """Close the file, unless a sender did."""
         if self.fd >= 0:
             os.close(self.fd)
 
 
 async def upload(requests: FileRequests, local: Path, remote: Path, options: TransferSettings) -> TransferReport:
-    """Send ``local``, whichever it is, to ``remote``."""
+    """Send the file or tree ``local`` to ``remote``."""
     path, destination = encode_path(local), encode_path(remote)
     async with open_file_thread() as hand:
         try:
@@ -134,7 +134,7 @@ async def _send_file(
     meter = ProgressMeter(options.progress, size, 1)
     mover = requests.bulk_transfer if size >= staging.WORTH else None
     if not await _put(requests, destination, arguments, FileUpload(hand, source, meter, options, mover)):
-        await hand.run(source.rewind)  # behind what is still being read
+        await hand.run(source.rewind)  # after the read that is still running
         await _put(requests, destination, arguments, FileUpload(hand, source, meter, options, None))
     meter.update(size, 1)
     return TreeOutcome(1, size, [], []).to_report(_WHAT, os.fsdecode(destination), options.links)
@@ -142,7 +142,7 @@ async def _send_file(
 
 @dataclass(frozen=True, slots=True)
 class FileUpload:
-    """A file that is sent: by ``mover``, or by the link where there is none."""
+    """A file to send: by ``mover``, or over the link if it is None."""
 
     hand: FileThread
     source: UploadSource
@@ -152,7 +152,7 @@ class FileUpload:
 
 
 async def _put(requests: FileRequests, destination: bytes, arguments: dict[str, Any], sending: FileUpload) -> bool:
-    """Send a file; false when the place does not see what its mover makes, and the destination is as it was."""
+    """Send a file; False when the target does not see the mover's data, and the destination is unchanged."""
     source = sending.source
     async with requests.stream("put", destination, beside=transfer_mode(sending.mover), **arguments) as stream:
         taken = source.info.st_size >= RESUMABLE and await _agree(stream, sending.hand, source)
@@ -168,9 +168,9 @@ async def _put(requests: FileRequests, destination: bytes, arguments: dict[str, 
 
 
 async def _agree(stream: FileStream, hand: FileThread, source: UploadSource) -> bool:
-    """Choose where to begin: after what an earlier upload left there, if this file begins with that.
+    """Agree on where to begin: after the bytes that an earlier upload left, if this file begins with them.
 
-    True: nothing is to be sent, since the place has taken the file itself.
+    Return True if nothing has to be sent, since the guest has copied the file itself.
     """
     offer = await stream.read_head(atomic_writer.OFFER.size)
     if len(offer) == atomic_writer.OFFER.size:
@@ -212,7 +212,7 @@ async def _send_content(stream: FileStream, sending: FileUpload) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TreeRequest:
-    """Where a tree goes, and how."""
+    """The destination of a tree, and the options of its transfer."""
 
     requests: FileRequests
     destination: bytes
@@ -223,7 +223,7 @@ class TreeRequest:
 async def send_tree(
     request: TreeRequest, hand: FileThread, sender: tree_stream.TreeSender, blocks: Iterator[bytes]
 ) -> TransferReport:
-    """Send what a sender makes."""
+    """Send the blocks that a sender produces."""
     shown = os.fsdecode(request.destination)
     options = request.options
     arguments: dict[str, Any] = {

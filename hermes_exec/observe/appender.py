@@ -1,4 +1,4 @@
-"""Append lines to a file that several processes share, and begin a new one when it is full."""
+"""Append lines to a file that several processes share, and start a new file when it is full."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_S = 5.0
-"""Seconds after which the file is looked for again: it may have been moved away, or there is room again."""
+"""Seconds after which the path is checked again: the file may have been moved away, or the disk has room again."""
 
 
 class Appender:
     """Appends to ``path`` (0600), which is opened at the first line; a full file becomes ``path.1``.
 
-    A short line is appended in one piece, whoever else appends. Safe to use from several threads.
+    A short line is appended in one piece, even if other processes append too. Safe to use from several threads.
     """
 
     def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
@@ -30,21 +30,21 @@ class Appender:
         self._handle = -1
         self._look_at = 0.0
         self._torn = False  # whether the file may end in half a line
-        # A handle that one thread closes must not be written to by another: its number may be a new file's.
+        # A descriptor that one thread closes must not be written to by another: its number may be a new file's.
         self._lock = threading.Lock()
 
     def append(self, line: bytes) -> None:
         """Append ``line``, which ends with a newline.
 
         Raises:
-            OSError: it was not written, or only a part of it, which is then a line of its own.
+            OSError: the line was not written, or only a part of it, which is then a line of its own.
         """
         with self._lock:
             now = time.monotonic()
             if now >= self._look_at:
                 self._look_at = now + LOOK_S
                 self._look()
-            # The end counts what others wrote too, and a file that one of them set aside is full as well.
+            # The end includes the lines of other processes; a file that one of them rotated counts as full as well.
             if os.lseek(self._handle, 0, os.SEEK_END) + len(line) > self._max_bytes:
                 self._rotate()
             if self._torn:
@@ -54,7 +54,7 @@ class Appender:
                 raise OSError("only a part of it could be written")
 
     def close(self) -> None:
-        """Let go of the file. A later line opens it again."""
+        """Close the file. A later line opens it again."""
         with self._lock:
             self._close()
 
@@ -65,7 +65,7 @@ class Appender:
             os.close(handle)
 
     def _look(self) -> None:
-        """Open the file at the path, unless that is the one that is open."""
+        """Open the file at the path, unless it is open already."""
         if self._is_current():
             return
         look_at = self._look_at
@@ -108,5 +108,5 @@ class Appender:
 
 
 def rotated_path(path: Path, number: int) -> Path:
-    """The name of the file that was full ``number`` times ago."""
+    """Return the name of the file that was full ``number`` times ago."""
     return path.with_name(f"{path.name}.{number}")

@@ -1,7 +1,7 @@
-"""The record of every command: one JSON object a line, appended, never changed.
+"""The audit: a record of every command, one JSON object a line, appended and never changed.
 
-Two lines tell of one command, ``start`` and ``end``, so that a command whose orchestrator died is there
-too. A record that cannot be written is counted and told of once, and is never in the command's way.
+Each command has two lines, ``start`` and ``end``, so that a command whose orchestrator died is recorded too. A record
+that cannot be written is counted and reported once, and never blocks the command.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 LARGEST = 4096
 """Bytes of a record at most."""
 COMMAND = 2048
-"""Bytes that a command may take of it, as JSON; likewise the others."""
+"""Bytes of it that a command may take, as JSON; likewise the constants below."""
 CWD = 768
 TARGET = 384
 ERROR = 512
 WORD = 128
-"""An id, a session, a kind."""
+"""Bytes of an id, a session or a kind."""
 MAX_BYTES = 16 << 20
 KEEP = 4
 
@@ -39,8 +39,8 @@ _NOTHING = Redactor()
 class Audit:
     """Appends to the audit at ``path``, which is created for this user alone at the first record.
 
-    All audits at one path share one open file in a process, whatever secrets each of them takes out. Safe
-    to use from several threads. The ids of one object are a space of their own.
+    All audits at one path share one open file in a process, whichever secrets each of them redacts. Safe
+    to use from several threads. Ids are unique within one object.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Audit:
     ) -> None:
         self._sink = _Sink.at(path, max_bytes, keep)
         self._redactor = redactor
-        self._run = f"{os.getpid()}-{os.urandom(4).hex()}"  # tells equal ids of two orchestrators apart
+        self._run = f"{os.getpid()}-{os.urandom(4).hex()}"  # distinguishes equal ids of two orchestrators
 
     @property
     def dropped(self) -> int:
-        """How many records could not be written to the file by this process."""
+        """The number of records that this process could not write to the file."""
         return self._sink.dropped
 
     def record_start(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
@@ -91,7 +91,7 @@ class Audit:
         stderr_bytes: int,
         error: str = "",
     ) -> None:
-        """Record how it ended. ``error`` says why there is neither exit code nor signal, where that is known."""
+        """Record the end of a command. ``error`` is why it has neither exit code nor signal, where that is known."""
         why = f',"error":{_cut(self._redactor.redact(error), ERROR)}' if error else ""
         self._sink.append(
             f'{{"event":"end","at":{time.time():.3f},"run":"{self._run}","id":{_cut(id, WORD)}'
@@ -101,12 +101,12 @@ class Audit:
         )
 
     def close(self) -> None:
-        """Let go of the file, also for those that share it. A later record opens it again."""
+        """Close the file, also for audits that share it. A later record opens it again."""
         self._sink.close()
 
 
 class _Sink:
-    """The one open file of a path, and the count of what it could not take."""
+    """The one open file of a path, and the count of records that could not be written."""
 
     _all: ClassVar[dict[tuple[Path, int, int], _Sink]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -118,7 +118,7 @@ class _Sink:
 
     @classmethod
     def at(cls, path: Path, max_bytes: int, keep: int) -> _Sink:
-        """The one for this path. A thousand terminals must not hold a thousand handles."""
+        """Return the sink for this path, shared so that a thousand terminals do not hold a thousand descriptors."""
         with cls._lock:
             sink = cls._all.get((path, max_bytes, keep))
             if sink is None:
@@ -126,7 +126,7 @@ class _Sink:
             return sink
 
     def append(self, line: str) -> None:
-        """Append, or count; never raise."""
+        """Append a line, or count it as dropped; never raise."""
         try:
             self._appender.append(line.encode("ascii"))
         except OSError as error:
@@ -136,7 +136,7 @@ class _Sink:
 
 
 def _cut(text: str, most: int) -> str:
-    """``text`` as JSON of at most ``most`` bytes; what was cut ends with an ellipsis."""
+    """Return ``text`` as JSON of at most ``most`` bytes; text that was cut ends with an ellipsis."""
     whole = quoted(text)
     if len(whole) <= most:
         return whole

@@ -1,4 +1,4 @@
-"""Read the audit back: one record a command, from the oldest file that was kept to the newest."""
+"""Read the audit: one record for each command, from the oldest file to the newest."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One command of the past, or of right now."""
+    """One recorded command, finished or still running."""
 
     at: float
-    """Seconds since 1970 when it was sent."""
+    """When it was sent, in seconds since 1970."""
     id: str
     target: str
     session: str
     kind: str
     cwd: str
     command: str
-    """Its text without secrets; only the beginning when it was long."""
+    """Its text without secrets; only the beginning of a long one."""
     command_length: int | None = None
-    """Characters of a command that was too long to be kept whole."""
+    """Characters of a command that was too long to be recorded whole."""
     command_sha256: str | None = None
     finished: bool = False
     """Whether its end was recorded. If not, it still runs, or its orchestrator died."""
@@ -43,20 +43,20 @@ class AuditRecord:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended in another way than with exit code 0; false while its end is not known."""
+        """Whether it ended other than with exit code 0; False while its end is not recorded."""
         return self.finished and (self.exit_code != 0 or self.timed_out)
 
 
 def read_audit(
     path: Path, *, target: str | None = None, since: float | None = None, failed: bool = False
 ) -> Iterator[AuditRecord]:
-    """Go through the commands in the order of their ends; those without an end come last.
+    """Iterate over the commands in the order of their ends; those without an end come last.
 
-    ``since`` is in seconds since 1970, ``target`` a target as it was recorded. A line that is torn, or no
-    record, is passed over.
+    ``since`` is in seconds since 1970, ``target`` a target as it was recorded. A line that is torn, or not a valid
+    record, is skipped.
 
     Raises:
-        OSError: a file is there and cannot be read. An audit that does not exist is an empty one.
+        OSError: a file exists and cannot be read. An audit that does not exist is an empty one.
     """
     open_ones: dict[tuple[str, str], AuditRecord] = {}
     for table in _tables(path):
@@ -78,7 +78,7 @@ def read_audit(
 
 
 def find_unfinished(path: Path, ids: Collection[str]) -> set[str]:
-    """Which of these jobs have a start in the audit and no end.
+    """Return the ids, out of ``ids``, of jobs that have a start in the audit and no end.
 
     Raises:
         OSError: as ``read_audit``.
@@ -97,9 +97,9 @@ def _tables(path: Path, about: re.Pattern[bytes] = re.compile(b"")) -> Iterator[
         except FileNotFoundError:
             continue
         with stream:
-            # A record is never longer; a longer line is not ours and is read in pieces that are no records.
+            # A record is never longer; a longer line is not a record and is read in pieces, which are skipped.
             while line := stream.readline(LARGEST):
-                if about.search(line) is None:  # much faster than to read it
+                if about.search(line) is None:  # much faster than parsing it
                     continue
                 try:
                     table: object = json.loads(line)

@@ -76,10 +76,10 @@ class Hook(Protocol):
     """
 
     def on_command_start(self, event: CommandStart, /) -> object:
-        """A command was sent."""
+        """Handle a command that was sent."""
 
     def on_command_end(self, event: CommandEnd, /) -> object:
-        """A command ended."""
+        """Handle a command that ended."""
 
 
 class LoadedHook:

@@ -1,7 +1,7 @@
-"""What the program tells of its own doings: one line an event, for people or for programs, without secrets.
+"""The program's log: one line an event, for people or for programs, without secrets.
 
-Modules log through ``logging.getLogger("hermes_exec.…")`` and give facts as ``extra={"target": …}``.
-Nothing is shown until ``setup_logging`` was called, which a library must leave to its program.
+Modules log through ``logging.getLogger("hermes_exec.…")`` and pass fields as ``extra={"target": …}``.
+Nothing is shown until ``setup_logging`` is called, which a library must leave to its program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def setup_logging(
     redactor: Redactor = _NOTHING,
     stream: TextIO | None = None,
 ) -> None:
-    """Show what hermes_exec logs from ``level`` on, on standard error. A second call replaces the first."""
+    """Show hermes_exec's log messages from ``level`` on, on standard error. A second call replaces the first."""
     logger = logging.getLogger("hermes_exec")
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(LineFormatter(format, redactor))
@@ -41,11 +41,11 @@ def setup_logging(
 
 
 class LineFormatter(logging.Formatter):
-    """One line for each event, with its facts behind it.
+    """A formatter that writes each event as one line: the message, then the fields.
 
-    The secrets are taken out of each part, before it is escaped, and once more of the finished line, so
-    that none gets by in an argument, a fact or a traceback. A line break in any of them is escaped, so
-    nobody can forge a line.
+    Secrets are redacted in each part before it is escaped, and once more in the finished line, so that none
+    remains in an argument, a field or a traceback. A line break in any part is escaped, so that no text can
+    forge a line.
     """
 
     def __init__(self, format: Literal["text", "json"], redactor: Redactor = _NOTHING) -> None:
@@ -54,7 +54,7 @@ class LineFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the event as one line."""
+        """Return the event as one line."""
         facts = {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
@@ -85,6 +85,6 @@ def _word(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    # What can be printed stays readable, such as `ü`; what cannot, such as a bidi mark, is escaped.
+    # Printable characters such as `ü` stay readable; others, such as a bidi mark, are escaped.
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted if quoted.isprintable() else json.dumps(text)

@@ -1,13 +1,13 @@
-"""Take known secrets out of text and of streams.
+"""Redaction: remove known secrets from texts and streams.
 
-Each value is looked for as it is and as it looks after base64 (also in the middle of a longer text),
-percent-encoding, JSON, Python's repr or a terminal's line ends, and becomes ``[secret NAME]``.
+Each secret is searched for as it is and in its encoded forms: base64 (also in the middle of a longer text),
+percent-encoding, JSON, Python's repr and a terminal's line ends. It is replaced with ``[secret NAME]``.
 
-A value of fewer than ``SHORTEST`` characters is looked for only as it is and only as a whole word: `on`
-or `42` inside other words says nothing, and taking it out everywhere would ruin the text.
+A value of fewer than ``SHORTEST`` characters is searched for only as it is and only as a whole word: replacing `on`
+or `42` inside of other words would make the text unreadable.
 
-What was changed in any other way (reversed, cut, hashed, encrypted) is not recognised. This guards
-against accidents, not against a program that wants to tell.
+A secret that was changed in any other way (reversed, cut, hashed, encrypted) is not found. Redaction guards
+against accidents, not against a program that discloses a secret on purpose.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
 
 SHORTEST = 6
-"""Characters from which on a value is looked for inside words and in its encoded forms."""
+"""Characters from which on a value is searched for inside of words and in its encoded forms."""
 
 _WORD = rb"[A-Za-z0-9_]"
 
 
 class Redactor:
-    """Replaces known secrets. Cheap where it finds none; immutable, so threads may share it."""
+    """Replaces known secrets. Fast for text without any; immutable, so threads may share it."""
 
     __slots__ = ("_forms",)
 
@@ -39,11 +39,11 @@ class Redactor:
         self._forms = _Forms(secrets)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look for."""
+        """Return whether there are secrets to search for."""
         return bool(self._forms.labels)
 
     def redact(self, text: str) -> str:
-        """``text`` without the secrets."""
+        """Return ``text`` without the secrets."""
         if not self:
             return text
         data = text.encode("utf-8", "surrogatepass")
@@ -51,18 +51,18 @@ class Redactor:
         return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
     def create_stream(self) -> StreamRedactor:
-        """A filter for one stream, which also finds what was cut by the bounds of its chunks."""
+        """Return a filter for one stream, which also finds secrets that are split between chunks."""
         return StreamRedactor(self._forms)
 
     def redact_bytes(self, data: builtins.bytes) -> builtins.bytes:
-        """``data`` without the secrets."""
+        """Return ``data`` without the secrets."""
         return self._forms.replace(data)
 
 
 class StreamRedactor:
-    """Redacts one stream chunk by chunk, giving what the whole would have given.
+    """Redacts a stream chunk by chunk, with the same result as for the whole.
 
-    It holds back only bytes that could be the beginning of a secret, and never more than the longest
+    It holds back only bytes that may be the beginning of a secret, and at most as many as the longest
     form of one.
     """
 
@@ -71,19 +71,19 @@ class StreamRedactor:
     def __init__(self, forms: _Forms) -> None:
         self._forms = forms
         self._held: bytes = b""
-        self._before: bytes = b""  # the last byte that was let go, as it was: a whole word needs to know it
+        self._before: bytes = b""  # the unredacted byte before the held ones: decides whether a word begins
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that wait for more."""
+        """The number of bytes that are held back."""
         return len(self._held)
 
     def feed(self, data: bytes) -> bytes:
-        """Take a chunk, and give what is certain by now."""
+        """Add a chunk, and return the bytes that later ones cannot change."""
         return self._advance(data, last=False) if self._forms.labels else data
 
     def flush(self) -> bytes:
-        """Give what was held back: at the end, or when a person waits and nothing more came."""
+        """Return the bytes that were held back: at the end, or when a person waits and no more bytes came."""
         return self._advance(b"", last=True)
 
     def _advance(self, data: bytes, *, last: bool) -> bytes:
@@ -105,7 +105,7 @@ class StreamRedactor:
 
 
 class _Forms:
-    """Every spelling of every secret, and what each becomes."""
+    """Every encoded form of every secret, and the label that replaces it."""
 
     __slots__ = ("_pattern", "_whole", "labels", "longest")
 
@@ -119,7 +119,7 @@ class _Forms:
                 if len(value) < SHORTEST:
                     self._whole.add(form)
         self.longest = max(map(len, self.labels), default=0)
-        # Of two that begin at the same place the longer one counts.
+        # Of two forms that begin at the same position the longer one counts.
         parts = [
             rb"(?<!%b)%b(?!%b)" % (_WORD, re.escape(form), _WORD) if form in self._whole else re.escape(form)
             for form in sorted(self.labels, key=len, reverse=True)
@@ -127,23 +127,23 @@ class _Forms:
         self._pattern = re.compile(b"|".join(parts))
 
     def replace(self, data: bytes) -> bytes:
-        """``data`` without secrets: the very same object when there are none in it."""
-        for form in self.labels:  # a plain search is many times faster than the pattern, and mostly enough
+        """Return ``data`` without secrets: the very same object when it contains none."""
+        for form in self.labels:  # a plain search is many times faster than the pattern, and usually enough
             if form in data:
                 return self._pattern.sub(lambda found: self.labels[found.group()], data)
         return data
 
     def find(self, data: bytes, start: int) -> Iterator[tuple[int, int, bytes]]:
-        """The secrets from ``start`` on: begin, end, label."""
+        """Yield the secrets from ``start`` on: begin, end, label."""
         if any(form in data for form in self.labels):
             for found in self._pattern.finditer(data, start):
                 yield found.start(), found.end(), self.labels[found.group()]
 
     def open_ends(self, data: bytes, start: int) -> list[int]:
-        """Where, from ``start`` on, something begins that later bytes may complete; ascending."""
+        """Return the positions, from ``start`` on, of beginnings that later bytes may complete; ascending."""
         places: set[int] = set()
         for form in self.labels:
-            # Of a whole word the next byte decides, so one that ends the data is still open.
+            # The next byte decides whether it is a whole word, so one at the end of the data is still open.
             longest = len(form) if form in self._whole else len(form) - 1
             begin = max(start, len(data) - longest)
             while (begin := data.find(form[:1], begin)) >= 0:
@@ -158,7 +158,7 @@ def _first(ascending: list[int], least: int, default: int) -> int:
 
 
 def _spellings(value: str) -> set[bytes]:
-    """Every spelling of ``value`` that is looked for."""
+    """Return every form of ``value`` that is searched for."""
     raw = value.encode("utf-8", "surrogatepass")
     if len(value) < SHORTEST:
         return {raw} - {b""}

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry, which are nothing at all until ``use_tracer`` was called.
+"""OpenTelemetry spans, which do nothing until ``use_tracer`` is called.
 
 with span("terminal.run", {"target": target}) as here:
     …
@@ -22,17 +22,17 @@ AttributeValue = str | int | float | bool
 
 
 class OtelSpan(Protocol):
-    """What we use of OpenTelemetry's span; it is no dependency, so its types are not either."""
+    """The part of OpenTelemetry's span that we use; it is an optional dependency, so its types are not imported."""
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
         """Add an attribute."""
 
     def set_status(self, status: Any, description: str | None = None) -> None:
-        """Say whether it failed."""
+        """Set whether the operation failed."""
 
 
 class Tracer(Protocol):
-    """What we use of OpenTelemetry's tracer."""
+    """The part of OpenTelemetry's tracer that we use."""
 
     def start_as_current_span(
         self,
@@ -47,23 +47,23 @@ class Tracer(Protocol):
 
 
 class Span(Protocol):
-    """A stretch of time with facts. An exception that leaves it marks it as failed."""
+    """A timed operation with attributes. An exception that leaves it marks it as failed."""
 
     def __enter__(self) -> Self:
-        """Begin it, as a child of the one that is current."""
+        """Begin the span, as a child of the current one."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """End it; an exception goes on its way."""
+        """End the span; an exception is not suppressed."""
 
     def set(self, key: str, value: AttributeValue, /) -> None:
-        """Add a fact."""
+        """Add an attribute."""
 
 
 class _Nothing:
-    """The span that is used while nobody traces: one object for all of them."""
+    """The span that is used while tracing is off: one object for all of them."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ _tracer: Tracer | None = None
 
 
 def use_tracer(tracer: Tracer | None = None) -> None:
-    """Trace from now on, with ``tracer`` or with the one of the program's OpenTelemetry set-up.
+    """Start tracing, with ``tracer`` or with the one of the program's OpenTelemetry configuration.
 
     Raises:
         MissingExtra: OpenTelemetry is not installed.
@@ -128,13 +128,13 @@ def use_tracer(tracer: Tracer | None = None) -> None:
 
 
 def stop_tracing() -> None:
-    """Make spans nothing again."""
+    """Stop tracing; spans do nothing again."""
     global _tracer  # noqa: PLW0603  see use_tracer
     _tracer = None
 
 
 def start_span(name: str, facts: Mapping[str, AttributeValue] | None = None, redactor: Redactor = _NO_SECRETS) -> Span:
-    """A span called ``hermes_exec.NAME``, to be entered with ``with``."""
+    """Return a span called ``hermes_exec.NAME``, to be entered with ``with``."""
     if _tracer is None:
         return _NOTHING
     attributes = {f"hermes_exec.{key}": _clean(value, redactor) for key, value in (facts or {}).items()}

@@ -1,4 +1,4 @@
-"""The orchestrator: many terminals in one process, and what is left of them after a crash. See docs/orchestrator.md."""
+"""The orchestrator: many terminals in one process, and their recovery after a crash. See docs/orchestrator.md."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["Fate", "Lease", "Orchestrator", "Pool", "PoolStatus", "Recovered"]
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name: who only needs `owner` does not wait for all the others."""
+    """Load a public name at its first use, so that importing `owner` alone does not load the other modules."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

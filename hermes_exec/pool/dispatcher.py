@@ -1,8 +1,8 @@
-"""The terminals of one place and who has them: handed out in turns, and never more than the place may have.
+"""The leases of the terminals of one target: granted in fair order, within the target's limit.
 
-Everything is decided in ``_pump``, which runs whenever something changed and never waits: who waits gets
-what is ready, in fair order; for those left over a terminal is opened, or a ready one of another pool gives
-way; whatever room is left then is for keeping pools warm.
+``_pump`` makes every decision. It runs after each change and never waits: first it serves waiting callers from the
+ready terminals, in fair order. For the remaining callers it opens terminals, or closes ready ones of other pools to
+make room. The capacity that is then unused keeps pools warm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Waiter:
 
 
 class Dispatcher:
-    """Who has which terminal of one place, and who waits for one."""
+    """The leases of the terminals of one target, and the queue of callers that wait for one."""
 
     def __init__(self, limit: int, journal: Journal) -> None:
         self.leases: set[Lease] = set()
@@ -50,11 +50,11 @@ class Dispatcher:
 
     @property
     def idle_pools(self) -> dict[str, IdlePool]:
-        """What is ready and on its way, by the names of the pools."""
+        """The ready and pending terminals of each pool, by the pool's name."""
         return self._supply.idle_pools
 
     def add_pool(self, profile: str, pool: Pool) -> None:
-        """Have one more pool here, and fill it."""
+        """Add a pool to this target, and begin to fill it."""
         self.idle_pools[profile] = IdlePool(profile, pool)
         self._pump()
 
@@ -82,7 +82,7 @@ class Dispatcher:
         return lease
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Somebody waits no more; what came for him at the last moment is given back."""
+        """Remove a caller that stopped waiting; a lease that it was granted at the last moment is given back."""
         self._queue.discard(waiter.key, waiter)
         if waiter.lease.done() and waiter.lease.exception() is None:
             self.give_back(waiter.lease.result())
@@ -90,30 +90,30 @@ class Dispatcher:
         self._pump()
 
     def adopt(self, member: PooledTerminal, key: str) -> Lease:
-        """Count what was taken over from a dead orchestrator, and hold it for ``key``."""
+        """Count a terminal that was taken over from a dead orchestrator, and lease it to ``key``."""
         self._supply.count += 1
         return self._hand_out(member, key, None)
 
     def give_back(self, lease: Lease) -> None:
-        """Clean the terminal for the next one, or close it, in the background."""
+        """Reset the terminal for the next caller, or close it, in the background."""
         if lease in self.leases:
             self._let_go(lease, "it was released")
             self._supply.recycle(self.idle_pools[lease.profile], lease.member)
 
     def revoke(self, lease: Lease, why: str) -> None:
-        """End a lease whatever runs: that is stopped."""
+        """End a lease and stop everything that runs on its terminal."""
         if lease in self.leases:
             self._let_go(lease, why)
             self._supply.close(lease.member)
 
     def replace(self, stock: IdlePool, member: PooledTerminal) -> None:
-        """Close a ready terminal that is ill; another one is opened for it."""
+        """Close an unhealthy ready terminal; another one is opened instead."""
         stock.ready.remove(member)
         self._supply.close(member)
         self._pump()
 
     async def drain(self, limit_s: float) -> int:
-        """Hand out nothing more, wait for what is held, then end it; gives how many leases were cut short."""
+        """Grant no more leases, wait for those that are held, then end them; return how many were cut short."""
         self._closed = self._closed or "the orchestrator closes"
         for waiter in self._queue:
             self._queue.discard(waiter.key, waiter)
@@ -146,7 +146,7 @@ class Dispatcher:
                 continue
             if promised >= self._supply.closing and not self._supply.evict_idle():
                 return
-            promised += 1  # its room is that of one that is being closed
+            promised += 1  # it takes the room of a terminal that is being closed
         if not self._closed and not promised:
             self._supply.refill(waiting)
 
@@ -154,7 +154,7 @@ class Dispatcher:
         return sum(waiter.stock is stock for waiter in self._queue)
 
     def _tell_next(self, stock: IdlePool, error: Exception) -> bool:
-        """Tell who is next that nothing can be opened; False when nobody waits."""
+        """Raise ``error`` in the next caller that waits for this pool; return False when no caller waits."""
         waiter = next((waiter for waiter in self._queue if waiter.stock is stock), None)
         if waiter is None:
             return False

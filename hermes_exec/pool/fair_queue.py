@@ -1,4 +1,4 @@
-"""A queue that is fair to those who wait: first come, first served for each key, and the keys take turns."""
+"""A fair queue: first come, first served within a key, and the keys take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items by key. Whoever asks a thousand times delays those who ask once by one turn, not by a thousand."""
+    """Items by key. A key with a thousand items delays the other keys by one turn, not by a thousand."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[T]] = {}  # in the order of the keys' turns
@@ -21,7 +21,7 @@ class FairQueue(Generic[T]):
         return sum(map(len, self._lines.values()))
 
     def __iter__(self) -> Iterator[T]:
-        """Everything, in the order in which it is to be served; a snapshot, so items may be taken meanwhile."""
+        """Iterate over a snapshot of all items in serving order, so that items may be removed meanwhile."""
         lines = [list(line) for line in self._lines.values()]
         longest = max(map(len, lines), default=0)
         return iter([line[turn] for turn in range(longest) for line in lines if turn < len(line)])
@@ -31,14 +31,14 @@ class FairQueue(Generic[T]):
         self._lines.setdefault(key, deque()).append(item)
 
     def serve(self, key: str, item: T) -> None:
-        """Take an item out; its key's next turn comes after those of all others."""
+        """Remove an item; its key moves behind all other keys."""
         line = self._lines.pop(key)
         line.remove(item)
         if line:
             self._lines[key] = line
 
     def discard(self, key: str, item: T) -> None:
-        """Take an item out that wants nothing any more; its key keeps its turn. Safe when it is not there."""
+        """Remove an item that no longer waits; its key keeps its turn. Does nothing when the item is absent."""
         line = self._lines.get(key)
         if line is not None and item in line:
             line.remove(item)

@@ -1,4 +1,4 @@
-"""The terminals of one pool that wait ready, and those that are on their way."""
+"""The ready terminals of one pool, and those that are being opened or reset."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _LONGEST_REST_S = 60.0
 
 @dataclass(eq=False, slots=True)
 class IdlePool:
-    """What one pool has."""
+    """The ready and pending terminals of one pool."""
 
     profile: str
     pool: Pool
     ready: deque[PooledTerminal] = field(default_factory=deque["PooledTerminal"])
-    """Open, and nobody's; the longest open first."""
+    """Open and not leased; the longest open first."""
     pending: int = 0
-    """How many are being opened, or cleaned to be used again."""
+    """How many are being opened, or reset for another use."""
     backing_off: bool = False
-    """Openings failed of late, so nothing is opened ahead for a while."""
+    """Whether a recent opening failed, so that no terminal is opened ahead for a while."""
     _rest_s: float = 0.0
 
     def back_off(self) -> float:
-        """An opening failed; gives the seconds to rest, which double each time."""
+        """Record a failed opening; return the seconds to wait before the next one, which double each time."""
         self.backing_off = True
         self._rest_s = min(max(self._rest_s * 2, _FIRST_REST_S), _LONGEST_REST_S)
         return self._rest_s
 
     def reset_backoff(self) -> None:
-        """An opening went well."""
+        """Record a successful opening."""
         self.backing_off = False
         self._rest_s = 0.0

@@ -1,10 +1,10 @@
-"""The record of what an orchestrator has open, from which the next one finds what a crash left behind.
+"""The journal of an orchestrator's open terminals, from which the next orchestrator recovers after a crash.
 
-``$XDG_STATE_HOME/hermes_exec/orchestrators/ID/`` (0700) has ``owner.json``, which says whose it is, and one
-small file (0600) for each terminal: where it is and how to come back to it, never commands or variables. Each
-file is written whole or not at all, and belongs to whoever has it in his folder. To take over from the dead
-is to rename a file into the own folder, which of several can succeed for one alone, also on a network
-file system; so nothing here needs a lock, and a crash at any moment leaves nothing half done.
+``$XDG_STATE_HOME/hermes_exec/orchestrators/ID/`` (0700) holds ``owner.json``, which identifies the owning process, and
+one small file (0600) for each terminal: its target and how to attach to it again, never commands or variables. Each
+file is written atomically and belongs to the orchestrator whose folder holds it. An orchestrator takes over a dead
+one's terminal by renaming its file into its own folder. Of several that try, one alone succeeds, also on a network
+file system. So no locks are needed, and a crash at any moment leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One terminal: whose it was, and how to come back to its place."""
+    """One terminal: the key that it was leased to, and how to attach to its target again."""
 
     id: str
     profile: str
     key: str
-    """Whom it was handed out to; empty while nobody has it."""
+    """The key that it is leased to; empty while it is not leased."""
     target: str
-    """The one-line target of its place."""
+    """Its one-line target."""
     guest: GuestRecord | None = None
-    """None in a place without a Python, where nothing outlives its channel."""
+    """None in a target without Python, where nothing outlives its channel."""
     client: str = ""
-    """What the guest knows the orchestrator by, in hexadecimal."""
+    """The client id by which the guest knows the orchestrator, in hexadecimal."""
 
     @classmethod
     def from_values(cls, values: Any) -> JournalEntry:
-        """From a file, which others may have written.
+        """Parse the content of a journal file, which is untrusted.
 
         Raises:
-            TypeError, ValueError: it makes no sense.
+            TypeError, ValueError: a field is missing or invalid.
         """
         entry = cls(**values)
         for name in ("id", "profile", "key", "target", "client"):
@@ -74,17 +74,17 @@ class JournalEntry:
 
 
 class Journal:
-    """The record of one orchestrator. Every method may block for the time of an fsync."""
+    """The journal of one orchestrator. Every method may block for the time of an fsync."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._base = state_folder(os.environ if environ is None else environ) / "orchestrators"
         self.folder = self._base / secrets.token_hex(8)
 
     def begin(self) -> None:
-        """Say whose the folder is.
+        """Create the folder and record this process as its owner.
 
         Raises:
-            ConfigError: nothing can be written there.
+            ConfigError: the folder or its file cannot be written.
         """
         try:
             make_private_folder(self.folder)
@@ -94,7 +94,7 @@ class Journal:
             raise ConfigError(f"no record can be kept: {where}", remedy="export XDG_STATE_HOME=…") from error
 
     def write(self, entry: JournalEntry) -> None:
-        """Keep what is to be known of a terminal; replaces what was known.
+        """Record a terminal; replaces its earlier record.
 
         Raises:
             OSError: it could not be written.
@@ -102,39 +102,39 @@ class Journal:
         write_private(self.folder / f"{entry.id}.json", json.dumps(asdict(entry)).encode())
 
     def remove(self, entry: JournalEntry) -> None:
-        """Forget a terminal, of which nothing is left; safe when it is forgotten already."""
+        """Delete the record of a terminal that no longer exists; does nothing when there is none."""
         (self.folder / f"{entry.id}.json").unlink(missing_ok=True)
 
     def entries(self, folder: Path | None = None) -> list[JournalEntry]:
-        """What is recorded, of this orchestrator or of that of ``folder``; what makes no sense is left out."""
+        """Return the entries of this orchestrator, or those in ``folder``; invalid ones are left out."""
         return [entry for path in _files(folder or self.folder) if (entry := _read(path)) is not None]
 
     def end(self) -> None:
-        """Remove the folder, unless it still has something that the next one has to look after."""
+        """Remove the folder, unless it still has entries that the next orchestrator must recover."""
         _remove_empty(self.folder)
 
     def find_others(self) -> dict[Path, Liveness]:
-        """The folders of all other orchestrators, and whether these live."""
+        """Return the folders of all other orchestrators, and whether their processes live."""
         found: dict[Path, Liveness] = {}
         for folder in sorted(self._base.glob("*")) if self._base.is_dir() else []:
             if _ID.fullmatch(folder.name) and folder != self.folder:
                 try:
                     found[folder] = Owner.from_values(json.loads(read_regular(folder / _OWNER))).liveness
                 except (ConfigError, TypeError, ValueError, RecursionError):
-                    if not _files(folder):  # one that begins, or that two are removing
+                    if not _files(folder):  # an orchestrator is starting, or two are removing the folder
                         continue
                     _log.warning("%s is ignored: it does not say whose it is", folder)
         return found
 
     def claim(self) -> list[JournalEntry]:
-        """Take over what dead orchestrators have left; gives it, now in this one's record."""
+        """Move the entries of dead orchestrators into this one's journal, and return them."""
         claimed: list[JournalEntry] = []
         for folder, life in self.find_others().items():
             if life is not Liveness.DEAD:
                 continue
             for path in _files(folder):
                 mine = self.folder / path.name
-                with contextlib.suppress(FileNotFoundError):  # another one was faster
+                with contextlib.suppress(FileNotFoundError):  # another orchestrator was faster
                     path.rename(mine)
                 if mine.exists() and (entry := _read(mine)) is not None:
                     claimed.append(entry)
@@ -148,8 +148,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _remove_empty(folder: Path) -> None:
     if not _files(folder):
-        with contextlib.suppress(OSError):  # another one removes it as well
-            for left in folder.iterdir():  # the owner, and what was being written at the crash
+        with contextlib.suppress(OSError):  # another orchestrator removes it as well
+            for left in folder.iterdir():  # the owner, and files whose writing the crash interrupted
                 left.unlink(missing_ok=True)
             folder.rmdir()
 
@@ -166,5 +166,5 @@ def _read(path: Path) -> JournalEntry | None:
 
 
 async def run_in_thread(call: Any, *arguments: Any) -> None:
-    """Do what blocks in a thread; a cancelled wait still waits for its end, so that writes keep their order."""
+    """Run a blocking call in a thread; a cancelled caller still waits for its end, so that writes keep their order."""
     await shield_to_completion(asyncio.to_thread(call, *arguments), limit_s=None)

@@ -1,4 +1,4 @@
-"""A terminal that was handed out: whose it is, until when, and how it is given back."""
+"""A lease: the exclusive right to use a terminal, its duration and its release."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Lease:
         self._give_back(self)
 
     def end(self, why: str) -> None:
-        """It is over; for the place that handed it out."""
+        """Mark the lease as over; called by the dispatcher."""
         self.over = why
         self._stop_clock()
 

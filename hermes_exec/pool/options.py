@@ -1,4 +1,4 @@
-"""What an orchestrator is told about terminals that are alike."""
+"""The options of an orchestrator's pools."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pool:
 
     @property
     def limit_key(self) -> str:
-        """The place whose limit its terminals count towards."""
+        """The name of the target whose limit its terminals count towards."""
         if self.place or isinstance(self.target, str):
             return self.place or str(self.target)
         return "default" if self.target is None else f"pool {id(self):x}"

@@ -1,4 +1,4 @@
-"""Many terminals: kept warm, handed out fairly, watched, and found again after a crash."""
+"""The orchestrator: keeps terminals warm, leases them fairly, checks their health, and recovers them after a crash."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LONGEST_KEY = 256
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """One pool at one moment."""
+    """The terminals of one pool at one moment, by state."""
 
     ready: int
-    """Open, and nobody's."""
+    """Open and not leased."""
     coming: int
-    """Being opened, or cleaned to be used again."""
+    """Being opened, or reset for another use."""
     held: int
-    """Handed out."""
+    """Leased."""
 
 
 class Orchestrator:
@@ -122,7 +122,7 @@ class Orchestrator:
         return found
 
     def _pool_of(self, entry: JournalEntry) -> Pool:
-        """Today's pool of that name, for the place that was recorded."""
+        """Return the pool of the entry's name as it is configured now, for the recorded target."""
         pool = self._pools.get(entry.profile, Pool())
         if callable(pool.target) and pool.target().target == entry.target:
             return pool
@@ -219,7 +219,7 @@ def _unknown() -> OutcomeUnknown:
 
 
 async def check_all(places: Iterable[Dispatcher], limit_s: float) -> None:
-    """Ask every terminal, all at once; one that does not answer within ``limit_s`` is ill."""
+    """Check all terminals at once; one that does not answer within ``limit_s`` is unhealthy."""
     looks = [
         _at_ready(place, stock, member, limit_s)
         for place in places

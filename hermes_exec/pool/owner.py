@@ -1,4 +1,4 @@
-"""Whether the process that wrote a record still lives, decided without locks, which network file systems lack."""
+"""Whether the process that wrote a record still runs, decided without locks, which network file systems lack."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hermes_exec.guest.core import orphan_cleanup, process_tree
 
 
 class Liveness(Enum):
-    """What is known of a process that wrote something down."""
+    """What is known about the process that wrote a record."""
 
     LIVING = "living"
     DEAD = "dead"
     ELSEWHERE = "elsewhere"
-    """On another machine, or in another container: nobody can tell from here, so it counts as living."""
+    """On another machine or in another container: it cannot be checked from here, so it counts as running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process, told apart from every other one that ever had or will have its number."""
+    """One process, distinguished from every other one that ever has its number."""
 
     pid: int
     started: int
-    """In clock ticks since the boot; 0 where the system does not say."""
+    """In clock ticks since the boot; 0 where the system does not report it."""
     host: str
     boot: str
     namespace: str
@@ -37,7 +37,7 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        """The calling process."""
+        """Return the owner that stands for the calling process."""
         pid = os.getpid()
         return cls(
             pid, process_tree.stat(pid)[2], os.uname().nodename, orphan_cleanup.boot_id(), _namespace(), time.time()
@@ -45,10 +45,10 @@ class Owner:
 
     @classmethod
     def from_values(cls, values: Any) -> Owner:
-        """From a file, which others may have written.
+        """Parse the content of a file, which is untrusted.
 
         Raises:
-            TypeError, ValueError: it makes no sense.
+            TypeError, ValueError: a field is missing or invalid.
         """
         owner = cls(**values)
         for each in fields(cls):
@@ -62,19 +62,19 @@ class Owner:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What ``of`` takes."""
+        """The fields as ``from_values`` takes them."""
         return asdict(self)
 
     @property
     def liveness(self) -> Liveness:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         if self.host != os.uname().nodename:
             return Liveness.ELSEWHERE
         if self.boot != orphan_cleanup.boot_id():
             return Liveness.DEAD
         if self.namespace != _namespace():
             return Liveness.ELSEWHERE
-        if not self.boot:  # no /proc here, so a process that took over the number would be taken for it
+        if not self.boot:  # without /proc another process with the same number cannot be distinguished
             return Liveness.LIVING if _exists(self.pid) else Liveness.DEAD
         state, _, started = process_tree.stat(self.pid)
         return Liveness.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Liveness.DEAD

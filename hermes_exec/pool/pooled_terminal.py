@@ -1,4 +1,4 @@
-"""One open terminal of a pool: its opening, its record, its health, its cleaning for somebody else, its end."""
+"""One terminal of a pool, from its opening to its end: its journal entry, health checks and reset."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _log = logging.getLogger("hermes_exec.pool")
 
 
 class Health(Enum):
-    """What a look at a terminal found."""
+    """The result of a health check."""
 
     HEALTHY = "well"
     UNHEALTHY = "ill"
     UNKNOWN = "unsure"
-    """The connection is broken, and its link is at it; or its holder has suspended it."""
+    """The connection is broken and being restored, or the holder of the lease has suspended it."""
 
 
 class PooledTerminal:
-    """A place that is open, and the Terminal for whoever has it now. Made by ``open`` or ``adopt``."""
+    """An open target, and the Terminal of its current lease. Created by ``open`` or ``adopt``."""
 
     def __init__(self, pool: Pool, plan: Plan, carrier: Transport, journal: Journal, entry: JournalEntry) -> None:
         self.pool = pool
@@ -57,7 +57,7 @@ class PooledTerminal:
 
     @classmethod
     async def open(cls, profile: str, pool: Pool, journal: Journal) -> PooledTerminal:
-        """Open a new place, and record it.
+        """Open a new target, and record it.
 
         Raises:
             HermesError: it cannot be opened; nothing is left behind.
@@ -65,7 +65,7 @@ class PooledTerminal:
         plan = await plan_terminal(pool)
         before = plan.backend.target
         carrier = await opening.open_transport(plan)
-        # What a program describes has no target to be told by, so a place that was created is told by its name.
+        # A backend object has no text that opens it again, so a target that it created is identified by its name.
         named = callable(pool.target) and plan.backend.target != before
         target = plan.backend.target if named else plan.target
         member = cls(pool, plan, carrier, journal, JournalEntry(secrets.token_hex(8), profile, "", target))
@@ -78,28 +78,28 @@ class PooledTerminal:
 
     @classmethod
     async def adopt(cls, pool: Pool, plan: Plan, link: Link, journal: Journal, entry: JournalEntry) -> PooledTerminal:
-        """Go on with the place of a dead orchestrator, over a new link to its guest."""
+        """Take over the target of a dead orchestrator, over a new link to its guest."""
         member = cls(pool, plan, opening.create_guest_transport(plan.backend, link), journal, entry)
         await member.record(key=entry.key)
         return member
 
     @property
     def ready(self) -> bool:
-        """Whether it can be handed out, as far as can be said at once."""
+        """Whether it can be leased, as far as is known without asking the target."""
         return self._carrier.link is None or self._carrier.link.connected
 
     def revoke(self) -> None:
-        """From this moment on whoever had the terminal cannot reach the place by it. Safe to call twice."""
+        """Disconnect the current Terminal, so that its holder can no longer reach the target. Safe to call twice."""
         if not self._revoked:
             self._revoked = True
             self._closed_by_holder = self._context.closed
             self._context.closed = True
 
     async def record(self, *, key: str = "") -> None:
-        """Write down how to come back to it, and who has it.
+        """Record how to attach to it again, and the key that it is leased to.
 
         Raises:
-            PlaceError: the disk refuses.
+            PlaceError: the journal cannot be written.
         """
         link = self._carrier.link
         try:
@@ -118,7 +118,7 @@ class PooledTerminal:
                 raise PlaceError(f"the record of a terminal cannot be written: {why}", state="nothing ran") from error
 
     async def check_health(self, limit_s: float) -> Health:
-        """Ask it the cheapest question there is, twice if need be: our own loop may have been held up."""
+        """Send the cheapest request, and repeat it once if need be: our own event loop may have been blocked."""
         link = self._carrier.link
         if self._context.suspended:
             return Health.UNKNOWN
@@ -140,10 +140,10 @@ class PooledTerminal:
 
     async def _ask(self) -> None:
         link = self._carrier.link
-        if link is not None:  # that it answers is what counts
+        if link is not None:  # any answer means healthy
             try:
                 await link.request("stays", {})
-            except LeaseExpired:  # we were away for long; the guest was not
+            except LeaseExpired:  # our process was suspended for long; the guest runs on
                 await link.request("stays", {})
             return
         from hermes_exec.transport.shell.target import run_helper
@@ -151,10 +151,10 @@ class PooledTerminal:
         await run_helper(self._plan.backend, ["true"])
 
     async def renew(self) -> PooledTerminal:
-        """The same place with a new Terminal, clean for somebody else; this one was revoked.
+        """Return the same target with a new Terminal, reset for the next caller; this one was revoked.
 
         Raises:
-            HermesError: it could not be cleaned, or has jobs, which go on; close it.
+            HermesError: it could not be reset, or has jobs, which keep running; close it.
         """
         if self._closed_by_holder:
             raise UsageError("its holder has closed it")
@@ -167,7 +167,7 @@ class PooledTerminal:
     async def _renewed(self) -> PooledTerminal:
         carrier = await self._other_carrier()
         fresh = PooledTerminal(self.pool, self._plan, carrier, self._journal, self.entry)
-        fresh._writing = self._writing  # the record is the same
+        fresh._writing = self._writing  # both write the same journal entry
         try:
             await fresh.record()
             await self._carrier.close()
@@ -179,7 +179,7 @@ class PooledTerminal:
         return fresh
 
     async def _other_carrier(self) -> Transport:
-        """A second way to the place, on which nothing of the first can be reached."""
+        """Open a second transport to the target; nothing of the first can be reached through it."""
         plan, link = self._plan, self._carrier.link
         if link is None:
             from hermes_exec.transport.shell import ShellTransport
@@ -202,16 +202,16 @@ class PooledTerminal:
             await self.terminal.run(words, check=True)
 
     def mark_lost(self, error: HermesError) -> None:
-        """Nothing from there is believed any more: what runs on it ends with ``error``."""
+        """Stop trusting the target: everything that runs on it ends with ``error``."""
         link = self._carrier.link
         if link is not None:
-            link.send(wire.frame(wire.BYE, 0, 0))  # so that it ends should it ever come to itself
+            link.send(wire.frame(wire.BYE, 0, 0))  # so that the guest ends if it ever recovers
             link.on_protocol_error(error)
 
     async def close(self) -> None:
-        """End everything but jobs, let go of the place, forget it. Never raises.
+        """End everything but jobs, release the target and delete the journal entry. Never raises.
 
-        One that gave no answer stays recorded: whether it is gone is for the next start to see.
+        The entry of a target that does not answer is kept: the next start decides whether it is gone.
         """
         self._over = True
         self.revoke()
@@ -238,9 +238,9 @@ class PooledTerminal:
 
 
 async def plan_terminal(pool: Pool, place: str | None = None) -> Plan:
-    """What opening a terminal of a pool takes, or coming back to the ``place`` of one whose orchestrator is dead.
+    """Return the plan for a new terminal of a pool, or for attaching to the existing ``place`` of a dead orchestrator.
 
-    SDKs are imported in a thread, since that takes seconds.
+    SDKs are imported in a thread, since the import takes seconds.
     """
 
     def plan(target: str | Backend | None) -> Plan:

@@ -1,4 +1,4 @@
-"""What is open in one place: opened, cleaned and closed in the background, never more than the place may have."""
+"""The terminals of one target: opened, reset and closed in the background, within the target's limit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.pool")
 _OPENINGS = 16
-"""How many are opened at the same moment: more would only be slower, each by itself and towards its time limit."""
+"""Terminals that are opened at the same time: more would slow each other down, and reach their time limits."""
 
 
 class Provisioner:
-    """The terminals of one place, whoever has them. Whenever something changed, ``changed`` is called."""
+    """All terminals of one target, leased or ready. Calls ``changed`` after every change."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Provisioner:
         self._openings: set[asyncio.Task[None]] = set()
 
     def take(self, stock: IdlePool) -> PooledTerminal | None:
-        """The terminal that has been ready longest, if there is one."""
+        """Remove and return the terminal that has been ready longest; None if there is none."""
         while stock.ready:
             member = stock.ready.popleft()
             if member.ready:
@@ -57,7 +57,7 @@ class Provisioner:
         return None
 
     def open(self, stock: IdlePool) -> bool:
-        """Open one more, unless the place is full."""
+        """Begin to open one more terminal; return False when the target's limit is reached."""
         if self.count >= self.limit:
             return False
         self.count += 1
@@ -68,13 +68,13 @@ class Provisioner:
         return True
 
     def refill(self, waiting: Counter[IdlePool]) -> None:
-        """Open ahead what pools lack."""
+        """Open the ready terminals that pools lack."""
         for stock in self.idle_pools.values():
             while not stock.backing_off and self._lacks(stock, waiting[stock]) and self.open(stock):
                 pass
 
     def evict_idle(self) -> bool:
-        """Close a ready terminal, for the sake of a pool that has none; False when there is none to close."""
+        """Close a ready terminal to make room for a pool that has none; return False when there is none to close."""
         for stock in self.idle_pools.values():
             if stock.ready:
                 self.close(stock.ready.pop())
@@ -82,7 +82,7 @@ class Provisioner:
         return False
 
     def recycle(self, stock: IdlePool, member: PooledTerminal) -> None:
-        """Clean a used terminal if the pool allows it and wants one more; else close it."""
+        """Reset a used terminal if its pool has a reset and wants one more; else close it."""
         if stock.pool.reset is None or self.stopped or not self._lacks(stock, self._waiting(stock)):
             self.close(member)
         else:
@@ -90,12 +90,12 @@ class Provisioner:
             self.spawn(self._clean(member, stock))
 
     def close(self, member: PooledTerminal) -> None:
-        """Close a terminal; until it is gone it counts."""
+        """Close a terminal in the background; it counts towards the limit until it is gone."""
         self.closing += 1
         self.spawn(self._close(member))
 
     def stop(self) -> None:
-        """Open nothing more, close what is ready. What was handed out is left alone."""
+        """Open nothing more, and close the ready terminals. Leased ones stay open."""
         self.stopped = True
         for opening in self._openings:
             opening.cancel()
@@ -104,12 +104,12 @@ class Provisioner:
                 self.close(stock.ready.popleft())
 
     async def join(self) -> None:
-        """Return when nothing goes on in the background."""
+        """Wait until all work in the background has ended."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Work in the background, for which ``over`` waits."""
+        """Start work in the background, for which ``join`` waits."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

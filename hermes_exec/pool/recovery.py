@@ -1,8 +1,8 @@
-"""What a dead orchestrator left: its guests with jobs are attached to, the others are ended.
+"""Recovery of a dead orchestrator's terminals: attach to guests that have jobs, and end the others.
 
-A guest goes on when the process that opened it is killed: its jobs until they are done, all else until its
-lease ends. The next orchestrator does not wait for that. It ends what the dead one ran beside jobs, which
-nobody could ever ask for again, and never starts any of it anew.
+A guest keeps running when the process that opened it is killed: its jobs until they are done, all else until its
+lease ends. The next orchestrator does not wait for that. It ends everything that the dead one ran except jobs, since
+the results can no longer be collected, and never starts any of it again.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _log = logging.getLogger("hermes_exec.pool")
 
 
 class Fate(StrEnum):
-    """What became of a terminal of a dead orchestrator."""
+    """The outcome of recovering one terminal of a dead orchestrator."""
 
     ATTACHED = "attached"
-    """Its guest has jobs or kept programs, and is there to be used again."""
+    """Its guest has jobs or kept programs, and can be used again."""
     LEFT = "left"
-    """Its guest has jobs or kept programs, which go on (`hermes-exec jobs`); all else in it was ended."""
+    """Its guest has jobs or kept programs, which keep running (`hermes-exec jobs`); all else in it was ended."""
     REAPED = "reaped"
-    """It was still there, without jobs; everything in it was ended."""
+    """It still existed, without jobs; everything in it was ended."""
     GONE = "gone"
-    """Nothing was left of it."""
+    """It no longer existed."""
     UNREACHABLE = "unreachable"
-    """The place does not answer now; the next start tries again."""
+    """The target does not answer now; the next start tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class AttachedGuest:
-    """A guest with jobs, attached to."""
+    """A guest with jobs, and the link that is attached to it."""
 
     entry: JournalEntry
     plan: Plan
@@ -74,9 +74,9 @@ class AttachedGuest:
 
 
 async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedGuest | Recovered:
-    """End what one terminal of a dead orchestrator had running beside jobs; ``pool`` says how to come there.
+    """End everything but jobs on one terminal of a dead orchestrator; ``pool`` describes how to reach it.
 
-    With ``attach`` a guest that has jobs is given as found, to be gone on with.
+    With ``attach``, a guest that has jobs is returned attached, so that it can be used again.
     """
     guest = entry.guest
     lost = Recovered(entry.profile, entry.key, entry.target, Fate.GONE)
@@ -112,17 +112,17 @@ async def _settle(entry: JournalEntry, guest: GuestRecord, plan: Plan, *, attach
         raise
     if stays and attach:
         return AttachedGuest(entry, plan, link, jobs)
-    await link.close()  # with its last client a guest without jobs ends
+    await link.close()  # a guest without jobs ends when its last client closes
     await (release(plan.backend) if link.guest_remains else plan.backend.close())
     return Recovered(entry.profile, entry.key, entry.target, Fate.LEFT if link.guest_remains else Fate.REAPED, jobs)
 
 
 async def _end_client(plan: Plan, guest: GuestRecord, client: bytes) -> None:
-    """Say the dead one's goodbye for it: its shells and commands are ended, its jobs go on."""
+    """Close the dead client's session on its behalf: its shells and commands are ended, its jobs keep running."""
     dead = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
     try:
         await dead.attach(guest.identity, guest.interpreter, client)
-    except PlaceError as error:  # its lease is over, so it was ended already
+    except PlaceError as error:  # its lease is over, so the guest has ended it already
         _log.debug("nothing to end: %s", error.what)
     else:
         await dead.close()
