@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, or n for a file that is handed off (LENT follows), or b for a staged one
-(PLACE follows); mode, mtime in ns; bytes and files, of a folder only on request."""
+"""Before the content of a download: f or d, or n for a file that is handed off (its descriptor follows), or b for a
+staged one (its path follows); mode, mtime in ns; bytes and files, of a folder only on request."""
 LENT = struct.Struct(">QQQ")
 """Process, descriptor and inode of a file. The reply is one byte: whether the content still has to be sent."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK

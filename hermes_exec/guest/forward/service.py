@@ -154,7 +154,7 @@ def _bind_port(host: str, port: int) -> "_socket.socket":
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
+    """Register ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
     listeners: "dict[Client, dict[int, Listener]]" = {}
 
     def make(request: "Request", arguments: "dict[str, Any]") -> None:

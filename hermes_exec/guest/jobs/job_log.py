@@ -131,7 +131,7 @@ class JobLogReader:
             0,
             0,
             0,
-        ]  # where ``at`` is: record, bytes of it that are read, both streams' offsets
+        ]  # position of ``at``: record, bytes read of it, offsets in both streams
         self._sought = stream != BOTH
         log.readers.append(self)
         self.more()

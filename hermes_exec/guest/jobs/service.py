@@ -166,7 +166,7 @@ class JobTable:
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``start``, ``jobs`` and the ``job_…`` operations."""
+    """Register ``start``, ``jobs`` and the ``job_…`` operations."""
     runner.raise_descriptor_limit()  # a running job uses seven descriptors
     jobs = JobTable(server)
     server.operations["start"] = jobs.start

@@ -74,7 +74,7 @@ class CommandRequest:
         self.kill()
 
     def note_survivors(self, pids: "list[int]") -> None:
-        """Name the processes that a kill could not end in the answer."""
+        """Add a note about processes that a kill could not end to the answer."""
         if pids:
             self.answer["note"] = "these processes could not be ended: {}".format(pids)
 

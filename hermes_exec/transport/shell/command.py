@@ -73,7 +73,7 @@ class SpawnedCommand:
 
     @property
     def lingering(self) -> Channel | None:
-        """The channel of a finished command whose children still hold its outputs."""
+        """Return the channel of a finished command whose children still hold its outputs, else None."""
         return self._channel if self.over and not self._streams.channel_exit.done() else None
 
     def begin(self) -> None:
