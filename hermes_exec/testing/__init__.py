@@ -1,11 +1,11 @@
-"""The conformance suite: what every backend has to do, as tests that any backend can join with five lines.
+"""The conformance suite: tests of the required behaviours of every backend, which a backend joins with five lines.
 
     class TestMine(Conformance):
         @pytest.fixture
         def backend(self) -> Backend:
             return MyBackend()
 
-docs/conformance.md tells how to run it, what it promises and how to add a behaviour. It needs pytest.
+docs/conformance.md describes how to run it, what it promises and how to add a behaviour. It needs pytest.
 """
 
 from __future__ import annotations

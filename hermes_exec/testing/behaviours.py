@@ -1,4 +1,4 @@
-"""What every topic of the suite stands on: asynchronous tests, the fixtures, and promises that a place may lack."""
+"""The base of every topic of the suite: asynchronous tests, the fixtures, and promises that a target may lack."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def exercises(part: Exercised) -> Callable[[Test], Test]:
 def needs(*promises: str) -> Callable[[Test], Test]:
     """Mark a test that holds only where the named capabilities do.
 
-    Elsewhere it checks that the place refuses such a request plainly, and is skipped with that reason.
+    Elsewhere it checks that the target refuses such a request with a clear error, and is skipped with that reason.
     """
 
     def mark(test: Test) -> Test:
@@ -53,7 +53,7 @@ def needs(*promises: str) -> Callable[[Test], Test]:
 
 
 class Behaviours:
-    """A group of behaviours. Subclasses give a ``backend``, and may give a ``carrier`` and a ``shell``.
+    """A group of behaviours. Subclasses return a ``backend``, and may return a transport and a ``shell``.
 
     Test functions may be ``async``: each runs on the one event loop that all tests of a class share.
     """
@@ -73,23 +73,23 @@ class Behaviours:
 
     @pytest.fixture
     def backend(self) -> Backend:
-        """The backend under test; the first one serves all tests of the class. It is opened and closed by turns."""
+        """Return the backend under test; the first one serves all tests of the class, and is reopened at times."""
         raise NotImplementedError("give your class a fixture `backend` that returns your Backend")
 
     @pytest.fixture
     def carrier(self) -> str | None:
-        """``guest``, ``plain``, or None for what the place would get by itself."""
+        """Return ``guest``, ``plain``, or None for the target's default."""
         return None
 
     @pytest.fixture
     def shell(self) -> str | None:
-        """The shell of the sessions; the place's best one when None."""
+        """Return the shell of the sessions, or None for the target's best one."""
         return None
 
     @pytest.fixture(scope="class")
     @classmethod
     def places(cls) -> Generator[list[SuiteTarget]]:
-        """Where the place of this class is kept while its tests run."""
+        """Keep the target of this class while its tests run."""
         places: list[SuiteTarget] = []
         yield places
         for place in places:
@@ -97,7 +97,7 @@ class Behaviours:
 
     @pytest.fixture
     def place(self, places: list[SuiteTarget], backend: Backend, carrier: str | None, shell: str | None) -> SuiteTarget:
-        """The place, with the terminal that the tests of this class share."""
+        """Return the target, with the terminal that the tests of this class share."""
         if not places:
             places.append(SuiteTarget(backend, carrier, shell))
         return places[0]
@@ -108,12 +108,12 @@ class Behaviours:
 
     @pytest.fixture
     def terminal(self, place: SuiteTarget) -> Terminal:
-        """An open terminal, shared: a test must leave its default session as it was."""
+        """Return an open, shared terminal: a test must leave its default session unchanged."""
         return place.run(place.shared_terminal())
 
     @pytest.fixture
     def session(self, place: SuiteTarget, terminal: Terminal) -> Generator[Session]:
-        """A new live shell for this test alone."""
+        """Create a live shell for this test alone."""
         place.run(place.require("sessions"))
         session = place.run(place.session())
         yield session
@@ -121,7 +121,7 @@ class Behaviours:
 
     @pytest.fixture
     def folder(self, place: SuiteTarget, terminal: Terminal) -> Generator[str]:
-        """A new folder in the place."""
+        """Create a folder on the target."""
         made = place.run(terminal.run(["mktemp", "-d"], check=True))
         path = made.stdout.decode().rstrip("\n")
         yield path
@@ -129,7 +129,7 @@ class Behaviours:
 
 
 def _blocking(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """The test as a plain function, which pytest can run."""
+    """Return the test as a plain function, which pytest can run."""
 
     @functools.wraps(test)
     def run(self: Behaviours, *args: Any, **fixtures: Any) -> None:

@@ -1,4 +1,4 @@
-"""Connection: the channel breaks at any moment, and nothing runs twice, is lost or repeated."""
+"""Connection: the channel breaks at any moment, and nothing runs twice, is lost or is repeated."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 STOP_GUEST = """read -r _ _ _ guest _ </proc/$PPID/stat
 echo ran >>"$0"; kill -STOP "$guest"; sleep 10; kill -CONT "$guest\""""
-"""Stops the guest, whose child's child this is, for 10 seconds, in which it answers nothing."""
+"""Stops the guest, the parent of this command's parent, for 10 seconds, in which it answers nothing."""
 
 
 class ConnectionSuite(Behaviours, exercises="channel"):
-    """A broken connection is replaced without anybody noticing."""
+    """A broken connection is replaced without an effect on its users."""
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("reconnect")

@@ -1,4 +1,4 @@
-"""Files: read and written whole on every place; trees, links and ranges where there is a guest."""
+"""Files: read and written whole on every target; trees, links and ranges where there is a guest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ["plain", "with space", "quo'te", 'dou"ble', "$dollar", "-dash", "new\nl
 
 
 def make_tree(root: Path) -> None:
-    """A small tree with the odd things that trees have."""
+    """Create a small tree with the special cases of real trees."""
     (root / "sub" / "empty").mkdir(parents=True)
     for name in NAMES:
         (root / "sub" / name).write_bytes(name.encode() * 100)
@@ -32,7 +32,7 @@ def make_tree(root: Path) -> None:
 
 
 def describe_tree(root: Path) -> dict[str, object]:
-    """What a tree holds, to be compared."""
+    """Return the content of a tree, for comparison."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -46,7 +46,7 @@ def describe_tree(root: Path) -> dict[str, object]:
 
 
 class FilesSuite(Behaviours, exercises="target"):
-    """Bytes go to and from the place unchanged."""
+    """Bytes are transferred to and from the target unchanged."""
 
     @pytest.mark.parametrize("name", NAMES)
     async def test_a_file_of_any_name_holds_what_was_written(self, terminal: Terminal, folder: str, name: str) -> None:

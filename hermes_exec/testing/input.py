@@ -1,4 +1,4 @@
-"""Input: what a command reads is what was given, and nothing else."""
+"""Input: a command reads exactly the bytes that were sent to it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LARGE = 12_000_000
 
 
 def as_command(way: str, text: str) -> str | list[str]:
-    """The same shell text for the terminal's session, or as a program of its own."""
+    """Return the same shell text for the terminal's session, or as a program of its own."""
     return text if way == "text" else ["sh", "-c", text]
 
 
 class InputSuite(Behaviours, exercises="channel"):
-    """Standard input reaches the command that it is for."""
+    """Standard input reaches the command that it is meant for."""
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_command_reads_what_it_is_given(self, terminal: Terminal, way: str) -> None:

@@ -1,4 +1,4 @@
-"""Interactive programs: a terminal of their own, as wide as it is said to be."""
+"""Interactive programs: a terminal of their own, of the requested size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def read_until(pty: Pty, wanted: bytes) -> bytes:
-    """Read until ``wanted`` was shown."""
+    """Read until ``wanted`` appears."""
     shown = b""
     while wanted not in shown:
         piece = await pty.read()
@@ -24,7 +24,7 @@ async def read_until(pty: Pty, wanted: bytes) -> bytes:
 
 
 class InteractiveSuite(Behaviours, exercises="guest"):
-    """A program believes that somebody sits before it."""
+    """A program runs as on a real terminal."""
 
     @needs("pty")
     @exercises("target")
@@ -35,7 +35,7 @@ class InteractiveSuite(Behaviours, exercises="guest"):
 
     @needs("pty")
     async def test_without_words_the_shell_of_its_environment_starts(self, terminal: Terminal) -> None:
-        async with terminal.pty(env={"SHELL": "/bin/echo"}) as pty:  # which says what it was called with
+        async with terminal.pty(env={"SHELL": "/bin/echo"}) as pty:  # which prints its arguments
             assert await read_until(pty, b"-l")
 
     @needs("pty")

@@ -1,4 +1,4 @@
-"""Isolation: commands see their own descriptors, signals and variables, and nothing of the orchestrator's."""
+"""Isolation: commands see their own descriptors, signals and variables, and none of the orchestrator's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "HERMES_EXEC_TEST_SECRET"  # noqa: S105  the name of a variable
 
 
 class IsolationSuite(Behaviours, exercises="target"):
-    """Nothing leaks in, and nothing of ours is left behind."""
+    """Nothing leaks in, and no file or process of the guest is left behind."""
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_variables_of_the_orchestrator_are_not_seen(
@@ -74,9 +74,9 @@ class IsolationSuite(Behaviours, exercises="target"):
     @pytest.mark.parametrize("way", WAYS)
     async def test_no_signal_is_ignored_or_blocked(self, terminal: Terminal, way: str) -> None:
         result = await terminal.run(as_command(way, "sh -c 'grep -E \"^Sig(Ign|Blk)\" /proc/self/status'"))
-        ours = 0x7FFFFFFF  # above are those that the C library uses for itself
+        ours = 0x7FFFFFFF  # higher ones are used by the C library itself
         if b"busybox" in (await terminal.run(["sh", "-c", "readlink /proc/$$/exe"])).stdout:
-            ours &= ~(1 << signal.SIGQUIT - 1)  # whatever a shell of busybox starts ignores it
+            ours &= ~(1 << signal.SIGQUIT - 1)  # programs started by a busybox shell ignore it
         assert [int(line.split()[1], 16) & ours for line in result.stdout.splitlines()] == [0, 0]
 
     @exercises("guest")
@@ -138,7 +138,7 @@ class IsolationSuite(Behaviours, exercises="target"):
 
 
 async def _search(terminal: Terminal, secret: str) -> list[bytes]:
-    """Where in /proc of the processes that we started the secret can be read."""
+    """Return the files in /proc of the started processes in which the secret can be read."""
     pattern = f"[{secret[0]}]{secret[1:]}"
     files = "/proc/[0-9]*/environ /proc/[0-9]*/cmdline"
     result = await terminal.run(["sh", "-c", f"grep -l '{pattern}' {files} 2>/dev/null"])
@@ -147,6 +147,6 @@ async def _search(terminal: Terminal, secret: str) -> list[bytes]:
 
 
 async def _folders(terminal: Terminal, name: str) -> list[bytes]:
-    """The folders of that name that a guest may have made."""
+    """Return the folders of that name that a guest may have created."""
     look = 'find /run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name "$0" 2>/dev/null'
     return (await terminal.run(["sh", "-c", look, name])).stdout.split()

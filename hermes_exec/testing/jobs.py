@@ -1,4 +1,4 @@
-"""Jobs: commands started on purpose, which outlive what started them."""
+"""Jobs: commands that outlive the client that started them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def job(terminal: Terminal, command: str | list[str], **options: Any) -> AsyncGenerator[Job]:
-    """A job for one test, of which nothing is left afterwards."""
+    """Run a job for one test, and remove it afterwards."""
     started = await terminal.start(command, **options)
     try:
         yield started
@@ -30,7 +30,7 @@ async def job(terminal: Terminal, command: str | list[str], **options: Any) -> A
 
 
 class JobsSuite(Behaviours, exercises="guest"):
-    """What a job does is kept until it is asked for."""
+    """The output and status of a job are kept until requested."""
 
     @needs("jobs")
     @exercises("target")

@@ -1,4 +1,4 @@
-"""Killing: what a time limit, a cancel or a close ends is gone, with everything that it started."""
+"""Killing: a time limit, a cancellation or a close ends the command and its whole process tree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN = {
     "one that is stopped": "sleep {m} & kill -STOP $!; wait",
     "one that was started when TERM came": "trap 'sleep {m} & wait' TERM; (trap 'sleep {m}' TERM; sleep 1 & wait); sleep {m}",
 }
-"""What is to be gone after a time limit, in every place."""
+"""The commands that have to end after a time limit, on every target."""
 SPREAD = {
     "one in a session of its own": "setsid sleep {m} & sleep {m}",
     "one that was forked twice": "(setsid sh -c 'sleep {m} & sleep {m} & exit' &) ; sleep {m}",
@@ -44,7 +44,7 @@ SPREAD = {
 
 
 class KillingSuite(Behaviours, exercises="channel"):
-    """Nothing survives that was to end, and nothing else is ended."""
+    """No process survives that had to end, and no other process is ended."""
 
     async def _is_ended(self, terminal: Terminal, way: str, text: str) -> None:
         mark = marker()
@@ -138,7 +138,7 @@ class KillingSuite(Behaviours, exercises="channel"):
         await session.run(f"mkfifo {folder}/go")
         first = asyncio.ensure_future(session.run(f"cat {folder}/go"))
         second = asyncio.ensure_future(session.run(f"touch {folder}/ran"))
-        await asyncio.sleep(0)  # both have been asked for
+        await asyncio.sleep(0)  # both were requested
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second

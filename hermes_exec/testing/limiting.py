@@ -1,4 +1,4 @@
-"""Limits: what a command may use, and the word of which limit ended it."""
+"""Limits: bounds on a command's resources, and the report of the limit that ended it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LimitingSuite(Behaviours, exercises="target"):
-    """A limit holds for one command and all that it starts."""
+    """A limit holds for one command and its process tree."""
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("limits")

@@ -1,4 +1,4 @@
-"""Machinery: whatever a command does to its shell, the next one is answered rightly, and no other is harmed."""
+"""Machinery: a command may break its shell, but the next one is answered correctly, and no other is affected."""
 
 from __future__ import annotations
 
@@ -140,17 +140,17 @@ BREAKING: dict[str, tuple[str, int | None]] = {
     "exits with a word": ("exit word", ANY),
     "logs out": ("logout", ANY),
 }
-"""What a command does, its text, and its exit code where it is certain."""
+"""Description of a command, its text, and its exit code where that is certain."""
 
 
 class MachinerySuite(Behaviours, exercises="guest"):
-    """Breaking the shell harms the own session only, for a moment, and never goes unnoticed."""
+    """Breaking the shell affects its own session only, for a moment, and is always reported."""
 
     @pytest.mark.parametrize("what", BREAKING)
     async def test_all_goes_on_after_a_command_that(self, place: SuiteTarget, session: Session, what: str) -> None:
         text, code = BREAKING[what]
         if not await is_bash(session):
-            code = ANY  # what does its work there may be an error elsewhere
+            code = ANY  # a command that succeeds here may fail elsewhere
         async with await place.session() as bystander:
             await bystander.run("kept=1")
             await session.run("mark=set")
@@ -163,7 +163,7 @@ class MachinerySuite(Behaviours, exercises="guest"):
                 text = f"\\unset -f echo printf 2>/dev/null; echo \"{turn} $((40 + 2))\"; /bin/sh -c 'exit {turn}'"
                 told.append(result := await session.run(text, timeout=12))
                 if result.shell is ShellState.ROLLED_BACK and not result.stdout and turn < 2:
-                    continue  # the broken shell ended only now, and the result says so
+                    continue  # the broken shell ended only now, and the result reports it
                 if result.stdout != b"%d 42\n" % turn:
                     assert any("goes elsewhere" in result.note for result in told), (
                         "output that was lost without a word"
@@ -179,4 +179,4 @@ class MachinerySuite(Behaviours, exercises="guest"):
 
 
 LIMITED = {"starts no processes", "has no stack", "ends on errors", "has little memory", "restricts itself"}
-"""After these a program that exits with a code cannot be started, or ends the shell."""
+"""After these, a program that exits with a code cannot be started, or ends the shell."""

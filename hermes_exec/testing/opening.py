@@ -1,4 +1,4 @@
-"""Opening and closing: cancelled at any moment, they leave a place that can be opened."""
+"""Opening and closing: cancelled at any moment, they leave a target that can be opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_HOME = "/dev/null/home"
 
 
 class OpeningSuite(Behaviours, exercises="channel"):
-    """Who gives up waiting for a place, or for its end, has nothing to clean up."""
+    """Cancelling an open or a close leaves nothing to clean up."""
 
     @pytest.mark.parametrize("after_s", _MOMENTS_S)
     async def test_after_an_opening_that_was_cancelled_the_place_opens(
@@ -93,9 +93,9 @@ class OpeningSuite(Behaviours, exercises="channel"):
             assert by_words.ok
             assert by_text.ok
             if terminal.capabilities.carrier == "plain":
-                return  # commands start where the place starts them
+                return  # commands start in the default folder of the target
             assert (by_words.stdout, by_text.stdout) == (b"/\n", b"/\n/usr\n")
-            assert (NO_HOME in by_words.note, NO_HOME in by_text.note) == (True, False)  # it is said once
+            assert (NO_HOME in by_words.note, NO_HOME in by_text.note) == (True, False)  # it is reported once
             async with await terminal.pty(["pwd"]) as pty:
                 assert b"".join([data async for data in pty]) == b"/\r\n"
             assert await terminal.read("proc/self/cmdline")
@@ -104,25 +104,25 @@ class OpeningSuite(Behaviours, exercises="channel"):
 
 
 class Homeless(Wrapper):
-    """A place for a user whose home folder does not exist, such as one of a service."""
+    """A target for a user whose home folder does not exist, such as a service's user."""
 
     type: ClassVar[str] = "homeless"
 
     @property
     def own_target(self) -> str:
-        """The place itself."""
+        """Return the target itself."""
         return self.outer.target
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  there is nothing to choose
-        """See ``Wrapper``."""
+        """Create the wrapper; see ``Wrapper``."""
         return cls(outer)
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  there is nothing to choose
-        """Nothing is needed."""
+        """Return no checks, as nothing is needed."""
         return []
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """The same program with another HOME, below which nobody can make a folder."""
+        """Return the same program with another HOME, below which no folder can be created."""
         return ["env", f"HOME={NO_HOME}", *argv], env

@@ -1,4 +1,4 @@
-"""Output: every byte as it was written, in its own stream, with exact words about what was left out."""
+"""Output: every byte as it was written, in its own stream, with an exact report of omitted bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS = b"".join(b"%d\n" % n for n in range(1, 400_001))
 
 
 class OutputSuite(Behaviours, exercises="channel"):
-    """What a command writes arrives unchanged."""
+    """The output of a command arrives unchanged."""
 
     @pytest.mark.parametrize("way", ["text", "words"])
     async def test_the_two_outputs_are_kept_apart(self, terminal: Terminal, way: str) -> None:

@@ -1,4 +1,4 @@
-"""The place under test: its event loop, the terminal that tests share, and looks at what is really there."""
+"""The target under test: its event loop, the terminal that tests share, and checks of its real state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMIT_S = 60.0
 
 
 class SuiteTarget:
-    """One backend and whatever is open in it."""
+    """A backend and the terminals open on it."""
 
     def __init__(self, backend: Backend, carrier: str | None = None, shell: str | None = None) -> None:
         self.backend = backend
@@ -42,7 +42,7 @@ class SuiteTarget:
         self._spoiled = False
 
     def run(self, work: Awaitable[T], limit_s: float = _LIMIT_S) -> T:
-        """Wait for ``work`` on the place's loop. After a failure the next test gets a new terminal."""
+        """Run ``work`` on the target's loop. After a failure the next test gets a new terminal."""
 
         async def bounded() -> T:
             async with asyncio.timeout(limit_s):
@@ -60,11 +60,11 @@ class SuiteTarget:
         return given
 
     def _keep_complaint(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take what asyncio would write to standard error, such as an exception in a callback."""
+        """Record an error that asyncio would write to standard error, such as an exception in a callback."""
         self._complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     async def shared_terminal(self) -> Terminal:
-        """The terminal that tests share, opened when there is none that is whole."""
+        """Return the terminal that tests share, opened again if the last one is unusable."""
         if self._spoiled:
             await self.release()
         if self._shared is None:
@@ -73,19 +73,19 @@ class SuiteTarget:
 
     @contextlib.asynccontextmanager
     async def fresh(self, **options: Any) -> AsyncGenerator[Terminal]:
-        """A terminal for one test alone, to be opened with ``options``, closed, cut or broken."""
+        """Open a terminal for one test alone with ``options``, which the test may close, cut or break."""
         await self.release()
         async with hermes_exec.open(self.backend, **{**self._options, **options}) as terminal:
             yield terminal
 
     async def session(self, **options: Any) -> Session:
-        """A new session with the shell under test."""
+        """Open a session with the shell under test."""
         return await (await self.shared_terminal()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
 
     async def require(self, name: str) -> None:
-        """Go on if the place promises ``name``; else see that it says so, and skip the test.
+        """Continue if the target promises ``name``; else check that it reports so, and skip the test.
 
-        ``guest`` is what holds with a guest and has no name of its own (docs/promises.md).
+        ``guest`` stands for behaviours of a guest that have no name of their own (docs/promises.md).
         """
         terminal = await self.shared_terminal()
         capabilities = terminal.capabilities
@@ -98,18 +98,18 @@ class SuiteTarget:
         pytest.skip(f"{terminal.target} says that it has no {name}")
 
     async def release(self) -> None:
-        """Close the terminal that tests share, so that something else may open the place."""
+        """Close the terminal that tests share, so that the target can be opened separately."""
         terminal, self._shared, self._spoiled = self._shared, None, False
         if terminal is not None:
             with contextlib.suppress(HermesError):
                 await terminal.close()
 
     async def remove(self, path: str) -> None:
-        """Remove a folder in the place."""
+        """Remove a folder on the target."""
         await (await self.shared_terminal()).run(["rm", "-rf", path])
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the terminals and the loop."""
         try:
             self.run(self.release())
         finally:
@@ -128,33 +128,33 @@ _REFUSED: dict[str, Callable[[Terminal], Awaitable[object]]] = {
     "forward": lambda terminal: terminal.forward(0, 1),
     "limits": lambda terminal: terminal.run(["true"], limits=Limits(open_files=9)),
 }
-"""What a place without a capability has to refuse; the others have no request of their own."""
+"""The requests that a target without a capability has to refuse; other capabilities have no request."""
 
 
 def link(terminal: Terminal) -> Link:
-    """The guest's link of a terminal, to be cut."""
+    """Return the guest's link of a terminal, to be cut."""
     return terminal._context.require_guest("be cut")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the suite may
 
 
 def marker() -> str:
-    """A number that no other process has in its arguments; ``sleep`` takes it as some years."""
+    """Return a number that no other process has in its arguments; ``sleep`` accepts it."""
     return str(random.randrange(10**8, 10**9))  # noqa: S311  not a secret
 
 
 def ending_signal(result: Result) -> int | None:
-    """The signal that ended a program, also where a plain carrier's place tells it as 128 and more (docs/promises.md)."""
+    """Return the signal that ended a program; a shell transport may report it as 128 and more."""
     return result.signal or (result.exit_code - 128 if result.exit_code else None)
 
 
 async def count_living(terminal: Terminal, mark: str) -> int:
-    """How many processes in the place have ``mark`` in their arguments."""
-    pattern = f"[{mark[0]}]{mark[1:]}"  # which the looking process itself does not match
+    """Return the number of processes on the target that have ``mark`` in their arguments."""
+    pattern = f"[{mark[0]}]{mark[1:]}"  # does not match the searching process itself
     look = f"grep -l '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
     return int((await terminal.run(["sh", "-c", look], check=True)).stdout)
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], within_s: float = 45.0) -> None:
-    """Return when ``condition`` holds; fail when it does not come to hold."""
+    """Wait until ``condition`` holds; fail after ``within_s`` seconds."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + within_s
     while not await condition():

@@ -1,4 +1,4 @@
-"""Ports: connections through the place, in both directions. No program there is needed: each way tests the other."""
+"""Ports: connections through the target in both directions. Each direction tests the other, without a program there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def echo_here() -> AsyncGenerator[int]:
-    """A server on this side that says back what it hears; its port."""
+    """Run an echo server on this side; yield its port."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -36,7 +36,7 @@ async def echo_here() -> AsyncGenerator[int]:
 
 @contextlib.asynccontextmanager
 async def there_and_back(terminal: Terminal) -> AsyncGenerator[int]:
-    """A port here that leads into the place, and from there back to an echo; its number."""
+    """Forward a local port into the target, and from there back to an echo server; yield the port."""
     async with (
         echo_here() as port,
         await terminal.forward("127.0.0.1:0", f"127.0.0.1:{port}", reverse=True) as back,
@@ -46,7 +46,7 @@ async def there_and_back(terminal: Terminal) -> AsyncGenerator[int]:
 
 
 async def echo_through(port: int, data: bytes) -> bytes:
-    """Send bytes, end, and take what comes back."""
+    """Send bytes and the end of the stream, and return the reply."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def send() -> None:
@@ -61,7 +61,7 @@ async def echo_through(port: int, data: bytes) -> bytes:
 
 
 class PortsSuite(Behaviours, exercises="channel"):
-    """A forwarded connection carries bytes both ways, and its ends."""
+    """A forwarded connection carries bytes and the ends of its streams both ways."""
 
     @needs("forward")
     async def test_a_connection_goes_there_and_back(self, terminal: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""Quiet: a program that uses a place finds nothing of ours on its standard error."""
+"""Quiet: the library writes nothing to the standard error of a program that uses a target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _USE = "from hermes_exec.testing.quiet import use_place; use_place()"
 
 
 class QuietSuite(Behaviours, exercises="channel"):
-    """What asyncio, threads and destructors write when they are left with something is seen by the caller's users."""
+    """The caller's users would see messages of asyncio, threads and destructors about open resources."""
 
     async def test_a_process_that_uses_the_place_writes_nothing_to_standard_error(
         self, place: SuiteTarget, backend: Backend, carrier: str | None
@@ -54,7 +54,7 @@ class QuietSuite(Behaviours, exercises="channel"):
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out the variables of this process, which the other one inherits."""
+    """A pickler that omits the variables of this process, which the other process inherits."""
 
     def persistent_id(self, obj: Any) -> str | None:
         return "environ" if obj is os.environ else None
@@ -67,9 +67,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def use_place() -> None:
-    """Use the backend that is pickled on standard input in each way that its place offers.
+    """Use the backend that is pickled on standard input in each way that its target offers.
 
-    A process of its own calls this: some complaints are written only while an interpreter ends.
+    A process of its own calls this: some warnings are written only while an interpreter ends.
     """
     packed = sys.stdin.buffer.read()
     asyncio.run(_use(*_unpack(packed)))
@@ -85,7 +85,7 @@ def _unpack(packed: bytes) -> tuple[Backend, Any]:
 
 
 async def _use(backend: Backend, carrier: Any) -> None:
-    """Run, stream and fail."""
+    """Run commands, stream output, and cause failures."""
     async with hermes_exec.open(backend, audit=False, carrier=carrier) as terminal:
         assert (await terminal.run(["true"])).ok
         assert (await terminal.run("echo err >&2; exit 3")).exit_code == 3
@@ -130,7 +130,7 @@ async def _use_pty(terminal: Terminal) -> None:
 async def _use_forward(terminal: Terminal) -> None:
     async with there_and_back(terminal) as port:
         assert await echo_through(port, b"there") == b"there"
-        _, writer = await asyncio.open_connection("127.0.0.1", port)  # left open when the forward closes
+        _, writer = await asyncio.open_connection("127.0.0.1", port)  # still open when the forward closes
     writer.close()
 
 
@@ -142,6 +142,6 @@ async def _leave(backend: Backend, carrier: Any) -> None:
 
     async with hermes_exec.open(backend, audit=False, carrier=carrier) as terminal:
         running = [asyncio.create_task(sleep()) for _ in range(2)]
-        await terminal.run(["true"])  # behind them, so they have begun
+        await terminal.run(["true"])  # queued behind them, so they have begun
         running[0].cancel()
     await asyncio.gather(*running, return_exceptions=True)

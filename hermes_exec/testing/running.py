@@ -1,4 +1,4 @@
-"""Running: programs and shell text, their words, folders, variables and exit codes."""
+"""Running: programs and shell text, their arguments, folders, variables and exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ODD_WORDS = [
 
 
 class RunningSuite(Behaviours, exercises="target"):
-    """Commands run as they were given, and their end is told as it was."""
+    """Commands run as specified, and their exit is reported exactly."""
 
     async def test_text_is_run_by_a_shell(self, terminal: Terminal) -> None:
         result = await terminal.run("echo one | tr a-z A-Z; echo $((40 + 2))")
@@ -118,7 +118,7 @@ class RunningSuite(Behaviours, exercises="target"):
         assert (await terminal.run(["test", "-e", proof])).exit_code == 1
 
     async def test_a_relative_folder_is_below_the_terminals_own(self, place: SuiteTarget) -> None:
-        async with place.fresh(cwd="/usr") as terminal:  # it is there in a place that was made this moment
+        async with place.fresh(cwd="/usr") as terminal:  # it exists on a target that was just created
             for command in ("pwd -P", ["pwd", "-P"]):
                 assert (await terminal.run(command)).stdout.decode() == "/usr\n"
                 assert (await terminal.run(command, cwd="bin")).stdout.decode() == "/usr/bin\n"
@@ -209,7 +209,7 @@ class RunningSuite(Behaviours, exercises="target"):
         await terminal.run(["mkfifo", "a", "b"], cwd=folder, check=True)
         one = terminal.run(["sh", "-c", "echo from one > a; cat b"], cwd=folder, timeout=20)
         two = terminal.run(["sh", "-c", "cat a; echo from two > b"], cwd=folder, timeout=20)
-        results = await asyncio.gather(one, two)  # each waits for the other: in turns they would never end
+        results = await asyncio.gather(one, two)  # each waits for the other: one after the other they would never end
         assert [result.stdout for result in results] == [b"from two\n", b"from one\n"]
 
     async def test_many_programs_at_once_each_get_their_own_answer(self, terminal: Terminal) -> None:

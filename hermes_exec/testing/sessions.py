@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def output_of(session: Session, command: str) -> str:
-    """What a command of this session wrote; it has to succeed."""
+    """Return the output of a command of this session; the command has to succeed."""
     return (await session.run(command, check=True)).stdout.decode()
 
 
@@ -77,7 +77,7 @@ class SessionsSuite(Behaviours, exercises="guest"):
             await session.run(f"mkfifo {folder}/a {folder}/b", check=True)
             one = session.run(f"echo from one > {folder}/a; cat {folder}/b", timeout=20)
             two = other.run(f"cat {folder}/a; echo from two > {folder}/b", timeout=20)
-            results = await asyncio.gather(one, two)  # in turns they would wait for ever
+            results = await asyncio.gather(one, two)  # one after the other they would wait forever
             assert [result.stdout for result in results] == [b"from two\n", b"from one\n"]
 
     async def test_commands_at_once_in_one_session_run_in_order(self, session: Session) -> None:
@@ -144,7 +144,7 @@ class SessionsSuite(Behaviours, exercises="guest"):
     async def test_late_output_is_kept_apart_from_a_shell_that_is_slow_to_wait(
         self, session: Session, folder: str
     ) -> None:
-        """A trap runs before each step of the shell, also of those that follow a command's status."""
+        """Check late output with a trap that runs before each step of the shell, also after a command's status."""
         await session.run(f"mkfifo {folder}/go; [ -z \"$BASH_VERSION\" ] || trap 'sleep 0.2' DEBUG")
         await session.run(f"(read x < {folder}/go; echo late error >&2) &")
         second = await session.run(f"echo > {folder}/go; wait")

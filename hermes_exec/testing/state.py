@@ -1,4 +1,4 @@
-"""State: what a session keeps when its shell ends, and that it says what became of the shell."""
+"""State: the parts of a session that survive the end of its shell, and the report of that end."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ ALL_SETTINGS = SETTINGS | BASH_SETTINGS
 
 
 async def is_bash(session: Session) -> bool:
-    """Whether the session's shell is bash."""
+    """Return whether the session's shell is bash."""
     return (await session.run("echo ${BASH_VERSION-}")).stdout != b"\n"
 
 
 async def needs_bash(session: Session) -> None:
-    """Skip the test where the session's shell is another one."""
+    """Skip the test if the session's shell is not bash."""
     if not await is_bash(session):
         pytest.skip("the shell of this session is not bash")
 
 
 class StateSuite(Behaviours, exercises="guest"):
-    """A session goes on after its shell has ended, with its state, and says so."""
+    """A session continues after its shell has ended, with its state, and reports it."""
 
     @pytest.mark.parametrize("name", ALL_SETTINGS)
     async def test_it_is_there_for_the_next_command(self, session: Session, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Streams: events as they come, in both directions, at the reader's pace."""
+"""Streams: events as they arrive, in both directions, at the reader's speed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINDOW = 16 << 20
 
 
 async def text_until(stream: Stream, wanted: bytes) -> bytes:
-    """Take events until ``wanted`` was written to standard output."""
+    """Consume events until ``wanted`` was written to standard output."""
     seen = b""
     async for event in stream:
         assert event.kind != "exit", f"it ended after {seen!r}"
@@ -35,7 +35,7 @@ async def text_until(stream: Stream, wanted: bytes) -> bytes:
 
 
 class StreamsSuite(Behaviours, exercises="channel"):
-    """Output comes while the command runs, and a slow reader makes it wait."""
+    """Output arrives while the command runs, and a slow reader makes it wait."""
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_the_last_event_is_the_exit_with_the_result(self, terminal: Terminal, way: str) -> None:
@@ -86,7 +86,7 @@ class StreamsSuite(Behaviours, exercises="channel"):
 
         async with terminal.stream(as_command(way, count)) as stream:
             before = -1
-            while before != (now := await written()) or now == 0:  # until it has come to rest
+            while before != (now := await written()) or now == 0:  # until it no longer changes
                 before = now
                 await asyncio.sleep(0.2)
             assert now << 20 <= WINDOW

@@ -24,16 +24,16 @@ from hermes_exec.testing.streams import StreamsSuite
 class CommandsSuite(
     RunningSuite, OutputSuite, InputSuite, StreamsSuite, KillingSuite, IsolationSuite, OpeningSuite, QuietSuite
 ):
-    """What holds on every place."""
+    """The behaviours of every target."""
 
 
 class ShellsSuite(SessionsSuite, StateSuite, MachinerySuite):
-    """What live shells keep."""
+    """The behaviours of live shells."""
 
 
 class GuestSuite(ConnectionSuite, JobsSuite, InteractiveSuite, FilesSuite, PortsSuite, LimitingSuite):
-    """What a guest adds."""
+    """The behaviours that need a guest."""
 
 
 class Conformance(CommandsSuite, ShellsSuite, GuestSuite):
-    """Every behaviour that a backend has to show."""
+    """All behaviours required of a backend."""

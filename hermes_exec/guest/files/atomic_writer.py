@@ -1,4 +1,4 @@
-"""One file that gets a new content: written beside it, renamed into its place when it is whole and right."""
+"""Atomic replacement of one file: written to a temporary file in the same folder, then renamed."""
 
 import errno
 import fcntl
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 OFFER = struct.Struct(">Q32s")
-"""What is there of an upload that broke off: its bytes, and their SHA-256."""
+"""What is left of an interrupted upload: its size, and its SHA-256."""
 START = struct.Struct(">Q")
-"""The sender's choice: from which byte on it sends."""
+"""The sender's choice: the offset at which it starts to send."""
 _WORTH = 256 << 10
 _REST_S = 0.001
-"""To be woken for each small piece costs more than to write it, so more of them are let come."""
+"""Waking up for each small piece costs more than writing it, so the writer lets more of them arrive first."""
 
 
 class BrokeOff(Exception):
-    """The sender is gone before everything came."""
+    """The sender's stream ended before everything had arrived."""
 
 
 class AtomicWriter:
-    """The new content of the file at ``path``; links on the way are followed, since the caller names it."""
+    """The new content of the file at ``path``; links on the way are followed, as the caller names the path."""
 
     def __init__(self, path: bytes, parents: bool) -> None:
         real = os.path.realpath(path)
@@ -58,11 +58,11 @@ class AtomicWriter:
         return old
 
     def create(self, mode: int) -> None:
-        """Begin with nothing; ``mode`` is subject to the umask."""
+        """Start with an empty file; ``mode`` is subject to the umask."""
         self.fd = os.open(self._temporary, NEW, mode, dir_fd=self._folder)
 
     def resume(self) -> None:
-        """Begin with what an earlier upload to the same path left behind, if it surely is ours."""
+        """Start with what an earlier upload to the same path left behind, if that file is verifiably ours."""
         digest = sha256()
         digest.update(self._name)
         name = TEMPORARY + digest.hexdigest()[:16].encode() + b".part"
@@ -80,7 +80,7 @@ class AtomicWriter:
             self.create(0o600)
 
     def keep_owner_and_mode(self, mode: "int | None") -> None:
-        """Those of the file that is replaced, unless ``mode`` says otherwise; an owner only where allowed."""
+        """Keep the replaced file's owner and mode, or set ``mode``; the owner only where that is permitted."""
         if self._old is not None:
             own = os.fstat(self.fd)
             if (own.st_uid, own.st_gid) != (self._old.st_uid, self._old.st_gid):
@@ -94,7 +94,7 @@ class AtomicWriter:
             os.fchmod(self.fd, mode)
 
     def commit(self, *, durable: bool = False) -> None:
-        """Put it in its place; ``durable`` returns when the disk has it."""
+        """Rename the file to its path; with ``durable``, return when it is on the disk."""
         if durable:
             os.fsync(self.fd)
         os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -103,7 +103,7 @@ class AtomicWriter:
         self._temporary = b""
 
     def close(self, *, keep: bool = False) -> None:
-        """Remove what was not put in its place, unless it may be resumed (``keep``)."""
+        """Remove the temporary file if it was not committed, unless ``keep`` leaves it to be resumed."""
         if self._temporary and not keep:
             try:
                 os.unlink(self._temporary, dir_fd=self._folder)
@@ -115,7 +115,7 @@ class AtomicWriter:
 
 
 def _is_ours_alone(fd: int) -> bool:
-    """A file that we made, that nobody else has a name for, and that no other upload is writing."""
+    """Whether the file was created by us, has no other name, and is not being written by another upload."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or info.st_uid != os.geteuid():
         return False
@@ -129,7 +129,7 @@ def _is_ours_alone(fd: int) -> bool:
 
 
 def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
-    """Write exactly ``size`` bytes of what comes, and hash them."""
+    """Write and hash exactly ``size`` bytes of the input."""
     room = memoryview(bytearray(min(size, BUFFER)))
     patient = enlarge_pipe(fd_in)
     while size:
@@ -145,7 +145,7 @@ def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
 
 
 def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> None:
-    """Replace a file's content, or add to it."""
+    """Replace a file's content, or append to it."""
     if arguments["append"]:
         _append(path, fd_in, arguments)
         return
@@ -163,7 +163,7 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
 
 
 def _take(fd: int, arguments: "dict[str, Any]", streams: "tuple[int, int]", size: int, digest: "Any") -> None:
-    """Take what comes beside the channel, by a pipe or by files; then its hash."""
+    """Receive content through a staging pipe or directory; then its hash."""
     by_pipe = arguments["beside"] == "pipe"
     come = (staging.StagingPipe if by_pipe else staging.StagingDir)(arguments["shelf"])
     try:
@@ -196,7 +196,7 @@ def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
         if arguments["durable"]:
             os.fsync(fd)
     except BaseException:
-        if before <= os.fstat(fd).st_size <= before + size:  # nobody else has added to it
+        if before <= os.fstat(fd).st_size <= before + size:  # no other process appended to it
             os.ftruncate(fd, before)
         raise
     finally:
@@ -204,7 +204,7 @@ def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
 
 
 def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> None:
-    """Take an uploaded file: its content, then its SHA-256 if that is to be compared."""
+    """Receive an uploaded file: its content, then its SHA-256 if it is to be compared."""
     resumable = arguments["resume"]
     verify = arguments["verify"] or arguments.get("beside")
     new = AtomicWriter(path, arguments["parents"])
@@ -246,7 +246,7 @@ def _name(new: AtomicWriter, arguments: "dict[str, Any]") -> None:
 
 
 def _agree(fd: int, size: int, fd_in: int, fd_out: int) -> "tuple[int, Any]":
-    """Offer what is there; gives the number of bytes that need not be sent again, and the hash of those."""
+    """Offer what is left of an upload; return the number of bytes to skip, and their hash."""
     there = min(os.fstat(fd).st_size, size)
     digest = sha256()
     left = there

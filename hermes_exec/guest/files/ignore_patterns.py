@@ -1,7 +1,7 @@
 """Ignore patterns with the rules of gitignore(5), and the wildcards of one path component, on bytes.
 
-The same file on both sides, so that both leave out the same names. Written out because importing ``re``
-costs a guest more than most of its work.
+Both sides use this file, so that both ignore the same names. It avoids ``re``, whose import costs a guest more than
+most of its work.
 """
 
 TYPE_CHECKING = False
@@ -33,11 +33,11 @@ _NO_BYTE: "frozenset[int]" = frozenset()
 
 
 class Malformed(ValueError):
-    """A pattern that ends inside a bracket or an escape; such a one matches nothing."""
+    """A pattern that ends inside a bracket or an escape; it matches nothing."""
 
 
 def parse(component: bytes) -> "list[frozenset[int] | None]":
-    """The parts of one path component's pattern; raises Malformed."""
+    """Return the parts of one path component's pattern; raise Malformed."""
     parts: "list[frozenset[int] | None]" = []
     at = 0
     while at < len(component):
@@ -69,7 +69,7 @@ def _bracket(component: bytes, at: int) -> "tuple[frozenset[int], int]":
     negated = component[at : at + 1] in (b"!", b"^")
     at += negated
     first = at
-    low = -1  # the first byte of a range that may follow
+    low = -1  # the first byte of a possible range
     while component[at : at + 1] != b"]" or at == first:
         named = _named_class(component, at)
         if named:
@@ -95,7 +95,7 @@ def _bracket(component: bytes, at: int) -> "tuple[frozenset[int], int]":
 
 
 def _named_class(component: bytes, at: int) -> bytes:
-    """The name in ``[:name:]``; empty where there is none."""
+    """Return the name in ``[:name:]``; empty where there is none."""
     end = component.find(b"]", at + 2)
     if component[at : at + 2] != b"[:" or component[end - 1 : end] != b":" or end - 1 < at + 2:
         return b""
@@ -106,7 +106,7 @@ def _named_class(component: bytes, at: int) -> bytes:
 
 
 def component(pattern: bytes) -> "Match":
-    """A function that tells whether a name matches; the common forms without a loop."""
+    """Return a function that reports whether a name matches; common patterns need no loop."""
     try:
         parts = parse(pattern)
     except Malformed:
@@ -142,7 +142,7 @@ def _matches(parts: "list[frozenset[int] | None]", name: bytes) -> bool:
         elif name[at] in part:
             index += 1
             at += 1
-        elif star >= 0:  # let the last star take one byte more
+        elif star >= 0:  # let the last star match one byte more
             retry += 1
             at = retry
             index = star + 1
@@ -168,7 +168,7 @@ class IgnoreRule:
         ]
 
     def matches(self, components: "list[bytes]", is_folder: bool) -> bool:
-        """Whether the path, given as its components, is meant."""
+        """Whether the rule matches the path, given as its components."""
         if self.folders_only and not is_folder:
             return False
         if not self._anchored:
@@ -178,7 +178,7 @@ class IgnoreRule:
 
 
 def _words(line: bytes) -> "list[bytes]":
-    """The pattern cut at its slashes, but not in brackets; one malformed word if there is one."""
+    """Split a pattern at its slashes, except in brackets; return one malformed part if there is any."""
     words: "list[bytes]" = []
     start = at = 0
     try:
@@ -209,7 +209,7 @@ def _path_matches(patterns: "list[Match | None]", components: "list[bytes]") -> 
 
 
 def _clean(line: bytes) -> bytes:
-    """Without the spaces at the end, except the one that a backslash keeps."""
+    """Strip the spaces at the end, except one that a backslash escapes."""
     bare = line.rstrip(b"\r\n").rstrip(b" ")
     slashes = len(bare) - len(bare.rstrip(b"\\"))
     return bare + b" " if slashes % 2 and len(bare) < len(line.rstrip(b"\r\n")) else bare
@@ -228,7 +228,7 @@ class Ignore:
         return bool(self._rules)
 
     def ignores(self, path: bytes, is_folder: bool) -> bool:
-        """Whether to leave out ``path``, relative to the root; not asked for what an ignored folder holds."""
+        """Whether to leave out ``path``, relative to the root; not called for the content of an ignored folder."""
         components = path.split(b"/")
         for rule in self._rules:
             if rule.matches(components, is_folder):

@@ -1,7 +1,7 @@
-"""A whole file between two processes of one machine: one lends its open file, and the kernel copies it.
+"""Kernel copy of a whole file between two processes of one machine: one hands off its open file.
 
-Nothing is read, sent, or hashed: there is no way between the two on which a byte could change. The lender is
-asked again by descriptor, so neither needs to see the other's folders.
+No content is read, sent or hashed, so no byte can change on the way. The receiver opens the sender's file by its
+descriptor, so neither side needs access to the other's folders.
 """
 
 import os
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from typing import Sequence
 
 WORTH = 8 << 20
-"""Bytes from which on it pays."""
+"""File size in bytes from which a kernel copy pays off."""
 COPIED = b"\xff" * 32
-"""Told instead of a hash by who has copied the whole file."""
+"""Sent instead of a hash by a receiver that has copied the whole file."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-_STEP = 8 << 20  # so that a signal is heard in between
+_STEP = 8 << 20  # so that signals are handled in between
 
 
 def handoff_fields(fd: int) -> "list[int]":
-    """What another process needs to borrow an open file of ours."""
+    """Return what another process needs to open an open file of ours."""
     return [os.getpid(), fd, os.fstat(fd).st_ino]
 
 
 def copy_from(lent: "Sequence[int]", target: int, size: int) -> bool:
-    """Give the open file ``target`` the content that was lent; False: that cannot be, and ``target`` is empty."""
+    """Copy the handed-off file into the open file ``target``; False if impossible: ``target`` is then empty."""
     try:
         _copy(lent, target, size)
     except (OSError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Single files and folders: each operation from beginning to end, in a worker, so that it may block."""
+"""Operations on single files and folders; each runs in a worker, so it may block."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 LISTED = struct.Struct(">HIQqII")
-"""One name of a listing: its bytes, mode, size, mtime in ns, owner, group; then name, ``/``, target."""
+"""One name of a listing: its length, mode, size, mtime in ns, owner, group; then name, ``/``, link target."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -33,32 +33,32 @@ class FileTask:
         self._size = 0
 
     def path(self, key: str = "path") -> bytes:
-        """An argument as an absolute path."""
+        """Return an argument as an absolute path."""
         path: bytes = self.arguments[key]
         if not path or b"\0" in path:
             raise ValueError("no path")
         return os.path.join(self.arguments["cwd"], path)
 
     def ignore(self) -> Ignore:
-        """What to leave out."""
+        """Return the ignore patterns of the request."""
         return Ignore(self.arguments["ignore"])
 
     def put(self, data: bytes) -> None:
-        """Send a little, together with what follows."""
+        """Queue a few bytes, to be sent together with what follows."""
         self._held.append(data)
         self._size += len(data)
         if self._size >= CHUNK:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was put."""
+        """Send the queued bytes."""
         write_all(self.fd_out, b"".join(self._held))
         self._held = []
         self._size = 0
 
 
 def stat_(task: FileTask) -> "Answer":
-    """What a file is."""
+    """Return the status of a file."""
     path = task.path()
     info = os.stat(path) if task.arguments["follow"] else os.lstat(path)
     target = os.readlink(path) if stat.S_ISLNK(info.st_mode) else None
@@ -66,7 +66,7 @@ def stat_(task: FileTask) -> "Answer":
 
 
 def resolve(task: FileTask) -> "Answer":
-    """Where a path leads; nothing is opened for reading, so a pipe or a device is left alone."""
+    """Resolve a path; nothing is opened for reading, which leaves pipes and devices untouched."""
     fd = os.open(task.path(), os.O_PATH | os.O_CLOEXEC)
     try:
         return real_path.trace(fd)
@@ -75,7 +75,7 @@ def resolve(task: FileTask) -> "Answer":
 
 
 def list_(task: FileTask) -> "Answer":
-    """What is in a folder."""
+    """List a folder."""
     folder = os.open(task.path(), FOLDER)
     try:
         for name in sorted(map(os.fsencode, os.listdir(folder))):
@@ -95,7 +95,7 @@ def list_(task: FileTask) -> "Answer":
 
 
 def glob(task: FileTask) -> "Answer":
-    """Which paths match."""
+    """Send the paths that match a pattern."""
     left = task.arguments["limit"]
     for path in path_glob.expand(task.arguments["cwd"], task.arguments["pattern"]):
         if not left:
@@ -107,7 +107,7 @@ def glob(task: FileTask) -> "Answer":
 
 
 def mkdir(task: FileTask) -> "Answer":
-    """A new folder; with ``parents`` one that is there already will do."""
+    """Create a folder; with ``parents``, an existing one is no error."""
     path = task.path()
     if task.arguments["parents"]:
         make_folders(path)
@@ -119,7 +119,7 @@ def mkdir(task: FileTask) -> "Answer":
 
 
 def remove(task: FileTask) -> "Answer":
-    """One file, link or empty folder; with ``recursive`` whatever it is."""
+    """Remove a file, a link or an empty folder; with ``recursive``, a whole tree."""
     above, name = os.path.split(task.path().rstrip(b"/"))
     if name in (b"", b".", b".."):
         raise OSError(errno.EINVAL, "the root, . and .. are never removed")
@@ -136,7 +136,7 @@ def remove(task: FileTask) -> "Answer":
 
 
 def move(task: FileTask) -> "Answer":
-    """Another name; in another file system a whole copy first, which then takes the name at once."""
+    """Rename a path; across file systems it is copied to a temporary name first, then renamed."""
     source, to = task.path(), task.path("to")
     try:
         os.rename(source, to)
@@ -172,13 +172,13 @@ def _move_across(source: bytes, to: bytes) -> None:
 
 
 def chmod(task: FileTask) -> "Answer":
-    """Permissions of what the path leads to."""
+    """Set the permissions of the file that the path leads to."""
     os.chmod(task.path(), task.arguments["mode"])
     return {}
 
 
 def symlink(task: FileTask) -> "Answer":
-    """A link, in the place of an old one or of a file if ``replace``."""
+    """Create a symbolic link; with ``replace``, it replaces an existing link or file."""
     path = task.path()
     if not task.arguments["replace"]:
         os.symlink(task.arguments["target"], path)
@@ -194,12 +194,12 @@ def symlink(task: FileTask) -> "Answer":
 
 
 def readlink(task: FileTask) -> "Answer":
-    """Where a link leads."""
+    """Return the target of a symbolic link."""
     return {"target": os.readlink(task.path())}
 
 
 def hash_(task: FileTask) -> "Answer":
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     fd = os.open(task.path(), _READ)
     try:
         return {"sha256": digest_of(fd)}
@@ -208,7 +208,7 @@ def hash_(task: FileTask) -> "Answer":
 
 
 def read(task: FileTask) -> "Answer":
-    """Bytes of a file, of a device or of a pipe; with ``trace`` also where that very file is."""
+    """Send bytes of a file, device or pipe; with ``trace``, also the real path of the open file."""
     fd = os.open(task.path(), _READ)
     answer: "Answer" = {}
     try:
@@ -231,7 +231,7 @@ def read(task: FileTask) -> "Answer":
 
 
 def write(task: FileTask) -> "Answer":
-    """Replace a file's content, or add to it."""
+    """Replace a file's content, or append to it."""
     atomic_writer.write(task.arguments, task.path(), task.fd_in, task.fd_out)
     return {}
 

@@ -1,4 +1,4 @@
-"""Paths that match a pattern, as a shell finds them: ``*``, ``?``, ``[…]``, ``**`` for folders between."""
+"""Expansion of path patterns as in a shell: ``*``, ``?``, ``[…]``, and ``**`` for any folders between."""
 
 import os
 
@@ -16,9 +16,9 @@ def _is_wild(word: bytes) -> bool:
 
 
 def expand(base: bytes, pattern: bytes) -> "Iterator[bytes]":
-    """The paths that match, seen from the folder ``base``.
+    """Yield the paths that match, relative to the folder ``base``.
 
-    A name that begins with a dot matches only a word that does; ``**`` goes through no link.
+    A name that begins with a dot matches only a component that does; ``**`` follows no link.
     """
     words = pattern.split(b"/")
     if pattern.startswith(b"/"):
@@ -27,7 +27,7 @@ def expand(base: bytes, pattern: bytes) -> "Iterator[bytes]":
 
 
 def _below(real: bytes, shown: bytes, words: "list[bytes]") -> "Iterator[bytes]":
-    """Matches of the remaining words in the folder ``real``, whose path in answers is ``shown``."""
+    """Yield matches of the remaining components in ``real``, which answers show as ``shown``."""
     word, rest = words[0], words[1:]
     if word == b"**":
         yield from _any_depth(real, shown, rest)
@@ -76,4 +76,4 @@ def _names(folder: bytes) -> "list[bytes]":
     try:
         return sorted(os.listdir(folder))
     except OSError:
-        return []  # what cannot be read holds nothing that could be told
+        return []  # an unreadable folder has no matches

@@ -1,4 +1,4 @@
-"""Where an open file really is: its path without links, and where a bind mount took it from."""
+"""The real path of an open file: without links, and with the source of a bind mount."""
 
 import os
 
@@ -10,7 +10,7 @@ _ESCAPES = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\043", b
 
 
 def trace(fd: int) -> "Dict[str, Any]":
-    """Path, source, number of names, device and inode; the path is empty where no name leads to the file any more."""
+    """Return path, source, link count, device and inode; the path is empty if no name leads to the file."""
     info = os.fstat(fd)
     path = os.readlink(b"/proc/self/fd/%d" % fd)
     try:
@@ -18,7 +18,7 @@ def trace(fd: int) -> "Dict[str, Any]":
     except OSError:
         found = None
     if found is None or (found.st_dev, found.st_ino) != (info.st_dev, info.st_ino):
-        path = b""  # deleted, a pipe, or in another namespace: its name says nothing
+        path = b""  # deleted, a pipe, or in another namespace: its name is not usable
     return {
         "real": path,
         "source": source(path, mounts()) if path else b"",
@@ -28,13 +28,13 @@ def trace(fd: int) -> "Dict[str, Any]":
 
 
 def mounts() -> "List[bytes]":
-    """The lines of mountinfo."""
+    """Return the lines of mountinfo."""
     with open("/proc/self/mountinfo", "rb") as file:
         return file.readlines()
 
 
 def source(path: bytes, lines: "List[bytes]") -> bytes:
-    """The path in the file system that ``path`` is on; of a file of procfs its usual path, wherever it is mounted."""
+    """Return the path inside the file system; for procfs the usual path, wherever it is mounted."""
     length, root, kind = -1, b"", b""
     for line in lines:
         before, _, after = line.partition(b" - ")
@@ -46,7 +46,7 @@ def source(path: bytes, lines: "List[bytes]") -> bytes:
 
 
 def plain(escaped: bytes) -> bytes:
-    """A path as mountinfo writes it, without its escapes."""
+    """Decode the octal escapes of a path in mountinfo."""
     for code, character in _ESCAPES:
         escaped = escaped.replace(code, character)
     return escaped

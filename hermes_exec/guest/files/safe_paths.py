@@ -1,7 +1,7 @@
 """The rules that keep a tree inside its root, the same on both sides.
 
-Everything below a root is reached as one open folder and one plain name, so that no link is ever
-followed and no name can lead elsewhere, whatever somebody else changes meanwhile.
+Every file below a root is accessed as one open folder and one plain name. No link is ever followed, and no name can
+lead elsewhere, even if another process changes the tree at the same time.
 """
 
 import errno
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Never waits for the writer of a pipe that took the file's place."""
+"""Never blocks on a pipe that has replaced the file."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PERMISSIONS = 0o777
-"""What is carried of a mode: never setuid, setgid or sticky."""
+"""The mode bits that are transferred: never setuid, setgid or sticky."""
 CHUNK = wire.CHUNK
-"""Bytes that go into one frame."""
+"""Payload bytes of one frame."""
 BUFFER = 1 << 20
-"""Bytes to read at once into a buffer that is used again: a new one each time costs more than the reading."""
+"""Bytes per read into a reused buffer: a new buffer each time costs more than the read itself."""
 
 REFUSE_LINKS, SKIP_LINKS, KEEP_LINKS = range(3)
 """What to do with a link whose target is outside of the tree."""
 
 
 class InvalidTreeData(ValueError):
-    """What came is not a tree that anyone honest sends; nothing of it was written outside the root."""
+    """Data that no correct sender produces; nothing of it was written outside the root."""
 
 
 def sha256() -> "Any":
-    """A new hash; without the module ``hashlib``, which is slow to import."""
+    """Return a new hash object; avoids the module ``hashlib``, which is slow to import."""
     try:
         from _hashlib import openssl_sha256
     except ImportError:
@@ -46,13 +46,13 @@ _NOT_PLAIN = frozenset((b"", b".", b".."))
 
 
 def check_name(name: bytes) -> None:
-    """Raise Refused unless ``name``, which has no NUL, is one plain component of a path."""
+    """Raise InvalidTreeData unless ``name``, which has no NUL, is one plain component of a path."""
     if name in _NOT_PLAIN or b"/" in name:
         raise InvalidTreeData("{!r} is not a plain name".format(name))
 
 
 def umask() -> int:
-    """The permissions that this process takes from what it makes; all where an old kernel does not say."""
+    """Return this process's umask; all bits set where an old kernel does not report it."""
     try:
         with open("/proc/self/status", "rb") as file:
             for line in file:
@@ -66,8 +66,8 @@ def umask() -> int:
 def leads_out(target: bytes, depth: int) -> bool:
     """Whether a link's target, seen from a folder ``depth`` below the root, may be outside of the root.
 
-    Going up is trusted only at the start, where it passes real folders: after another link's name,
-    ``..`` leads anywhere.
+    Leading ``..`` components are trusted, since they pass real folders: after the name of another link, ``..`` may lead
+    anywhere.
     """
     words = [word for word in target.split(b"/") if word not in (b"", b".")]
     ups = 0
@@ -77,7 +77,7 @@ def leads_out(target: bytes, depth: int) -> bool:
 
 
 def case_fold(name: bytes) -> "bytes | str":
-    """The same for two names that a file system which ignores case would take for one."""
+    """Return a key that is equal for two names that a case-insensitive file system treats as one."""
     try:
         name.decode("ascii")
     except UnicodeDecodeError:
@@ -89,19 +89,19 @@ def case_fold(name: bytes) -> "bytes | str":
 
 
 def open_folder(name: bytes, parent: int) -> int:
-    """Open a folder in ``parent``; a link in its place is an error, never followed."""
+    """Open a folder in ``parent``; a link of that name is an error and never followed."""
     return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
 
 def make_writable(folder: int) -> None:
-    """Let us write in an open folder, if it is ours."""
+    """Make an open folder writable, if this user owns it."""
     info = os.fstat(folder)
     if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
         os.fchmod(folder, stat.S_IMODE(info.st_mode) | 0o700)
 
 
 def names_in(folder: int) -> "list[bytes]":
-    """The names in an open folder, sorted as bytes."""
+    """Return the names in an open folder, sorted as bytes."""
     names = [os.fsencode(name) for name in os.listdir(folder)]
     names.sort()
     return names
@@ -116,7 +116,7 @@ def write_all(fd: int, data: "bytes | memoryview") -> None:
 
 
 def read_up_to(fd: int, size: int) -> bytes:
-    """``size`` bytes, or what there is before the end."""
+    """Return ``size`` bytes, or fewer at the end of the file."""
     data = os.read(fd, size)
     if len(data) == size or not data:
         return data
@@ -132,7 +132,7 @@ def read_up_to(fd: int, size: int) -> bytes:
 
 
 def make_folders(path: bytes) -> None:
-    """Make a folder and those above it that are missing."""
+    """Create a folder and its missing parents."""
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -147,12 +147,12 @@ def make_folders(path: bytes) -> None:
 
 
 def make_folders_above(path: bytes) -> None:
-    """Make the folders that ``path`` needs above it."""
+    """Create the missing parents of ``path``."""
     make_folders(os.path.dirname(os.path.abspath(path)))
 
 
 def remove_tree(name: bytes, parent: int) -> None:
-    """Remove a folder with all that is in it, following no link; a failure may leave a part."""
+    """Remove a folder and its content, following no link; after a failure a part may be left."""
     folder = open_folder(name, parent)
     below = [(folder, name, names_in(folder))]
     try:
@@ -174,11 +174,11 @@ def remove_tree(name: bytes, parent: int) -> None:
 
 
 def unlink(name: bytes, folder: int) -> bool:
-    """Remove anything but a folder; False if it is one."""
+    """Remove anything but a folder; return False if it is a folder."""
     try:
         os.unlink(name, dir_fd=folder)
     except OSError as error:
-        # Linux says EISDIR, POSIX says EPERM.
+        # The error is EISDIR on Linux, EPERM in POSIX.
         if error.errno not in (errno.EISDIR, errno.EPERM):
             raise
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -188,7 +188,7 @@ def unlink(name: bytes, folder: int) -> bool:
 
 
 def same_file(first: bytes, second: bytes, folder: int) -> bool:
-    """Whether this file system takes two names in a folder for one file."""
+    """Whether this file system treats two names in a folder as one file."""
     try:
         infos = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in (first, second)]
     except FileNotFoundError:
@@ -208,14 +208,14 @@ def touch(name: bytes, folder: int, mode: int, mtime: int) -> None:
 
 
 class PathWalker:
-    """Walks down from a root by components, keeping the way that it came open for the next path."""
+    """A walker from a root down by components, which keeps the folders on the way open for the next path."""
 
     def __init__(self, root: int) -> None:
         self._folders = [root]
         self._names: "list[bytes]" = []
 
     def folder(self, names: "list[bytes]") -> int:
-        """The open folder at ``names`` below the root; a link on the way is an error."""
+        """Return the open folder at ``names`` below the root; a link on the way is an error."""
         same = 0
         while same < min(len(names), len(self._names)) and names[same] == self._names[same]:
             same += 1

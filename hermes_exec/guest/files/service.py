@@ -1,4 +1,4 @@
-"""The guest's part for files: hands each operation to a worker, and its streams to the link."""
+"""The guest's file service: passes each operation to a worker, and the worker's streams to the link."""
 
 import _socket
 import errno
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _SPARE = 2
 """Idle workers that are kept."""
 _MOST = 32
-"""Workers of one client at most; further operations wait their turn."""
+"""Most workers of one client; further operations wait in a queue."""
 _GRACE_S = 2.0
 _WITH_INPUT = ("write", "put", "put_tree")
 
 
 class Worker:
-    """The guest's side of one worker process."""
+    """The guest's handle of one worker process."""
 
     def __init__(self, pool: "WorkerPool") -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -48,17 +48,17 @@ class Worker:
         self._loop.on_exit(self.pid, _ended)
 
     def start(self, operation: "FileOperation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
-        """Begin an operation; its ``answered`` is called once."""
+        """Start an operation; its ``answered`` is called once."""
         self._operation = operation
         try:
             runner.send_spec(self._channel, arguments, fds)
         except OSError:
-            pass  # it has just been killed; the end of the channel will tell
+            pass  # it has just been killed; the end of the channel reports that
 
     def _readable(self) -> None:
         try:
             data = self._channel.recv(65536)
-        except OSError:  # killed before it had read all that it was sent
+        except OSError:  # killed before it had read all of its input
             data = b""
         self._answer += data
         size = fileworker.LENGTH.size
@@ -78,13 +78,13 @@ class Worker:
             operation.set_answer(answer)
 
     def close(self) -> None:
-        """Let it go; it ends by that when it is idle."""
+        """Close the channel; an idle worker then exits."""
         self._loop.ignore_read(self._channel.fileno())
         self._channel.close()
 
 
 def _ended(status: int) -> None:
-    """A worker is reaped; its closed channel has told the rest."""
+    """Ignore the exit status of a reaped worker; its closed channel has reported the end."""
     del status
 
 
@@ -99,7 +99,7 @@ class WorkerPool:
         self._closed = False
 
     def run(self, operation: "FileOperation") -> None:
-        """Begin an operation now, or as soon as a worker is there for it."""
+        """Start an operation now, or as soon as a worker is free."""
         if self._busy >= _MOST:
             self._waiting.append(operation)
             return
@@ -107,11 +107,11 @@ class WorkerPool:
         operation.begin(self._idle.pop() if self._idle else Worker(self))
 
     def forget(self, operation: "FileOperation") -> None:
-        """It is not wanted any more, and has not begun."""
+        """Drop an operation that was cancelled before it started."""
         self._waiting.remove(operation)
 
     def give_back(self, worker: Worker) -> None:
-        """One has done its work, or has ended."""
+        """Take back a worker that is idle again or has ended."""
         if worker in self._idle:
             self._idle.remove(worker)
             self._busy += 1
@@ -124,14 +124,14 @@ class WorkerPool:
             self.run(self._waiting.popleft())
 
     def close(self) -> None:
-        """No more work will come."""
+        """Close the pool; no more operations follow."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
 
 class FileOperation:
-    """One request: its answer waits for the last byte of its output."""
+    """One request; its answer waits for the last byte of its output."""
 
     def __init__(self, pool: WorkerPool, request: "Request", arguments: "dict[str, Any]") -> None:
         self._pool = pool
@@ -148,7 +148,7 @@ class FileOperation:
         pool.run(self)
 
     def begin(self, worker: Worker) -> None:
-        """Give the streams and the work to a worker."""
+        """Pass the streams and the operation to a worker."""
         self._worker = worker
         self._output, writing = os.pipe()
         enlarge_pipe(writing)
@@ -176,7 +176,7 @@ class FileOperation:
             self._finish()
 
     def set_answer(self, answer: "dict[str, Any]") -> None:
-        """The worker has done it, or is gone."""
+        """Set the answer after the worker has finished or ended."""
         if self._answer is None:
             self._answer = {"cancelled": True} if self._stopping else answer
             if self._request.input is not None:
@@ -200,14 +200,14 @@ class FileOperation:
             TreeKill(self._pool.server.loop, lambda: [worker.pid], _GRACE_S, self._stopped)
 
     def _stopped(self, survivors: "list[int]") -> None:
-        del survivors  # one that hangs in the kernel is not waited for
+        del survivors  # a worker that hangs in the kernel is not waited for
         self._stopping = True
         self.set_answer({})
         self._output_ended()
 
 
 def install(server: "GuestServer") -> None:
-    """Offer the ``file`` operation, whose argument ``do`` says which."""
+    """Register the ``file`` operation, whose argument ``do`` selects the function."""
     pools: "dict[Client, WorkerPool]" = {}
 
     def perform(request: "Request", arguments: "dict[str, Any]") -> None:

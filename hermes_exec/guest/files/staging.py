@@ -1,7 +1,7 @@
-"""Content that comes and goes beside the channel, by whoever runs the place: as files that he can write and read.
+"""File content that bypasses the channel: the engine or vendor that runs the target reads and writes staged files.
 
-Nothing of it is believed: what he brought has to have the size that the sender tells and, in the end, the hash; what he
-takes the receiver compares. Whatever does not come so travels by the channel.
+Staged content is verified: an upload must have the announced size and, at the end, the announced hash; the receiver
+of a download compares its hash. Content that cannot be staged travels through the channel.
 """
 
 import os
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 WORTH = 8 << 20
-"""Bytes from which on it pays."""
+"""File size in bytes from which staging pays off."""
 PLACE = struct.Struct(">QH")
 """The size of a file and the length of the path that follows, of a folder, a pipe, or the file itself; without a path
-nothing goes beside."""
+the content is not staged."""
 PIECE = struct.Struct(">?Q")
-"""Of each piece: whether it is in its file, or follows, and its size."""
+"""For each piece: whether it is staged or follows in the channel, and its size."""
 START = struct.Struct(">Q")
-"""From which byte on a file is to be sent by the channel all the same."""
+"""The offset from which a file has to be sent through the channel."""
 NOTHING = (1 << 64) - 1
-"""As a start: the receiver has it all."""
+"""As a start: the receiver has the whole file."""
 _LONGEST = 4096
 _CLOSINGS = 10
-"""More than there are pieces that can still come: three are under way at once, and each is tried three times."""
+"""Larger than the number of pieces that can still arrive: three at once, and each is tried three times."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
 class NotStaged(Exception):
-    """What was put there is not here: it did not get through, or whoever runs the place sees other files than we do."""
+    """The staged content is not visible here: it did not arrive, or the engine uses another file system."""
 
 
 class StagingDir:
@@ -44,14 +44,14 @@ class StagingDir:
         os.mkdir(self._folder, 0o700)
         self._number = 0
         self._awaited = True
-        """Whether a piece may still come."""
+        """Whether another piece may still arrive."""
 
     def announce(self, fd: int, size: int) -> None:
-        """Say where to put the pieces of so many bytes."""
+        """Send the path to which the pieces of ``size`` bytes are to be written."""
         write_all(fd, PLACE.pack(size, len(self._folder)) + self._folder)
 
     def receive(self, fd_in: int, fd: int, size: int, digest: "Any") -> bool:
-        """Write exactly ``size`` bytes of what comes, and hash them; false when the sender ends before."""
+        """Write and hash exactly ``size`` bytes of the input; return False if the sender ends early."""
         room = memoryview(bytearray(min(size, BUFFER)))
         all_beside = True
         while size:
@@ -85,10 +85,10 @@ class StagingDir:
         return fd
 
     def close(self) -> None:
-        """Remove it, with what nobody has taken.
+        """Remove the folder and the pieces left in it.
 
-        A vendor may finish a request that was given up, and make the folder anew for it. Where that can be, an empty
-        file has the folder's name from here on, until the guest ends.
+        A vendor may complete a request that was given up, and create the folder again for it. Where that can happen, an
+        empty file keeps the folder's name until the guest ends.
         """
         for _ in range(_CLOSINGS):
             remove_folder(os.fsdecode(self._folder))
@@ -96,32 +96,32 @@ class StagingDir:
                 return
             try:
                 os.close(os.open(self._folder, NEW, 0o600))
-            except FileExistsError:  # a piece came in between
+            except FileExistsError:  # a piece arrived in between
                 continue
             return
 
 
 class StagingPipe:
-    """A pipe with a name below ``base``, through which the content of one file comes while it is on its way.
+    """A named pipe below ``base``, through which the content of one file is transferred.
 
-    What comes through it too late finds nobody.
+    Content that arrives too late has no reader.
     """
 
     def __init__(self, base: bytes) -> None:
         self._path = base + b"/inflow-" + os.urandom(8).hex().encode()
         os.mkfifo(self._path, 0o600)
-        # Open both ways, it has no end before somebody fills it, and none when he has gone.
+        # Open for reading and writing, it has no end of file, neither before a writer opens it nor after it closes it.
         self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         enlarge_pipe(self._fd)
 
     def announce(self, fd: int, size: int) -> None:
-        """Say where so many bytes are to go."""
+        """Send the path of the pipe for ``size`` bytes."""
         write_all(fd, PLACE.pack(size, len(self._path)) + self._path)
 
     def receive(self, fd_in: int, fd: int, size: int, digest: "Any") -> bool:
-        """Write exactly ``size`` bytes of what comes, and hash them; raises Elsewhere when no more are to come.
+        """Write and hash exactly ``size`` bytes of the pipe; raise NotStaged when no more will arrive.
 
-        That is when ``fd_in`` says anything before all is in the pipe.
+        That is the case when ``fd_in`` receives anything before all bytes are in the pipe.
         """
         room = memoryview(bytearray(min(size, BUFFER)))
         both = select.poll()
@@ -137,7 +137,7 @@ class StagingPipe:
         return True
 
     def close(self) -> None:
-        """Remove it; who still fills it is told by a signal."""
+        """Remove the pipe; a process that still writes to it gets SIGPIPE."""
         os.close(self._fd)
         os.unlink(self._path)
 
@@ -154,9 +154,9 @@ def _copied(source: int, fd: int, size: int, digest: "Any", room: memoryview) ->
 
 
 def offer_file(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
-    """Tell where an open file is, and its hash; gives from which byte on it is to be sent all the same, and goes there.
+    """Send the path and hash of an open file; seek to and return the offset to send from.
 
-    That is ``NOTHING`` when the receiver has it all; its hash is given too.
+    The offset is ``NOTHING`` when the receiver has the whole file. The hash is returned too.
     """
     size = os.fstat(fd).st_size
     path = _path(fd) if size >= WORTH else b""
@@ -173,7 +173,7 @@ def offer_file(fd: int, fd_in: int, fd_out: int) -> "tuple[int, bytes]":
 
 
 def hash_file(fd: int, size: "int | None") -> "Any":
-    """The hash of a file's first ``size`` bytes, or of them all; goes behind them."""
+    """Return the hash of a file's first ``size`` bytes, or of all; the file position is then after them."""
     digest = sha256()
     room = memoryview(bytearray(BUFFER))
     os.lseek(fd, 0, os.SEEK_SET)

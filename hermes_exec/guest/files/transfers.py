@@ -1,4 +1,4 @@
-"""Uploads, downloads and what sync needs: each operation from beginning to end, in a worker."""
+"""Uploads, downloads and the operations of sync; each runs in a worker."""
 
 import errno
 import os
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, or n for a file that is lent (LENT follows), or b for one that can be
-fetched beside (PLACE follows); mode, mtime in ns; bytes and files, of a folder only if asked."""
+"""Before the content of a download: f or d, or n for a file that is handed off (its descriptor follows), or b for a
+staged one (its path follows); mode, mtime in ns; bytes and files, of a folder only on request."""
 LENT = struct.Struct(">QQQ")
-"""Process, descriptor and inode of a file. The answer is one byte: whether the content is still to be sent."""
+"""Process, descriptor and inode of a file. The reply is one byte: whether the content still has to be sent."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
 def get(task: "FileTask") -> "Answer":
-    """A file's content, or a folder's tree, whichever it is."""
+    """Send a file's content or a folder's tree."""
     fd = os.open(task.path(), _READ)
     try:
         info = os.fstat(fd)
@@ -84,13 +84,13 @@ def _send_tree(task: "FileTask", root: int) -> "Answer":
 
 
 def put(task: "FileTask") -> "Answer":
-    """One file that is uploaded."""
+    """Receive one uploaded file."""
     atomic_writer.put(task.arguments, task.path(), task.fd_in, task.fd_out)
     return {}
 
 
 def put_tree(task: "FileTask") -> "Answer":
-    """A tree that is uploaded into a folder, which is made if it is not there."""
+    """Receive an uploaded tree into a folder, which is created if missing."""
     path = task.path()
     if task.arguments["parents"]:
         make_folders_above(path)
@@ -118,7 +118,7 @@ def put_tree(task: "FileTask") -> "Answer":
 
 
 def open_root(path: bytes) -> "tuple[int, bool]":
-    """The folder at ``path``, which may be a link to one, and whether it was just made."""
+    """Open or create the folder at ``path``, which may be a link; return whether it is new."""
     try:
         os.mkdir(path, 0o700)
         fresh = True
@@ -128,7 +128,7 @@ def open_root(path: bytes) -> "tuple[int, bool]":
 
 
 def scan(task: "FileTask") -> "Answer":
-    """All that is in a folder, packed."""
+    """Send the packed content of a folder."""
     folder = os.open(task.path(), FOLDER)
     try:
         for part in tree_scan.scan(folder, task.ignore()):
@@ -139,7 +139,7 @@ def scan(task: "FileTask") -> "Answer":
 
 
 def hashes(task: "FileTask") -> "Answer":
-    """The SHA-256 of several files; zeros for one that cannot be read."""
+    """Send the SHA-256 of several files; zeros for one that cannot be read."""
     folder = os.open(task.path(), FOLDER)
     try:
         for digest in tree_scan.hashes(folder, task.arguments["paths"].split(b"\0")):
@@ -151,7 +151,7 @@ def hashes(task: "FileTask") -> "Answer":
 
 
 def prune(task: "FileTask") -> "Answer":
-    """Remove what sync was told to delete."""
+    """Remove the paths that sync deletes."""
     folder = os.open(task.path(), FOLDER)
     try:
         return {"removed": tree_scan.prune(folder, task.arguments["paths"].split(b"\0"))}

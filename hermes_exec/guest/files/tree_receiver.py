@@ -1,4 +1,4 @@
-"""The receiver of a tree: cuts the stream of ``filetree`` into blocks, checks them, and lets each land."""
+"""The receiver of a tree: splits the stream of ``tree_stream`` into blocks, verifies and writes them."""
 
 import struct
 
@@ -15,12 +15,12 @@ _WITH_CONTENT = (tree_stream.FILE, tree_stream.LINK)
 
 
 class TreeReceiver:
-    """Takes a stream in pieces of any size. ``finish`` it when all has come; ``close`` it in any case."""
+    """A receiver of a stream in pieces of any size. Call ``finish`` at its end, and ``close`` in any case."""
 
     def __init__(self, root: int, fresh: bool, verify: bool, keep_outside: bool) -> None:
-        """Write below ``root``, an open folder, the receiver's from here on; ``fresh`` if it is a new one.
+        """Write below ``root``, an open folder that the receiver owns from now on; ``fresh`` if it is new.
 
-        ``keep_outside`` makes links whose targets may be outside of the tree, instead of leaving them out.
+        ``keep_outside`` creates links whose targets may be outside of the tree, instead of leaving them out.
         """
         self.writer = TreeWriter(root, keep_outside)
         self.skipped: "list[list[Any]]" = []
@@ -29,25 +29,25 @@ class TreeReceiver:
         self._held: "list[bytes]" = []
         self._held_size = 0
         self._need = HEAD.size
-        self._left = 0  # bytes of the present data block
+        self._left = 0  # bytes left of the current data block
         self._digest: "Any" = None
         self._rooted = False
         self._ended = False
 
     def close(self) -> None:
-        """Close what is open and remove what is unfinished."""
+        """Close open files and remove unfinished ones."""
         self.writer.close()
 
     def finish(self) -> None:
-        """The stream is at its end; raises Refused when it came to it too early."""
+        """Handle the end of the stream; raise InvalidTreeData if it is incomplete."""
         if not self._ended or self._held_size:
             raise InvalidTreeData("the stream broke off")
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they came.
+        """Accept bytes of the stream.
 
         Raises:
-            Refused: they are no honest tree.
+            InvalidTreeData: they are not a valid tree.
             OSError: this system failed; ``filename`` is the path relative to the root.
         """
         if self._held_size:
@@ -67,7 +67,7 @@ class TreeReceiver:
         self._held_size = len(data) - at
 
     def _cut(self, data: bytes, view: memoryview) -> int:
-        """Handle what is whole; gives where the rest begins."""
+        """Handle the complete blocks; return the offset of the rest."""
         at = 0
         end = len(data)
         while at < end:

@@ -1,4 +1,4 @@
-"""What a tree holds, packed so that two sides that hold the same give the same bytes, folder by folder."""
+"""The content of a tree, packed: equal trees on both sides give equal bytes, folder by folder."""
 
 import errno
 import os
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from .ignore_patterns import Ignore
 
 BLOCK = struct.Struct(">IIII")
-"""One folder: bytes of its path, bytes of its names, entries, entries that are no folders."""
+"""One folder: length of its path, length of its names, entries, entries that are not folders."""
 RECORD = struct.Struct(">HQq")
-"""File type and permissions, size, mtime in ns; only a file has the last two. A type of 0 is a folder that
-could not be read, its size the errno."""
+"""File type and permissions, size, mtime in ns; only files have the last two. Type 0 is a folder that could not be
+read, with the errno as its size."""
 _PART = 64 << 10
 _READ = 1 << 20
 
 
 def scan(root: int, ignore: "Ignore") -> "Iterator[bytes]":
-    """Blocks for every folder below ``root``, in parts worth sending. ``root`` stays the caller's."""
+    """Yield blocks for every folder below ``root``, in parts worth sending. The caller keeps ``root``."""
     parts: "list[bytes]" = []
     size = 0
     waiting = [(root, b"", _Level(root, b"", ignore))]
@@ -62,7 +62,7 @@ def _unreadable(path: bytes, error: OSError) -> bytes:
 
 
 class _Level:
-    """One folder's block, and the folders in it that are still to be scanned."""
+    """One folder's block, and its folders that are still to be scanned."""
 
     __slots__ = ("block", "folders")
 
@@ -104,7 +104,7 @@ class _Level:
 
 
 def measure(root: int, ignore: "Ignore") -> "tuple[int, int]":
-    """Files below ``root``, and their bytes."""
+    """Return the number of files below ``root``, and of their bytes."""
     files = size = 0
     for part in scan(root, ignore):
         at = 0
@@ -118,7 +118,7 @@ def measure(root: int, ignore: "Ignore") -> "tuple[int, int]":
 
 
 def hashes(root: int, paths: "list[bytes]") -> "Iterator[bytes]":
-    """The SHA-256 of each file below ``root``; empty where it cannot be read as a file."""
+    """Yield the SHA-256 of each file below ``root``; empty where it cannot be read as a file."""
     way = PathWalker(root)
     try:
         for path in paths:
@@ -136,7 +136,7 @@ def hashes(root: int, paths: "list[bytes]") -> "Iterator[bytes]":
 
 
 def digest_of(fd: int) -> bytes:
-    """The SHA-256 of what can be read from here on."""
+    """Return the SHA-256 of a file from its current position on."""
     digest = sha256()
     data = os.read(fd, _READ)
     while data:
@@ -146,9 +146,9 @@ def digest_of(fd: int) -> bytes:
 
 
 def prune(root: int, paths: "list[bytes]") -> int:
-    """Remove these paths below ``root``, each after what is in it; gives how many are gone.
+    """Remove these paths below ``root``, each after its content; return how many were removed.
 
-    What is not there is no error, and a folder that still holds something (ignored files) stays.
+    A missing path is not an error, and a folder that still has content (ignored files) stays.
     """
     way = PathWalker(root)
     removed = 0

@@ -1,8 +1,8 @@
 """A tree as one stream of blocks, the same on both sides: the format, and the sender.
 
-Many small files share one block, which is hashed as a whole; a large file comes in blocks of its own,
-with its hash at the end. Entries say "into this folder", "this name", "back up", so that a path cannot
-be expressed, only names one below the other. docs/files.md has the format.
+Many small files share one block, which is hashed as a whole; a large file has blocks of its own, with its hash at
+the end. Entries mean "into this folder", "this name", "back up", so that the format cannot express a path, only
+names one below the other. docs/files.md describes the format.
 """
 
 import os
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 BATCH, DATA, FILE_END, END = range(1, 5)
 HEAD = struct.Struct(">BI")
-"""Kind of block, bytes that follow."""
+"""Kind of block, and number of bytes that follow."""
 COUNTS = struct.Struct(">II")
-"""In a batch, after its hash: entries, bytes of their names."""
+"""In a batch, after its hash: number of entries, and bytes of their names."""
 ENTRY = struct.Struct(">BHqQ")
-"""Kind of entry, mode, mtime in ns, size (bytes of content in the batch; for a large file a forecast)."""
+"""Kind of entry, mode, mtime in ns, size (bytes of content in the batch; for a large file an estimate)."""
 TOTALS = struct.Struct(">QQ")
-"""In the last block: files, bytes."""
+"""In the last block: number of files and of bytes."""
 FILE, LARGE, LINK, FOLDER, LEAVE, META, SKIP, ROOT = range(8)
 SPECIAL, UNREADABLE = range(2)
-"""Why an entry was skipped, in its mode; an unreadable one has its errno as size."""
+"""The reason why an entry was skipped, in its mode; an unreadable one has its errno as size."""
 INLINE = 128 << 10
-"""Bytes of the largest file that shares a block."""
+"""Size of the largest file that shares a block."""
 MAX_BLOCK = 2 << 20
 DIGEST = 32
 NO_DIGEST = b"\0" * DIGEST
@@ -38,14 +38,14 @@ _TYPE = stat.S_IFMT(0xFFFF)
 _FULL = 128 << 10
 _MANY = 1000
 COPY, TOUCH = b"+", b"="
-"""In a plan, before the path: send it whole, or its mode and time alone."""
+"""In a plan, before the path: send the whole file, or only its mode and time."""
 
 
 class TreeSender:
-    """Makes the blocks. ``files`` and ``bytes`` tell how far it is; ``close`` it in the end."""
+    """A generator of the blocks. ``files`` and ``bytes`` are its progress; ``close`` it at the end."""
 
     def __init__(self, root: int, verify: bool) -> None:
-        """Send what is below ``root``, an open folder, which belongs to the sender from here on."""
+        """Send the content of ``root``, an open folder that the sender owns from now on."""
         self.files = 0
         self.bytes = 0
         self._verify = verify
@@ -61,7 +61,7 @@ class TreeSender:
         self._add(ROOT, info.st_mode & PERMISSIONS, info.st_mtime_ns, 0, b"")
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open descriptors."""
         if self._large >= 0:
             os.close(self._large)
             self._large = -1
@@ -69,7 +69,7 @@ class TreeSender:
             os.close(self._folders.pop())
 
     def walk(self, ignore: "Ignore") -> "Iterator[bytes]":
-        """The blocks of everything that is not ignored; in each folder what is no folder comes first."""
+        """Yield the blocks of all that is not ignored; in each folder, its files come before its folders."""
         waiting: "list[tuple[list[bytes], list[bytes]]]" = [(self._listing(), [])]
         while waiting:
             names, folders = waiting[-1]
@@ -89,7 +89,7 @@ class TreeSender:
         yield from self._end()
 
     def _listing(self) -> "list[bytes]":
-        """The names in the present folder, the first one last."""
+        """Return the names in the current folder in reverse order."""
         try:
             return names_in(self._folders[-1])[::-1]
         except OSError as error:
@@ -97,7 +97,7 @@ class TreeSender:
             return []
 
     def send_plan(self, plan: "Iterable[bytes]") -> "Iterator[bytes]":
-        """The blocks of these paths alone, each with COPY or TOUCH before it, grouped by folder."""
+        """Yield the blocks of these paths alone, each preceded by COPY or TOUCH, grouped by folder."""
         for step in plan:
             *folders, name = step[1:].split(b"/")
             if self._go(folders) and self._put(name, step[:1]):
@@ -107,7 +107,7 @@ class TreeSender:
         yield from self._end()
 
     def _go(self, names: "list[bytes]") -> bool:
-        """Move to the folder at ``names``; False when it is not there any more."""
+        """Move to the folder at ``names``; return False if it no longer exists."""
         same = 0
         while same < min(len(names), len(self._names)) and names[same] == self._names[same]:
             same += 1
@@ -116,7 +116,7 @@ class TreeSender:
         return all(self._enter(name) for name in names[same:])
 
     def _enter(self, name: bytes) -> bool:
-        """Go into a folder of the present one; False when that is not possible."""
+        """Enter a folder of the current one; return False if that is impossible."""
         try:
             fd = open_folder(name, self._folders[-1])
         except OSError as error:
@@ -129,7 +129,7 @@ class TreeSender:
         return True
 
     def _failed(self, name: bytes, error: OSError) -> None:
-        """Leave a name out; if it vanished, the tree is sent as it was a moment later."""
+        """Record a name as skipped; one that vanished is left out without a record."""
         if not isinstance(error, FileNotFoundError):
             self._add(SKIP, UNREADABLE, 0, error.errno or 0, name)
 
@@ -139,7 +139,7 @@ class TreeSender:
         self._add(LEAVE, 0, 0, 0, b"")
 
     def _put(self, name: bytes, action: bytes, ignore: "Ignore | None" = None) -> bool:
-        """Add one name of the present folder, unless it is a folder itself, which the answer tells."""
+        """Add one name of the current folder; return whether it is a folder, which is not added."""
         folder = self._folders[-1]
         try:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -189,7 +189,7 @@ class TreeSender:
         self._entry_names.append(name)
 
     def _flush(self) -> "Iterator[bytes]":
-        """The batch so far, and the large file that ends it."""
+        """Yield the current batch, and the large file that ends it."""
         if not self._entries:
             return
         names = b"\0".join(self._entry_names)

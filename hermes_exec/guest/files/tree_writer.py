@@ -1,7 +1,7 @@
-"""Where a received tree lands: folders, files and links below one root, each in its place at once and whole.
+"""The writer of a received tree: creates folders, files and links below one root, each atomically.
 
-Nothing that comes from the sender is trusted: a name is one component, a link is never followed, a
-content is written beside its place and renamed into it, so at any moment there is the old or the new.
+The sender's data is not trusted: a name is one component, a link is never followed, and content is written to a
+temporary file and renamed, so at any moment a path has either its old or its new content.
 """
 
 import os
@@ -22,13 +22,13 @@ from .safe_paths import (
 )
 
 TEMPORARY = b".hx-"
-"""How the names of unfinished files begin."""
+"""The prefix of unfinished files' names."""
 MAX_LISTED = 200
-"""Entries left out that are told one by one."""
+"""Most left-out entries that are reported one by one."""
 
 
 class OpenFolder:
-    """A folder that is being filled, and the mode and time that it gets when all is in it."""
+    """A folder being filled, and the mode and time that it gets when it is complete."""
 
     __slots__ = ("fd", "hidden", "mode", "mtime", "path", "seen")
 
@@ -41,20 +41,20 @@ class OpenFolder:
         self.seen: "dict[bytes | str, bytes]" = {}
 
     def join(self, name: bytes) -> bytes:
-        """The path of a name in here, relative to the root."""
+        """Return the path of a name in this folder, relative to the root."""
         return self.path + b"/" + name if self.path else name
 
     def settle(self) -> None:
-        """All is in it."""
+        """Set mode and time of the complete folder."""
         os.fchmod(self.fd, self.mode)
         os.utime(self.fd, ns=(self.mtime, self.mtime))
 
 
 class TreeWriter:
-    """The folders from the root down to the present one, and the large file that is being written, if any.
+    """The folders from the root down to the current one, and the large file being written, if any.
 
-    A new folder is hidden, under a name of ours, until its files are in it, so that these need no
-    renaming of their own; it takes its name before any folder in it is entered.
+    A new folder has a temporary name until its files are written, so that these need no renaming of their own; it gets
+    its final name before any folder in it is entered.
     """
 
     def __init__(self, root: int, keep_outside: bool) -> None:
@@ -75,25 +75,25 @@ class TreeWriter:
 
     @property
     def depth(self) -> int:
-        """Folders between the present one and the root."""
+        """Return the number of folders between the current one and the root."""
         return len(self._folders) - 1
 
     @property
     def in_large_file(self) -> bool:
-        """True between ``begin`` and ``complete``."""
+        """Whether a large file is being written (between ``begin`` and ``complete``)."""
         return self._large >= 0
 
     @property
     def path(self) -> bytes:
-        """What was worked on last, relative to the root."""
+        """Return the path last worked on, relative to the root."""
         return self._folders[-1].join(self._name)
 
     def folder_path(self, name: bytes) -> bytes:
-        """The path of a name in the present folder; of the folder itself for ``.``."""
+        """Return the path of a name in the current folder; of the folder itself for ``.``."""
         return self._folders[-1].path if name == b"." else self._folders[-1].join(name)
 
     def close(self) -> None:
-        """Close what is open, remove what is unfinished, and let what is whole be seen."""
+        """Close open files, remove unfinished ones, and give complete folders their final names."""
         if self._large >= 0:
             os.close(self._large)
             self._large = -1
@@ -107,22 +107,22 @@ class TreeWriter:
             try:
                 self.leave()
             except OSError:
-                pass  # it stays as it is
+                pass  # it stays unchanged
         while self._folders:
             os.close(self._folders.pop().fd)
 
     def set_root_metadata(self, mode: int, mtime: int) -> None:
-        """The root is a new folder: its mode and time for the end."""
+        """Set the mode and time that a new root gets at the end."""
         root = self._folders[0]
         root.mode = mode & PERMISSIONS
         root.mtime = mtime
 
     def settle_root(self) -> None:
-        """All is there."""
+        """Complete the root folder."""
         self._folders[0].settle()
 
     def claim_name(self, name: bytes) -> None:
-        """Refuse a name that is not plain, or that was sent before for the same file."""
+        """Refuse a name that is not plain, or that was already sent for the same file."""
         check_name(name)
         self._name = name
         seen = self._folders[-1].seen
@@ -134,7 +134,7 @@ class TreeWriter:
             raise InvalidTreeData("{!r} was sent twice".format(self.path))
 
     def enter(self, name: bytes, mode: int, mtime: int) -> None:
-        """Go into a folder, which is made if it is not there."""
+        """Enter a folder, which is created if missing."""
         self.claim_name(name)
         self._publish()
         above = self._folders[-1]
@@ -158,7 +158,7 @@ class TreeWriter:
             folder.hidden = False
 
     def leave(self) -> None:
-        """Go back up from a folder that is complete."""
+        """Return to the parent of a complete folder."""
         folder = self._folders[-1]
         self._name = b""
         try:
@@ -169,14 +169,14 @@ class TreeWriter:
             os.close(folder.fd)
 
     def file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
-        """A whole small file."""
+        """Write a whole small file."""
         self.claim_name(name)
         folder = self._folders[-1]
         at = folder.fd
         mode &= PERMISSIONS
         self._writing = name if folder.hidden else self._temporary
         fd = -1
-        try:  # a signal may end this at any moment, also when the file is there and nobody knows it yet
+        try:  # a signal may interrupt this at any moment, also between creating the file and recording it
             fd = self._create(mode)
             write_all(fd, content)
             if mode & self._umask:
@@ -195,7 +195,7 @@ class TreeWriter:
         self.bytes += len(content)
 
     def begin(self, name: bytes, mode: int, mtime: int) -> None:
-        """A large file, whose content follows in pieces."""
+        """Start a large file, whose content follows in pieces."""
         self.claim_name(name)
         folder = self._folders[-1]
         self._writing = name if folder.hidden else self._temporary
@@ -204,12 +204,12 @@ class TreeWriter:
         self._large_mtime = mtime
 
     def write(self, piece: memoryview) -> None:
-        """More content of the large file."""
+        """Write more content of the large file."""
         write_all(self._large, piece)
         self.bytes += len(piece)
 
     def complete(self) -> None:
-        """The large file is whole and right."""
+        """Rename the large file, which is complete and verified."""
         fd = self._large
         os.fchmod(fd, self._large_mode)
         os.utime(fd, ns=(self._large_mtime, self._large_mtime))
@@ -228,7 +228,7 @@ class TreeWriter:
         try:
             return os.open(self._writing, NEW, mode, dir_fd=self._folders[-1].fd)
         except OSError:
-            self._writing = b""  # what is there is not ours
+            self._writing = b""  # the existing file is not ours
             raise
 
     def _drop(self) -> None:
@@ -240,7 +240,7 @@ class TreeWriter:
             self._writing = b""
 
     def link(self, name: bytes, mtime: int, target: bytes) -> None:
-        """A symbolic link; one that may lead out of the tree is noted instead."""
+        """Create a symbolic link; one that may lead out of the tree is recorded instead."""
         self.claim_name(name)
         self.files += 1
         if b"\0" in target:
@@ -260,6 +260,6 @@ class TreeWriter:
             raise
 
     def touch(self, name: bytes, mode: int, mtime: int) -> None:
-        """Give a file that has the right content the mode and time that go with it."""
+        """Set the mode and time of a file that already has the right content."""
         self.claim_name(name)
         touch(name, self._folders[-1].fd, mode & PERMISSIONS, mtime)

@@ -1,7 +1,7 @@
-"""A worker: a small process that does one file operation at a time, so that a slow disk stops nobody else.
+"""A worker: a small process that does one file operation at a time, so that a slow disk blocks only that operation.
 
-It is forked from the guest once and then waits for work: the arguments and the descriptors of the
-streams come over a socket, as for a runner. TERM ends an operation after it has cleaned up.
+The guest forks it once; it then waits for work: the arguments and the descriptors of the streams arrive over a
+socket, as for a runner. SIGTERM ends an operation after cleanup.
 """
 
 import _signal
@@ -24,7 +24,7 @@ _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 
 class Stopped(BaseException):
-    """The operation is not wanted any more."""
+    """The cancellation of the current operation."""
 
 
 def _stop(signum: int, stack: "Any") -> None:
@@ -34,7 +34,7 @@ def _stop(signum: int, stack: "Any") -> None:
 
 
 def serve(fd: int) -> None:
-    """Be a worker until the other end of ``fd`` closes. Does not return."""
+    """Run as a worker until the other end of ``fd`` closes. Does not return."""
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
@@ -69,7 +69,7 @@ def _receive(channel: "_socket.socket", size: int) -> bytes:
 
 
 def perform(task: FileTask) -> "dict[str, Any]":
-    """Do it; whatever goes wrong is the answer."""
+    """Run the operation and return its answer; every error becomes an answer."""
     try:
         return transfers.OPERATIONS[task.arguments["do"]](task)
     except OSError as error:

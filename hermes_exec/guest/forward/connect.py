@@ -1,7 +1,7 @@
-"""Connecting to an address in the place, without making the guest wait.
+"""Connecting to an address from the target without blocking the guest.
 
-Numbers, ``localhost`` and unix sockets need no look-up. The look-up of any other name may take seconds
-in the C library, so a child process does it, at the price of a fork.
+IP addresses, ``localhost`` and unix sockets need no name resolution. Resolving any other name may take seconds in
+the C library, so a child process does it, at the cost of a fork.
 """
 
 import _signal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .forwarded_connection import ForwardedConnection
 
     Address = tuple[int, Any]
-    """Family, and what connect(2) takes for it."""
+    """Address family, and the address for connect(2)."""
 
 _CONNECT_S = 30.0
 _LOOKUP_S = 15.0
@@ -28,7 +28,7 @@ _BUSY_S = 0.02
 
 
 def numeric(host: str, port: int) -> "list[Address]":
-    """The addresses of a host that need no look-up; none for any other name."""
+    """Return the addresses of a host that needs no name resolution; empty for any other name."""
     if host == "localhost":
         return [(_socket.AF_INET, ("127.0.0.1", port)), (_socket.AF_INET6, ("::1", port))]
     for family in (_socket.AF_INET, _socket.AF_INET6):
@@ -41,7 +41,7 @@ def numeric(host: str, port: int) -> "list[Address]":
 
 
 class Resolver:
-    """A child that asks the C library; ``done`` gets the addresses, or the reason why there are none."""
+    """A child process that resolves a name; ``done`` gets the addresses, or the error."""
 
     def __init__(self, loop: "Loop", host: str, port: int, done: "Callable[[list[Address], str], None]") -> None:
         self._loop = loop
@@ -78,7 +78,7 @@ class Resolver:
 
 
 def _ask(tell: int, host: str, port: int) -> None:
-    """In the child: keep nothing of the guest open, so that what it closes is closed."""
+    """Resolve the name in the child, after closing every descriptor inherited from the guest."""
     _signal.set_wakeup_fd(-1)
     os.dup2(tell, 3, False)
     close_above(3)
@@ -91,7 +91,7 @@ def _ask(tell: int, host: str, port: int) -> None:
 
 
 class Connector:
-    """Tries one address after another until a tube can be opened; the last failure is the tube's."""
+    """A sequence of connection attempts, one address after another; the last error is reported."""
 
     def __init__(self, tube: "ForwardedConnection", addresses: "list[Address]") -> None:
         self._tube = tube
@@ -119,7 +119,7 @@ class Connector:
         self._try(sock, address)
 
     def _try(self, sock: "_socket.socket", address: "Any") -> None:
-        if sock.fileno() < 0:  # it was given up
+        if sock.fileno() < 0:  # the attempt was cancelled
             return
         try:
             code = sock.connect_ex(address)
@@ -149,7 +149,7 @@ def _outcome(sock: "_socket.socket") -> int:
 
 
 def connect(tube: "ForwardedConnection", host: str, port: int, path: bytes) -> None:
-    """Open the tube to a unix socket if ``path`` is one, else to a host's port; or let it fail."""
+    """Connect to the unix socket ``path`` if given, else to the host's port; failures are reported."""
     addresses: "list[Address]" = [(_socket.AF_UNIX, path)] if path else numeric(host, port)
     if addresses:
         Connector(tube, addresses)

@@ -19,23 +19,23 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class PeerInput(InputStream):
-    """Bytes to the peer; tells when there will be no more."""
+    """Bytes to the peer; reports the end of the stream."""
 
     def __init__(self, request: "Request", on_closed: "Callable[[], None]") -> None:
         super().__init__(request.client.server.loop, request.send_credit)
         self._on_closed = on_closed
 
     def close(self) -> None:
-        """After the last byte, or because the peer takes no more."""
+        """Close after the last byte, or when the peer accepts no more."""
         if not self.closed:
             super().close()
             self._on_closed()
 
 
 class ForwardedConnection:
-    """Carries bytes both ways; ``forward`` says which stream has what.
+    """A forwarder of bytes in both directions; ``service`` describes the streams.
 
-    What the peer sends is never spooled: while nobody takes it the peer waits, as on any slow network.
+    Bytes from the peer are never spooled: while the client does not read, the peer waits, as on any slow network.
     """
 
     def __init__(self, request: "Request") -> None:
@@ -51,7 +51,7 @@ class ForwardedConnection:
         request.cancel = self._abort
 
     def open(self, sock: "_socket.socket") -> None:
-        """The connection is there; the socket belongs to the tube."""
+        """Start forwarding over a connected socket, which this object owns from now on."""
         self._socket = sock
         self._upstream.write_to(os.dup(sock.fileno()))
         self._read_on()
@@ -88,7 +88,7 @@ class ForwardedConnection:
             try:
                 self._socket.shutdown(_socket.SHUT_WR)
             except OSError:
-                pass  # the peer has gone, which reading will tell
+                pass  # the peer is gone; the next read reports it
         self._check()
 
     def _check(self) -> None:
@@ -96,7 +96,7 @@ class ForwardedConnection:
             self._finish({})
 
     def fail(self, error: OSError) -> None:
-        """The connection could not be made, or it broke."""
+        """Report that the connection could not be established, or broke."""
         message = error.strerror or str(error)
         if self._socket is None:
             self._finish({"error": "os", "errno": error.errno or 0, "message": message})
@@ -104,7 +104,7 @@ class ForwardedConnection:
             self._finish({"broken": message})
 
     def _abort(self) -> None:
-        """The client's own side broke, so the peer's breaks too."""
+        """Reset the peer's side after the client's side broke."""
         if self._socket is not None:
             reset_on_close(self._socket)
         self._finish({"cancelled": True})
@@ -124,5 +124,5 @@ class ForwardedConnection:
 
 
 def reset_on_close(sock: "_socket.socket") -> None:
-    """From now on closing the socket tells its peer that it broke, rather than that it ended."""
+    """Make close(2) reset the connection, so that the peer sees an error instead of an orderly end."""
     sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _RESET)

@@ -1,11 +1,11 @@
-"""Connections forwarded into the place and out of it.
+"""Connections forwarded into the target and out of it.
 
-``forward.connect`` makes one. ``forward.listen`` accepts them: its output is the port, and then a number for
-each connection, 8 bytes each; ``forward.accept`` takes one up. The request of a connection has as its STDOUT
-what the peer sends and as its input what is sent to the peer. Its STDERR has 8 bytes: the count of bytes
-after which the peer has ended its sending, while the other direction may go on. The answer comes when both
-have ended, empty; with ``broken``, why, when it broke; with ``error`` when it was never made. Cancelling
-resets it.
+``forward.connect`` opens a connection. ``forward.listen`` accepts connections: its output is the port, followed by a
+number for each connection, 8 bytes each; ``forward.accept`` takes one over. A connection's request has the peer's
+bytes as its STDOUT, and its input is sent to the peer. Its STDERR has 8 bytes: the number of bytes after which the
+peer ended its output; the other direction may continue. The answer follows when both directions have ended. It is
+empty, or has ``broken`` with the reason when the connection broke, or ``error`` when it was never established.
+Cancelling the request resets the connection.
 """
 
 import _socket
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _BACKLOG = 128
 _WAITING = 256
-"""Accepted connections that may wait to be taken up; the kernel's queue holds further ones."""
+"""Accepted connections that may wait for ``forward.accept``; the kernel's queue holds further ones."""
 _PAUSE_S = 0.1
 
 
 class Listener:
-    """Accepts connections until its request is cancelled or its client goes."""
+    """A listening socket that accepts connections until its request is cancelled or its client goes."""
 
     def __init__(
         self, request: "Request", sock: "_socket.socket", path: bytes, on_closed: "Callable[[], None]"
@@ -57,7 +57,7 @@ class Listener:
             number = _accept(self._socket)
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError:  # too many open files: others may close some
+        except OSError:  # too many open files: retried, as others may be closed
             self._loop.ignore_read(self._socket.fileno())
             self._loop.call_later(_PAUSE_S, self._listen_on)
             return
@@ -72,13 +72,13 @@ class Listener:
             self._loop.ignore_read(self._socket.fileno())
 
     def take(self, request: "Request", number: int) -> None:
-        """Make a request the tube of a connection that was told of."""
+        """Connect a request to an accepted connection that was announced under ``number``."""
         peer = self._waiting.pop(number)
         self._listen_on()
         ForwardedConnection(request).open(peer)
 
     def close(self) -> None:
-        """Listen no more; connections that were taken up go on."""
+        """Stop listening; connections that were taken over continue."""
         if self._socket.fileno() < 0:
             return
         self._loop.ignore_read(self._socket.fileno())
@@ -93,11 +93,11 @@ class Listener:
 
 
 def _accept(sock: "_socket.socket") -> int:
-    return int(sock._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
+    return int(sock._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001  as socket.accept does
 
 
 def bind_path(path: bytes) -> "_socket.socket":
-    """A socket of this user alone; one that a listener has left behind dead is replaced."""
+    """Bind a unix socket that only this user can connect to; a stale one is replaced."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         try:
@@ -107,7 +107,7 @@ def bind_path(path: bytes) -> "_socket.socket":
                 raise
             os.unlink(path)
             sock.bind(path)
-        os.chmod(path, 0o600)  # nobody can connect before it listens
+        os.chmod(path, 0o600)  # no client can connect before it listens
     except BaseException:
         sock.close()
         raise
@@ -115,17 +115,17 @@ def bind_path(path: bytes) -> "_socket.socket":
 
 
 def inode_of(path: "bytes | str") -> int:
-    """What tells a socket from another one of that name."""
+    """Return the inode of a socket, which distinguishes it from a later one of the same name."""
     return os.stat(path).st_ino
 
 
 def remove_path(path: bytes, inode: int) -> None:
-    """Remove a socket unless somebody has put another one in its place."""
+    """Remove a socket file unless it was replaced by another one."""
     try:
         if inode_of(path) == inode:
             os.unlink(path)
     except OSError:
-        pass  # somebody has removed it
+        pass  # it was already removed
 
 
 def _is_dead(path: bytes) -> bool:
@@ -154,7 +154,7 @@ def _bind_port(host: str, port: int) -> "_socket.socket":
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
+    """Register ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
     listeners: "dict[Client, dict[int, Listener]]" = {}
 
     def make(request: "Request", arguments: "dict[str, Any]") -> None:

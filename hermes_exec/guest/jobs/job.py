@@ -1,4 +1,4 @@
-"""One job: a program below a runner of its own, and what becomes of it and of its tree."""
+"""One job: a program below its own runner, its output and its process tree."""
 
 import os
 import time
@@ -26,7 +26,7 @@ GRACE_S = 2.0
 _SHOWN = 1024
 """Bytes of a command that its status repeats."""
 _LARGE = 100 << 10
-"""Kernels refuse to start a program with a word over 128 KiB, so the shell gets larger commands by file."""
+"""Kernels refuse an argument over 128 KiB, so the shell gets longer commands through a file."""
 _LONGEST_NAME = 256
 _FULL_LOG = "its log is full"
 _ERRORS = {
@@ -38,16 +38,16 @@ _ERRORS = {
 
 
 class _Alone(RunnerPool):
-    """For the runner of one job, which is never used again."""
+    """A runner pool for the runner of one job, which is never reused."""
 
     def give_back(self, used: Runner, left: bool) -> None:
-        """Keep it: it holds together what the program left behind."""
+        """Keep the runner, the subreaper of the processes that the program left behind."""
 
 
 class GuestJob:
-    """From its start, which answers ``request``, until it is forgotten.
+    """A job from its start, which answers ``request``, until it is forgotten.
 
-    ``on_end`` is called when it has ended, or could not be started (``started`` is False then).
+    ``on_end`` is called when it has ended or could not be started (``started`` is False then).
     """
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[GuestJob], None]") -> None:
@@ -56,7 +56,7 @@ class GuestJob:
         self.over = False
         self.unwanted = False  # it is forgotten as soon as it has ended
         self.input = JobInput()
-        self.timer: "Timer | None" = None  # of its cap, and of its oblivion later
+        self.timer: "Timer | None" = None  # first for the time limit, later for forgetting the job
         self.on_over: "list[Callable[[], None]]" = []
         self.on_killed: "list[Callable[[], None]]" = []
         self._loop = server.loop
@@ -95,7 +95,7 @@ class GuestJob:
 
     @property
     def started(self) -> bool:
-        """False when its program could not be started."""
+        """Whether its program could be started."""
         return not self._refused
 
     def _launch(self, arguments: "dict[str, Any]") -> None:
@@ -138,7 +138,7 @@ class GuestJob:
                 self._answer["signal"] = os.WTERMSIG(value)
             else:
                 self._answer["code"] = os.WEXITSTATUS(value)
-            self._request.finish({"job": self.status()})  # counts only where its runner was killed before it said so
+            self._request.finish({"job": self.status()})  # used only if its runner was killed before it replied
             self._end(GRACE_S)
             return
         self._refused = True
@@ -154,7 +154,7 @@ class GuestJob:
         self._end(0.0)
 
     def stop(self, why: str, grace_s: float) -> None:
-        """End it with all that it started: TERM, and KILL after the grace."""
+        """End the job and its process tree: TERM, then KILL after the grace period."""
         if not self._program_over and "timed_out" not in self._answer:
             self._answer.setdefault(why, True)
         self._end(grace_s)
@@ -170,7 +170,7 @@ class GuestJob:
     def _tree(self) -> "list[int]":
         found = process_tree.descendants([self._runner.pid])
         pid = self._main[0]
-        if not found and pid and self._main in process_tree.living_processes([pid]):  # somebody killed the runner
+        if not found and pid and self._main in process_tree.living_processes([pid]):  # the runner was killed
             found = [pid, *process_tree.descendants([pid])]
         return found
 
@@ -182,7 +182,7 @@ class GuestJob:
             self._finish()
         elif pids:
             _call_all(self.on_killed)
-        else:  # the runner had not started it yet, or is about to tell its end
+        else:  # the runner has not started it yet, or is about to report its end
             self._loop.call_later(0.01, lambda: self._end(0.0))
 
     def _finish(self) -> None:
@@ -196,7 +196,7 @@ class GuestJob:
         self._on_end(self)
 
     def status(self) -> "dict[str, Any]":
-        """What is known of it."""
+        """Return the status of the job."""
         waits = not self.over and not self.log.room
         answer = dict(self._answer)
         if waits:
@@ -215,7 +215,7 @@ class GuestJob:
         }
 
     def _close(self) -> None:
-        """Let go of everything but the log's files and the status."""
+        """Release everything but the log's files and the status."""
         if self.timer is not None:
             self.timer.cancel()
         while self._closers:
@@ -233,14 +233,14 @@ class GuestJob:
 
 
 def _shortened(words: "list[bytes]") -> "list[bytes]":
-    """The first words, and no more bytes of them than are shown."""
+    """Return the first arguments, cut to the number of bytes that a status shows."""
     left = _SHOWN
     shown: "list[bytes]" = []
     for word in words:
         if left <= 0:
             break
         shown.append(word[:left])
-        left -= len(word) + 8  # a word costs the reply something too
+        left -= len(word) + 8  # the overhead of one argument in the reply
     return shown
 
 

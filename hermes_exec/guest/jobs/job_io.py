@@ -1,4 +1,4 @@
-"""What goes into a job and what comes out of it: its standard input, and the pipes that its log is fed by."""
+"""The input and output of a job: its standard input, and the pipes that feed its log."""
 
 import errno
 import os
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class JobLogRecorder:
-    """Reads a job's two outputs into its log, and lets the job wait when that is full.
+    """A reader of a job's two outputs into its log; the job waits while the log is full.
 
-    ``on_failure`` is told why nothing more can be kept.
+    ``on_failure`` is called with the reason when no more output can be kept.
     """
 
     def __init__(self, loop: "Loop", log: "JobLogFile", on_failure: "Callable[[str], None]") -> None:
@@ -30,7 +30,7 @@ class JobLogRecorder:
         self._pipes: "dict[int, int]" = {}
 
     def open(self) -> "list[int]":
-        """New pipes; gives the ends for standard output and standard error."""
+        """Open new pipes; return the write ends for standard output and standard error."""
         theirs: "list[int]" = []
         for channel, (ours, end) in zip((wire.STDOUT, wire.STDERR), open_pipes(2)):
             self._pipes[channel] = ours
@@ -92,19 +92,19 @@ class JobLogRecorder:
 
 
 class JobInput:
-    """A job's standard input, which any number of requests may bring, one after the other."""
+    """The standard input of a job, written by any number of requests, one after the other."""
 
     def __init__(self) -> None:
         self._fd = -1
 
     def open(self) -> int:
-        """A new pipe; gives the end for the job."""
+        """Open a new pipe; return the read end for the job."""
         theirs, self._fd = os.pipe()
         os.set_blocking(self._fd, False)
         return theirs
 
     def take(self, request: "Request", last: bool) -> None:
-        """Write what the request brings, then answer it; after the ``last`` one the input ends."""
+        """Write the request's input, then answer it; after the ``last`` request the input ends."""
         if self._fd < 0:
             request.fail("closed", "the job's standard input is closed")
             return
@@ -119,21 +119,21 @@ class JobInput:
         feed.write_to(os.dup(self._fd))
 
     def close(self) -> None:
-        """No more input."""
+        """End the input."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class _Feed(InputStream):
-    """One request's input; ``done`` is called when all of it was written, or nobody reads any more."""
+    """The input of one request; ``done`` is called when all of it was written, or the reader is gone."""
 
     def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
         super().__init__(request.client.server.loop, request.send_credit)
         self._done = done
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Release the descriptor."""
         if not self.closed:
             super().close()
             self._done()

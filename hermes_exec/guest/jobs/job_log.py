@@ -1,8 +1,8 @@
-"""What a job wrote: one file for each of its outputs, an index of their interleaving, and readers of it all.
+"""The log of a job: one file for each output, an index of their interleaving, and readers.
 
-The index is a row of 4-byte records: in the top bit the stream, below it the number of bytes that came
-from it. Every ``_STRIDE`` records a mark is kept in memory, so that a reader finds any offset of the
-interleaved log without walking through an index that may be hundreds of megabytes long.
+The index is a row of 4-byte records: the top bit is the stream, the rest the number of bytes that came from it.
+Every ``_STRIDE`` records a position is kept in memory, so that a reader finds any offset of the interleaved log
+without reading an index that may be hundreds of megabytes long.
 """
 
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BOTH = 0
 RECORD = struct.Struct(">I")
-"""A record of the index, and the head of a piece in the interleaved stream."""
+"""A record of the index, and the header of a piece in the interleaved stream."""
 ERR_BIT = 1 << 31
 _LONGEST = ERR_BIT - 1
 _STRIDE = 4096
@@ -53,11 +53,11 @@ class JobLogFile:
 
     @property
     def room(self) -> int:
-        """Bytes that may be added before the cap."""
+        """Return the number of bytes that may be added before the cap."""
         return max(0, self.cap - self.sizes[BOTH] - RECORD.size * self.records)
 
     def append(self, channel: int, data: bytes) -> None:
-        """Add bytes of one stream; raises OSError when that cannot be, and then has those that fitted."""
+        """Add bytes of one stream; on OSError the log has as many of them as fitted."""
         view = memoryview(data)
         try:
             while view:
@@ -87,11 +87,11 @@ class JobLogFile:
         self.sizes[BOTH] += count
 
     def mark_before(self, offset: int) -> "tuple[int, int, int, int]":
-        """The nearest known place at or before an offset of both streams together."""
+        """Return the nearest indexed position at or before an offset of the interleaved log."""
         return self._marks[bisect_right(self._marks, (offset, _LONGEST)) - 1]
 
     def close(self) -> None:
-        """Nothing more will come; readers end when they have read it all."""
+        """Mark the log as complete; readers end when they have read it all."""
         self.over = True
         for fd in self._fds:
             os.close(fd)
@@ -101,7 +101,7 @@ class JobLogFile:
 
 
 class JobLogReader:
-    """Sends a log from an offset on, as fast as its reader consumes it; ``done`` is called at the end.
+    """A sender of a log from an offset on, as fast as the client consumes it; ``done`` is called at the end.
 
     One stream is sent as it is. Both together are sent in pieces, each with a ``RECORD`` before it.
     """
@@ -131,13 +131,13 @@ class JobLogReader:
             0,
             0,
             0,
-        ]  # where ``at`` is: record, bytes of it that are read, both streams' offsets
+        ]  # position of ``at``: record, bytes read of it, offsets in both streams
         self._sought = stream != BOTH
         log.readers.append(self)
         self.more()
 
     def more(self) -> None:
-        """There may be more to read, or the end was reached."""
+        """Continue reading after bytes were added or the log was completed."""
         if not self._busy and not self._closed:
             self._busy = True
             self._loop.call_later(0, self._step)
@@ -214,7 +214,7 @@ class JobLogReader:
 
 
 def _joined(pieces: "list[tuple[int, int]]", data: "list[bytes]") -> bytes:
-    """The pieces, each with its head, in their order."""
+    """Return the pieces in their order, each with its header."""
     parts: "list[bytes]" = []
     ends = [0, 0]
     for bit, length in pieces:

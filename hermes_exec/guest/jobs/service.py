@@ -1,8 +1,8 @@
-"""The jobs of a guest: commands that belong to it rather than to a client, so they outlive every connection.
+"""The jobs of a guest: commands that belong to it, not to a client, so they outlive every connection.
 
-A job ends when its program ends; what the program left running is ended then too. Its log and status
-stay until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, running or ended, the
-guest stays. One that is ``bound`` ends with the client that started it, and is forgotten then.
+A job ends when its program ends; processes that the program left running are then ended too. Its log and status are
+kept for ``KEEP_S`` seconds unless a client prunes them earlier. The guest stays as long as there is any job, running
+or ended. A job that is ``bound`` ends with the client that started it, and is then forgotten.
 """
 
 import errno
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ..core.server import GuestServer, Request
 
 CAP_S = 86400.0
-"""A job is ended after this time unless it was started with another."""
+"""Default time limit of a job, in seconds."""
 KEEP_S = 86400.0
-"""How long an ended job is remembered."""
+"""Seconds for which an ended job is remembered."""
 _MOST = 4096
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -35,7 +35,7 @@ class JobTable:
         server.keeps_alive.append(lambda: bool(self._jobs))
 
     def start(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """Start a job under the id that the client chose; an id that is taken starts nothing."""
+        """Start a job under an id that the client chose; an id in use starts nothing."""
         name = arguments["job"]
         if not isinstance(name, str) or not 0 < len(name) <= 64 or not _LETTERS.issuperset(name):
             raise ValueError("a job's id has 1 to 64 of a-z, 0-9 and -")
@@ -79,7 +79,7 @@ class JobTable:
         return job
 
     def status(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """The status of one job, or of all."""
+        """Answer with the status of one job, or of all."""
         if arguments.get("job") is None:
             request.finish({"jobs": [job.status() for job in self._jobs.values()]})
             return
@@ -94,7 +94,7 @@ class JobTable:
             self._when(job, job.on_over, request)
 
     def kill(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """End the job and its tree; answer when they are gone, or cannot be ended."""
+        """End the job and its process tree; answer when they are gone or cannot be ended."""
         job = self._find(request, arguments)
         if job is not None:
             self._when(job, job.on_killed, request)
@@ -116,13 +116,13 @@ class JobTable:
             request.cancel = cancel
 
     def input(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """Take bytes for the job's standard input."""
+        """Write the request's input to the job's standard input."""
         job = self._find(request, arguments)
         if job is not None:
             job.input.take(request, bool(arguments.get("last")))
 
     def log(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """Send what the job wrote, from any offset; the answer says at which offset that ended."""
+        """Send the job's log from an offset; the answer has the offset at which it ended."""
         job = self._find(request, arguments)
         if job is None:
             return
@@ -166,8 +166,8 @@ class JobTable:
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``start``, ``jobs`` and the ``job_…`` operations."""
-    runner.raise_descriptor_limit()  # a running job takes seven
+    """Register ``start``, ``jobs`` and the ``job_…`` operations."""
+    runner.raise_descriptor_limit()  # a running job uses seven descriptors
     jobs = JobTable(server)
     server.operations["start"] = jobs.start
     server.operations["jobs"] = jobs.status

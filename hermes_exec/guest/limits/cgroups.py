@@ -1,10 +1,10 @@
-"""Control groups: which of them may be used here, proven by using one, and the groups of single commands.
+"""Control groups: detection of usable ones by a trial, and the groups of single commands.
 
-A group is made for each command and removed after it. In a hierarchy of version 1 it is a child of our
-own group. Version 2 wants processes in leaves only, so it is a child of the nearest ancestor that hands
-its controllers on; but one that would take the command out of a bound on memory or CPU is never used.
+A group is created for each command and removed after it. In a hierarchy of version 1 it is a child of the guest's
+group. Version 2 allows processes in leaves only, so it is a child of the nearest ancestor that delegates its
+controllers; an ancestor is never used if the command would escape a limit on memory or CPU.
 
-Groups are named after the guest's process, so that a later guest can tell those which a killed one left.
+Groups are named after the guest's process, so that a later guest can recognize those of a killed guest.
 """
 
 import os
@@ -22,7 +22,7 @@ _UNBOUND = {"memory.max": b"max", "memory.high": b"max", "cpu.max": b"max"}
 
 
 def read(path: str) -> bytes:
-    """What a control file says; empty where it is not there."""
+    """Return the content of a control file; empty if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -36,7 +36,7 @@ def read(path: str) -> bytes:
 
 
 def write(path: str, value: bytes) -> None:
-    """Set a control file; raises OSError where the kernel refuses."""
+    """Write a control file; raise OSError if the kernel refuses."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, value)
@@ -45,7 +45,7 @@ def write(path: str, value: bytes) -> None:
 
 
 def counter(path: str, name: bytes) -> int:
-    """One number of a file that has a name and a number on each line."""
+    """Return one number of a file that has a name and a number on each line."""
     for line in read(path).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name:
@@ -54,7 +54,7 @@ def counter(path: str, name: bytes) -> int:
 
 
 class CgroupParent:
-    """A folder below which groups can be made. ``version`` is 1 or 2."""
+    """A folder below which groups can be created. ``version`` is 1 or 2."""
 
     def __init__(self, version: int, folder: str) -> None:
         self.version = version
@@ -62,17 +62,17 @@ class CgroupParent:
 
     @property
     def enforcer(self) -> str:
-        """How ``limits_info`` calls it."""
+        """Return the name that ``limits_info`` reports."""
         return "cgroup v{}".format(self.version)
 
     def file(self, kind: str) -> str:
-        """The control file that bounds memory, processes or processors, or counts CPU time."""
+        """Return the control file that limits memory, processes or processors, or counts CPU time."""
         old = {MEMORY: "memory.limit_in_bytes", PROCESSES: "pids.max", CPU: "cpuacct.usage", CPUS: "cpu.cfs_quota_us"}
         new = {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat", CPUS: "cpu.max"}
         return (old if self.version == 1 else new)[kind]
 
     def is_usable(self, kinds: "list[str]", name: str, *, joins: bool = True) -> bool:
-        """Whether a group can be made here, has the files of these kinds, and takes a process in, if it ``joins``."""
+        """Whether a group can be created, has the files of these kinds, and (with ``joins``) accepts a process."""
         path = "{}/{}".format(self.folder, name)
         try:
             os.mkdir(path)
@@ -99,7 +99,7 @@ def _can_join(path: str) -> bool:
 
 
 def mounts() -> "Iterator[tuple[set[str], str, str]]":
-    """Of each mounted hierarchy: its controllers (none: version 2), its root, its folder (see proc(5))."""
+    """Yield for each mounted hierarchy: its controllers (none: version 2), its root, its folder (see proc(5))."""
     for line in read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(), after.split()
@@ -108,7 +108,7 @@ def mounts() -> "Iterator[tuple[set[str], str, str]]":
 
 
 def _own(controllers: "set[str]", root: str, mount: str) -> str:
-    """The folder of our own group in a hierarchy; its top where our path is not visible from here."""
+    """Return the folder of our own group in a hierarchy; its top if our path is not visible from here."""
     for line in read("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
         if (set(names.split(",")) & controllers) if controllers else not names:
@@ -121,7 +121,7 @@ def _own(controllers: "set[str]", root: str, mount: str) -> str:
 
 
 def _handing_on(own: str, mount: str) -> "str | None":
-    """The nearest group above ``own`` that gives its children memory and pids, and costs them no bound."""
+    """Return the nearest ancestor that delegates memory and pids without escaping a limit."""
     folder = own
     while True:
         handed = read(folder + "/cgroup.subtree_control").split()
@@ -136,12 +136,12 @@ def _handing_on(own: str, mount: str) -> "str | None":
 
 
 def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str, CgroupParent]":
-    """Where groups of these kinds can be made, as far as they can.
+    """Return the usable parents of groups of these kinds.
 
-    Whether a process can be put into them is found by forking one, which a process with threads must not do.
+    Whether they accept a process is found by forking one, which a process with threads must not do.
     """
     homes: "dict[str, CgroupParent]" = {}
-    probe = prefix() + os.urandom(3).hex()  # other threads look too, and one's probe is no reason for another's no
+    probe = prefix() + os.urandom(3).hex()  # unique, as other threads may probe at the same time
     for controllers, root, mount in mounts():
         own = _own(controllers, root, mount)
         if controllers:
@@ -164,7 +164,7 @@ def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str,
 
 
 def prefix() -> str:
-    """The beginning of the names of this guest's groups: its pid namespace, its pid, its start."""
+    """Return the prefix of this guest's group names: its pid namespace, pid and start time."""
     pid = os.getpid()
     return "hx-{}-{}-{}-".format(_space(), pid, process_tree.stat(pid)[2])
 
@@ -177,7 +177,7 @@ def _space() -> int:
 
 
 def _sweep(folder: str) -> None:
-    """Remove the empty groups of guests that are gone."""
+    """Remove the empty groups of guests that have ended."""
     for name in os.listdir(folder):
         words = name.split("-")
         if len(words) != 5 or words[0] != "hx" or not (words[2].isdigit() and words[3].isdigit()):
@@ -187,7 +187,7 @@ def _sweep(folder: str) -> None:
 
 
 def remove(path: str) -> bool:
-    """Remove a group; False while something is in it."""
+    """Remove a group; return False while it is not empty."""
     try:
         os.rmdir(path)
     except FileNotFoundError:

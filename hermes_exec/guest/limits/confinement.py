@@ -1,7 +1,7 @@
-"""The limits of one command: its control groups, its bounds for setrlimit(2), and which of them ended it.
+"""The limits of one command: its control groups, its setrlimit(2) bounds, and which of them ended it.
 
-A control group counts all processes of a command together; setrlimit(2) bounds each one for itself. CPU
-time has no bound in a group, so the guest looks at its clock, no earlier than the time can be used up.
+A control group counts all processes of a command together; setrlimit(2) bounds each process separately. A group has
+no limit of CPU time, so the guest checks the group's clock, no earlier than the time can be used up.
 """
 
 import _signal
@@ -34,7 +34,7 @@ _GRACE_S = 1.0
 
 
 class CommandLimits:
-    """The limits of one command, with the groups that were made for it."""
+    """The limits of one command, with the groups created for it."""
 
     def __init__(
         self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.CgroupParent, str]]"
@@ -50,11 +50,11 @@ class CommandLimits:
 
     @property
     def removed(self) -> bool:
-        """Whether none of its groups is left."""
+        """Whether all of its groups are removed."""
         return not self._folders
 
     def bound(self, memory: int, processes: int) -> None:
-        """Set the groups' bounds, and find the numbers for setrlimit(2) where there is no group."""
+        """Set the groups' limits, and compute setrlimit(2) values where there is no group."""
         for kind, value in self._limits.items():
             if kind in self._groups:
                 self._bound_group(kind, value)
@@ -66,9 +66,9 @@ class CommandLimits:
                 self._add(resource.RLIMIT_FSIZE, value)
             elif kind == OPEN_FILES:
                 self._add(resource.RLIMIT_NOFILE, value)
-            if kind == CPU:  # each process for itself, beside the group's clock
+            if kind == CPU:  # bounds each process, in addition to the check of the group
                 seconds = int(-(-value // 1))
-                self._add(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, SIGKILL a second later
+                self._add(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, SIGKILL one second later
 
     def _add(self, number: int, soft: int, hard: "int | None" = None) -> None:
         self._rlimits.append(rlimits.clamp(number, soft, soft if hard is None else hard))
@@ -82,14 +82,14 @@ class CommandLimits:
             try:
                 cgroups.write("{}/{}".format(folder, swap[0]), str(swap[1]).encode())
             except OSError:
-                pass  # a kernel that does not count swap
+                pass  # the kernel does not count swap
 
     def spec(self) -> "dict[str, Any]":
-        """What a runner's child has to do to itself before it becomes the program."""
+        """Return the limits that a runner's child applies to itself before it becomes the program."""
         return {"join": [folder + "/cgroup.procs" for folder in self._folders], "rlimits": self._rlimits}
 
     def text(self, bash: bool, folder: str) -> bytes:
-        """What a subshell has to do to itself, in shell; if it cannot, nothing more runs in it."""
+        """Return shell text that applies the limits to a subshell; on failure, nothing else runs in it."""
         self._refusal = folder + "/refused"
         builtin = b"\\builtin " if bash else b"\\command "
         join = builtin + b"echo 0 >|"
@@ -101,7 +101,7 @@ class CommandLimits:
         )
 
     def begin(self) -> None:
-        """The command starts."""
+        """Start checking the CPU time."""
         if CPU in self._groups:
             self._look()
 
@@ -133,7 +133,7 @@ class CommandLimits:
         return bool(pids)
 
     def end(self, answer: "dict[str, Any]") -> None:
-        """The command has ended: say in its answer which limit did that, and let go of the groups."""
+        """Report the limit that ended the command in its answer, and release the groups."""
         if self._refusal and os.path.exists(self._refusal):
             os.unlink(self._refusal)
             answer.update(error="unsupported", errno=1, message="its limits could not be set, so it was not started")
@@ -155,20 +155,20 @@ class CommandLimits:
             home, folder = self._groups.get(kind, (None, ""))
             if kind in self._limits and home and cgroups.counter("{}/{}".format(folder, files[home.version]), name):
                 return kind
-        number = answer.get("signal") or answer.get("code", 0) - 128  # a shell tells its child's signal so
+        number = answer.get("signal") or answer.get("code", 0) - 128  # a shell reports the signal of its child so
         for kind, signal in ((CPU, _signal.SIGXCPU), (FILE_SIZE, _signal.SIGXFSZ)):
             if kind in self._limits and number == signal:
                 return kind
         return ""
 
     def _remove_on(self) -> None:
-        """Remove the groups as soon as what the command left in the background is gone."""
+        """Remove the groups once the command's background processes are gone."""
         if not self.remove():
             self._pause = min(2 * self._pause, 5.0)
             self._loop.call_later(self._pause, self._remove_on)
 
     def remove(self) -> bool:
-        """Remove the groups if they are empty; whether they are gone."""
+        """Remove the groups if they are empty; return whether they are gone."""
         self._folders = [folder for folder in self._folders if not cgroups.remove(folder)]
         return self.removed
 

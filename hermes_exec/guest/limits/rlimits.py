@@ -1,4 +1,4 @@
-"""What setrlimit(2) bounds where there is no control group, and whether it holds here."""
+"""Limits by setrlimit(2) where there is no control group, and whether they are effective here."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ _MANY = 1 << 22  # the most pids that Linux knows
 
 
 def clamp(number: int, soft: int, hard: int) -> "tuple[int, int, int]":
-    """The resource with bounds that an unprivileged process may set."""
+    """Return the resource with bounds that an unprivileged process may set."""
     most = resource.getrlimit(number)[1]
     if most != _NO_LIMIT:
         soft, hard = min(soft, most), min(hard, most)
@@ -20,10 +20,10 @@ def clamp(number: int, soft: int, hard: int) -> "tuple[int, int, int]":
 
 
 def memory() -> int:
-    """The resource that bounds memory.
+    """Return the resource that bounds memory.
 
-    RLIMIT_DATA leaves address space alone that is reserved and never used, which many runtimes do in
-    gigabytes; but older kernels count only the heap for it, so it is tried.
+    RLIMIT_DATA does not count address space that is reserved but unused, of which many runtimes have gigabytes; older
+    kernels count only the heap for it, so this is tested.
     """
     return resource.RLIMIT_DATA if _in_child(_map_beyond_data) else resource.RLIMIT_AS
 
@@ -51,7 +51,7 @@ def _in_child(test: "Callable[[], bool]") -> bool:
 
 
 def bounds_processes() -> bool:
-    """Whether the kernel bounds this user's processes at all; it does not for root."""
+    """Whether the kernel limits this user's processes at all; it does not for root."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     try:
         return not _forks(1, hard)
@@ -60,10 +60,11 @@ def bounds_processes() -> bool:
 
 
 def processes() -> int:
-    """How many processes the kernel counts for this user now.
+    """Return the number of processes that the kernel counts for this user now.
 
-    Those of other containers with the same user may count too, and cannot be seen; so it is tried at
-    which bound a fork works.
+    Those of other containers with the same user may count too, and are not visible; so the smallest limit at which a
+    fork
+    succeeds is searched.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     most = _MANY if hard == _NO_LIMIT else hard

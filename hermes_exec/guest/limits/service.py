@@ -1,6 +1,6 @@
 """Limits on single commands: by control group where one can be used, by setrlimit(2) otherwise.
 
-What neither can bound here is refused rather than ignored.
+A limit that cannot be enforced is refused rather than ignored.
 """
 
 import os
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _NAMES = (CPU, MEMORY, PROCESSES, FILE_SIZE, OPEN_FILES)
 _PATIENCE = 20
-"""Attempts, 10 ms apart, to remove the groups of processes that have just died."""
+"""Attempts, 10 ms apart, to remove the groups of processes that have just ended."""
 
 
 class Limiter:
-    """Makes confinements, and knows what holds in this place."""
+    """A factory of commands' limits, which knows the mechanisms available on this target."""
 
     def __init__(self, server: "GuestServer") -> None:
         self._server = server
@@ -39,7 +39,7 @@ class Limiter:
         self._bounds_processes = PROCESSES not in self._homes and rlimits.bounds_processes()
 
     def info(self, request: "Request", _: "dict[str, Any]") -> None:
-        """Which limit is enforced by what."""
+        """Answer with the mechanism that enforces each limit."""
         request.finish({name: self._enforcer(name) for name in _NAMES})
 
     def _enforcer(self, name: str) -> str:
@@ -49,7 +49,7 @@ class Limiter:
         return "none" if name == PROCESSES and not self._bounds_processes else "rlimit"
 
     def confine(self, loop: "Loop", limits: "dict[str, Any]") -> CommandLimits:
-        """Prepare the limits of one command; raises Unsupported where one of them cannot be had."""
+        """Prepare the limits of one command; raise Unsupported if one of them cannot be enforced."""
         for name, value in limits.items():
             if name not in _NAMES or not (isinstance(value, int) or name == CPU) or value <= 0:
                 raise ValueError("no limit {}={}".format(name, value))
@@ -87,7 +87,7 @@ class Limiter:
         return folder
 
     def _clean_up(self, attempt: int = 0) -> None:
-        """Nobody needs the guest any more: remove all groups before it ends."""
+        """Remove all groups before the guest ends."""
         self._confinements = [made for made in self._confinements if not made.remove()]
         server = self._server
         if self._confinements and attempt < _PATIENCE:
@@ -97,7 +97,7 @@ class Limiter:
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``limits_info``, and limits to every command."""
+    """Register ``limits_info``, and enable limits for every command."""
     limiter = Limiter(server)
     CommandRequest.confine = staticmethod(limiter.confine)
     server.operations["limits_info"] = limiter.info

@@ -1,6 +1,6 @@
-"""What every command has, whoever runs it: a deadline, a cancel, and the fields of its answer.
+"""The common part of all commands: a deadline, cancellation, and the fields of the answer.
 
-The ``exec`` operation, a program from an argv list, is the plainest of them.
+The ``exec`` operation, a program from an argv list, is the simplest command.
 """
 
 import errno
@@ -28,10 +28,10 @@ def _no_limits(_: "Loop", __: "dict[str, Any]") -> "CommandLimits":
 
 
 class CommandRequest:
-    """A request that runs something: its time limit, its cancellation, its answer."""
+    """A request that runs a command: its time limit, its cancellation, its answer."""
 
     confine: "Callable[[Loop, dict[str, Any]], CommandLimits]" = staticmethod(_no_limits)
-    """What prepares the limits of a command; set by the part for limits."""
+    """The function that prepares the limits of a command; set by the part for limits."""
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]") -> None:
         self.request = request
@@ -46,7 +46,7 @@ class CommandRequest:
         request.cancel = self.cancel
 
     def begin(self) -> None:
-        """The clock starts."""
+        """Start the clock of the time limit."""
         self._started = now()
         limit = self.arguments.get("timeout")
         if limit is not None:
@@ -58,11 +58,11 @@ class CommandRequest:
         self.stop("timed_out")
 
     def cancel(self) -> None:
-        """The client wants it to end."""
+        """Stop the command at the client's request."""
         self.stop("cancelled")
 
     def disk_full(self) -> None:
-        """The spool's disk is full, so output could no longer be kept."""
+        """Stop the command because the spool's disk is full and output cannot be kept."""
         self.answer["note"] = "the place's disk was full: it was stopped, and its output ends there"
         self.stop("cancelled")
 
@@ -74,16 +74,16 @@ class CommandRequest:
         self.kill()
 
     def note_survivors(self, pids: "list[int]") -> None:
-        """What a kill could not end."""
+        """Add a note about processes that a kill could not end to the answer."""
         if pids:
             self.answer["note"] = "these processes could not be ended: {}".format(pids)
 
     def kill(self) -> None:
-        """Begin to end everything that the command started."""
+        """Start ending the process tree of the command."""
         raise AssertionError("each kind of command has its own")
 
     def open_outlets(self, merge: bool) -> "list[tuple[OutputStream, int, int]]":
-        """New pipes for the output: outlet, read end, write end; one for both if ``merge``."""
+        """Open output pipes: output stream, read end, write end; one for both outputs if ``merge``."""
         pipes: "list[tuple[OutputStream, int, int]]" = []
         channels = (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR)
         for channel, (ours, theirs) in zip(channels, runner.open_pipes(len(channels))):
@@ -113,7 +113,7 @@ class CommandRequest:
 
 
 class ExecRequest(CommandRequest):
-    """One program from an argv list, below a runner."""
+    """A program from an argv list, below a runner."""
 
     def __init__(self, pool: RunnerPool, request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
@@ -150,7 +150,7 @@ class ExecRequest(CommandRequest):
         return theirs
 
     def kill(self) -> None:
-        """End the tree below the runner; the answer waits for that."""
+        """End the process tree below the runner; the answer waits for that."""
         if not self._over:
             self._killing = True
             self._runner.kill(self.grace_s, self._killed)
@@ -160,7 +160,7 @@ class ExecRequest(CommandRequest):
         self.note_survivors(pids)
         if self._over or pids:
             self._deliver()
-        else:  # the runner had not started it yet, or is about to tell its end
+        else:  # the runner has not started it yet, or is about to report its end
             self.loop.call_later(0.01, self.kill)
 
     def _ended(self, kind: int, value: int) -> None:
@@ -202,7 +202,7 @@ class ExecRequest(CommandRequest):
 
 
 class PipeDrain:
-    """Reads a pipe to nowhere until it ends, so that a process left behind is not killed by writing."""
+    """A reader that discards a pipe's bytes until its end, so that a process left behind gets no SIGPIPE."""
 
     def __init__(self, loop: "Loop", fd: int) -> None:
         self._loop = loop
@@ -222,7 +222,7 @@ class PipeDrain:
 
 
 def drain_all(outlets: "list[OutputStream]", done: "Callable[[], None]") -> None:
-    """Call ``done`` once each outlet has read what its pipe holds now."""
+    """Call ``done`` once each output stream has read the bytes now in its pipe."""
     if not outlets:
         return done()
     left = [len(outlets)]
@@ -238,7 +238,7 @@ def drain_all(outlets: "list[OutputStream]", done: "Callable[[], None]") -> None
 
 
 def install(server: "GuestServer") -> None:
-    """Offer the ``exec`` operation."""
+    """Register the ``exec`` operation."""
     pools: "dict[Client, RunnerPool]" = {}
 
     def execute(request: "Request", arguments: "dict[str, Any]") -> None:

@@ -1,7 +1,7 @@
 """Orphans: a process that outlives its shell becomes the guest's own child, and still belongs to its session.
 
-A session's shells and what they leave are also recorded in the session's folder, by pid and start time. When the
-guest is killed together with its keeper, the next guest of this user ends what is recorded (``leftovers``).
+A session's shells and their orphans are also recorded in the session's folder, by pid and start time. If the guest is
+killed together with its supervisor, the next guest of this user ends the recorded processes (``orphan_cleanup``).
 """
 
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Orphans:
-    """What the ended shells of one session left alive, and the record of all that may have to be ended later."""
+    """The processes that a session's ended shells left alive, and the record of all that may have to be ended later."""
 
     _claimed: "set[process_tree.Process]" = set()  # noqa: RUF012  by whichever session, so that none is claimed twice
 
@@ -28,7 +28,7 @@ class Orphans:
         self._recorded: "set[process_tree.Process]" = set()
 
     def record(self, processes: "set[process_tree.Process]") -> None:
-        """Write down processes for the next guest; what has ended leaves the record."""
+        """Record processes for the next guest; ended ones are removed from the record."""
         if processes <= self._recorded:
             return
         self._recorded = process_tree.same_processes(self._recorded | processes)
@@ -38,10 +38,10 @@ class Orphans:
             write_file(path + ".new", "".join(lines).encode())
             os.replace(path + ".new", path)
         except OSError:
-            pass  # no room, or the folder is gone: what is below a shell is found without a record
+            pass  # no disk space, or no folder: processes below a shell are found without a record
 
     def claim(self, shell: int) -> "set[process_tree.Process]":
-        """Take what the shell of that pid has just left behind, and nothing of any other shell's."""
+        """Claim the processes that the shell of that pid has just left, and no other shell's."""
         own = self._loop.own_children()
         found = (
             process_tree.living_processes(pid for pid in process_tree.children(os.getpid()) if pid not in own)
@@ -54,7 +54,7 @@ class Orphans:
         return new
 
     def kill(self, processes: "set[process_tree.Process]", grace_s: float, done: "Callable[[list[int]], None]") -> None:
-        """End some of them, with all that they started."""
+        """End some of them, with their process trees."""
 
         def targets() -> "list[int]":
             pids = [process[0] for process in process_tree.same_processes(processes)]

@@ -18,7 +18,7 @@ _SPARE = 4
 
 
 class Runner:
-    """The guest's side of one runner process."""
+    """The guest's handle of one runner process."""
 
     def __init__(self, loop: "Loop", pool: "RunnerPool") -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -36,7 +36,7 @@ class Runner:
         self._on_end: "Callable[[int, int], None] | None" = None
         self._kills = 0
         self._new = True
-        self._ended: "bool | None" = None  # whether the program left something, once it has ended
+        self._ended: "bool | None" = None  # whether the program left processes, once it has ended
         loop.on_read(ours.fileno(), self._replied)
         loop.on_exit(self.pid, lambda _: None)
 
@@ -55,7 +55,7 @@ class Runner:
         try:
             runner.send_spec(self._channel, spec, fds)
         except OSError:
-            if new:  # it could not become a runner; its reply says why
+            if new:  # it could not become a runner; its reply has the reason
                 return
             self._on_end = None
             raise
@@ -84,18 +84,18 @@ class Runner:
             on_end(kind, value)
 
     def _give_back(self) -> None:
-        """Be free for the next program, but never while a kill is still at work below this runner."""
+        """Return to the pool, unless a kill is still in progress below this runner."""
         if self._ended is not None and not self._kills:
             left, self._ended = self._ended, None
             self._pool.give_back(self, left)
 
     @property
     def free(self) -> bool:
-        """Whether nothing that its programs started is alive any more."""
+        """Whether no process that its programs started is alive."""
         return not process_tree.living_processes(process_tree.descendants([self.pid]))
 
     def kill(self, grace_s: float, done: "Callable[[list[int]], None]") -> process_tree.TreeKill:
-        """End the program and all that came of it."""
+        """End the program and its process tree."""
 
         def killed(pids: "list[int]") -> None:
             self._kills -= 1
@@ -106,13 +106,13 @@ class Runner:
         return process_tree.TreeKill(self._loop, lambda: process_tree.descendants([self.pid]), grace_s, killed)
 
     def close(self) -> None:
-        """Let the runner go; what it still watches over becomes the guest's."""
+        """Close the runner; its remaining processes become the guest's children."""
         self._loop.ignore_read(self._channel.fileno())
         self._channel.close()
 
 
 class RunnerPool:
-    """The runners of one client: idle ones, and those that watch over something left behind."""
+    """The runners of one client: idle ones, and those with processes left behind."""
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
@@ -121,8 +121,8 @@ class RunnerPool:
         self._closed = False
 
     def take(self) -> Runner:
-        """A runner with nothing below it."""
-        if self._left:  # in turns, so that these never grow beyond those that are in use
+        """Return a runner that has no processes below it."""
+        if self._left:  # round robin, so that there are never more of these than runners in use
             used = self._left.popleft()
             if used.free:
                 return used
@@ -130,17 +130,17 @@ class RunnerPool:
         return self._idle.pop() if self._idle else Runner(self._loop, self)
 
     def start(self, spec: "dict[str, Any]", fds: "list[int]", on_end: "Callable[[int, int], None]") -> Runner:
-        """Start a program below a runner that has nothing else below it."""
+        """Start a program below a runner that has no other processes below it."""
         while True:
             used = self.take()
             try:
                 used.start(spec, fds, on_end)
             except (BrokenPipeError, ConnectionResetError):
-                continue  # somebody has killed that one
+                continue  # that runner was killed
             return used
 
     def give_back(self, used: Runner, left: bool) -> None:
-        """The program of a runner has ended, with or without leaving something behind."""
+        """Take back a runner whose program has ended, with or without leaving processes behind."""
         if self._closed:
             self._end(used)
         elif left:
@@ -151,7 +151,7 @@ class RunnerPool:
             used.close()
 
     def forget(self, gone: Runner) -> None:
-        """That runner was killed by somebody."""
+        """Drop a runner that was killed from outside."""
         if gone in self._idle:
             self._idle.remove(gone)
         if gone in self._left:
@@ -161,7 +161,7 @@ class RunnerPool:
         used.kill(0.2, lambda _: used.close())
 
     def close(self) -> None:
-        """End what programs left behind, and the runners."""
+        """End the processes that programs left behind, and the runners."""
         self._closed = True
         for used in [*self._left, *self._idle]:
             self._end(used)

@@ -1,8 +1,8 @@
-"""A runner: a small process that starts one program at a time and is the subreaper of all that comes of it.
+"""A runner: a small process that starts one program at a time and is the subreaper of its process tree.
 
-Forking the guest for each program would cost more than the program (the page tables are copied), so the
-guest keeps a few runners, each forked once, and they start programs by ``posix_spawn``. What a program
-leaves behind becomes the runner's child, and so it is known which program left it.
+Forking the guest for each program would cost more than the program (the page tables are copied), so the guest keeps
+a few runners, each forked once, and they start programs by ``posix_spawn``. A process that outlives its program becomes
+the runner's child, which identifies the program that left it.
 """
 
 import _signal
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 REPLY = struct.Struct("<BBi")
-"""Kind, whether it left processes behind, and a value: errno, pid or wait status."""
+"""Kind, whether the program left processes behind, and a value: errno, pid or wait status."""
 NO_PROGRAM, NO_FOLDER, STARTED, ENDED, NO_LIMITS, NO_ROOM = range(6)
 RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""What keeps any program from being started, so that it says nothing of the program or its folder."""
+"""Errors that prevent any program from being started, and so are independent of the program and its folder."""
 _LENGTH = struct.Struct(">I")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 RESET = [number for number in range(1, 32) if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
-"""Signals that a program finds at their default, whatever Python, the guest or who started us ignores."""
+"""Signals that are reset to their default for a program, even if Python, the guest or its parent ignores them."""
 
 
 def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") -> None:
@@ -40,7 +40,7 @@ def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]
 
 
 def open_pipes(count: int) -> "list[tuple[int, int]]":
-    """So many new pipes, or none and an OSError."""
+    """Open ``count`` pipes, or none and raise OSError."""
     pipes: "list[tuple[int, int]]" = []
     try:
         while len(pipes) < count:
@@ -57,7 +57,7 @@ _usual_limit: "list[tuple[int, int]]" = []
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files as it may: a live shell takes three."""
+    """Raise the soft limit of open files to the hard limit: a live shell needs three."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -66,7 +66,7 @@ def raise_descriptor_limit() -> None:
 
 
 def usual_descriptor_limit() -> None:
-    """What we start gets the limit that we got ourselves."""
+    """Restore the original limit of open files, for a process that is about to be started."""
     if _usual_limit:
         import resource
 
@@ -74,14 +74,14 @@ def usual_descriptor_limit() -> None:
 
 
 def serve(fd: int) -> None:
-    """Be a runner until the other end of ``fd`` closes. Does not return."""
+    """Run as a runner until the other end of ``fd`` closes. Does not return."""
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     try:
         channel = keep_channel(fd)
         usual_descriptor_limit()
         libc.become_subreaper()
-        usual = dict(os.environb)  # copied one by one, so not for every program
+        usual = dict(os.environb)  # a slow copy, so not made for every program
         while True:
             head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
             if not head:
@@ -89,7 +89,7 @@ def serve(fd: int) -> None:
             fds = _unpack_fds(ancillary)
             spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
             _run(channel, spec, fds, dict(usual))
-    except (MemoryError, OSError) as error:  # what it was to start has not begun
+    except (MemoryError, OSError) as error:  # the program was not started
         try:
             os.write(3, REPLY.pack(NO_ROOM, 0, _errno_of(error)))
         except OSError:  # the guest was killed meanwhile
@@ -103,10 +103,10 @@ def _unpack_fds(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
 
 
 def keep_channel(fd: int) -> "_socket.socket":
-    """In a new process: keep one end of a socket, and nothing else that was inherited."""
+    """Close every inherited descriptor in a new process but one end of a socket."""
     os.dup2(fd, 3, False)
     if fd != 3:
-        os.close(fd)  # one is free now, also where no more may be opened
+        os.close(fd)  # frees a descriptor, even at the limit of open files
     close_above(3)
     null = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
@@ -120,7 +120,7 @@ def _errno_of(error: Exception) -> int:
 
 
 def _outlive_children() -> None:
-    """Exit once nothing is left below this process: the next guest finds there what a killed one has left."""
+    """Exit once no process is left below this one: the next guest finds a killed guest's processes there."""
     while True:
         try:
             os.waitpid(-1, 0)
@@ -164,13 +164,13 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", en
         status = _wait(pid)
         channel.sendall(REPLY.pack(ENDED, _left(), status))
     except MemoryError:
-        os._exit(1)  # from the start on, no failure may say that nothing ran
+        os._exit(1)  # once started, no failure may report that nothing ran
     except OSError:  # the guest was killed meanwhile
         _outlive_children()
 
 
 def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:
-    """The program as execvp(3) finds it; raises OSError with its errno."""
+    """Return the path of a program as execvp(3) finds it; raise OSError with its errno."""
     if b"/" in name:
         return name
     code = errno.ENOENT
@@ -206,7 +206,7 @@ class NotConfined(OSError):
 
 
 def _enter(confine: "dict[str, Any]") -> None:
-    """Put this process under its limits; the guest's module ``confine`` says which."""
+    """Put this process under its limits, which the guest's module ``confinement`` specifies."""
     import resource  # loaded already
 
     for path in confine["join"]:
@@ -225,14 +225,14 @@ def fork_exec(
     tty: "str | None" = None,
     confine: "dict[str, Any] | None" = None,
 ) -> int:
-    """Start a program, its own session, by fork and exec; OSError when it cannot be run.
+    """Start a program in a session of its own, by fork and exec; raise OSError if it cannot be run.
 
-    It is its own subreaper too, unless it is confined: its limits would count the dead it never reaps.
+    It is its own subreaper too, unless it is confined: zombies that it never reaps would count against its limits.
     """
     told, tell = os.pipe()
     libc.libc()
     if confine:
-        __import__("resource")  # now, before the limits leave no descriptor for that
+        __import__("resource")  # now, before the limits leave no descriptor for the import
     limited = False
     try:
         pid = os.fork()
@@ -280,7 +280,7 @@ def _wait(pid: int) -> int:
 
 
 def _left() -> bool:
-    """Whether anything that the program started is still there."""
+    """Whether any process that the program started still exists."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.server import Request
 
 _TURN = 64 << 10
-"""Bytes read in one turn, of which a PTY gives at most 4 KiB at once."""
+"""Bytes read per turn; a PTY returns at most 4 KiB per read."""
 _GRACE_S = 1.0
 _AGAIN_S = 0.01
 _SIZE = struct.Struct("4H")
@@ -29,7 +29,7 @@ _IUTF8 = 0o40000
 
 
 class PtyProgram:
-    """A pseudo-terminal, its program and its viewers. ``gone`` is called when nobody can attach any more."""
+    """A pseudo-terminal, its program and its viewers. ``gone`` is called when no viewer can attach any more."""
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[PtyProgram], None]") -> None:
         self.name: str = arguments["name"]
@@ -37,7 +37,7 @@ class PtyProgram:
         self.keep_s = float(arguments.get("keep_s") or 0)
         self.views: "list[PtyView]" = []
         self.on_end: "list[Callable[[], None]]" = []
-        self.ended = False  # the program has ended, and all that it showed was read
+        self.ended = False  # the program has ended, and all its output was read
         self._request = request
         self._gone = gone
         self._loop = request.client.server.loop
@@ -53,7 +53,7 @@ class PtyProgram:
         self.argv: "list[bytes]" = arguments["argv"]
         # The guest holds the program's side too, so that the program may close it and open it again.
         self._master, self._slave = os.openpty()
-        self._reserve: "list[int]" = []  # what the first viewer takes, or its program would run and be refused
+        self._reserve: "list[int]" = []  # held for the first viewer: its program must not run unseen
         try:
             ((reading, writing),) = runner.open_pipes(1)
             self._reserve += [reading, writing]
@@ -74,7 +74,7 @@ class PtyProgram:
         os.set_blocking(self._master, False)
         self.resize(arguments.get("rows") or 24, arguments.get("cols") or 80)
         modes = termios.tcgetattr(self._slave)
-        modes[0] |= _IUTF8  # a backspace takes a whole character, as in every terminal of today
+        modes[0] |= _IUTF8  # a backspace deletes a whole character, as in all current terminals
         termios.tcsetattr(self._slave, termios.TCSANOW, modes)
         env = {b"TERM": b"xterm-256color"}
         env.update(self.owner.env)
@@ -94,19 +94,19 @@ class PtyProgram:
         self._runner.start(spec, [self._slave] * 3, self._program_ended, started)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Set the size; when it is another one the kernel tells those in the foreground."""
+        """Set the size; if it changes, the kernel signals the foreground process group."""
         if self._master >= 0:
             fcntl.ioctl(self._master, self._set_size, _SIZE.pack(rows, cols, 0, 0))
 
     def signal(self, number: int) -> None:
-        """Signal the foreground; raises OSError when there is none, or it is another user's."""
+        """Signal the foreground process group; raise OSError if there is none or another user owns it."""
         group = os.tcgetpgrp(self._master) if self._master >= 0 else 0
         if group <= 0:
             raise OSError(errno.ESRCH, "nothing runs in the foreground")
         os.killpg(group, number)
 
     def attach(self, request: "Request", rows: int, cols: int) -> None:
-        """A new viewer: it gets what was shown of late, then the program is asked to draw anew."""
+        """Add a viewer: it gets the recent output, then the program is asked to draw again."""
         self._seen = True
         self._release_reserve()
         view = PtyView(request, self._master, self._read_on, self._left, self._type_end)
@@ -126,7 +126,7 @@ class PtyProgram:
             try:
                 self.signal(_signal.SIGWINCH)
             except OSError:
-                pass  # nobody is there to draw
+                pass  # no foreground process group is there to draw
 
     def _left(self, view: PtyView) -> None:
         if view in self.views:
@@ -134,10 +134,11 @@ class PtyProgram:
             self._unwatched()
 
     def _type_end(self, wait_s: float = 0.02) -> None:
-        """Type the end of input (Ctrl-D) of a viewer, once all before it was read, and again until the program ends.
+        """Type a viewer's end of input (Ctrl-D) after all its bytes, and again until the program ends.
 
-        One typed too early is lost: a shell that edits its lines reads a zero byte instead. And as a file's, the end
-        is there for each program that reads on. Only a shell that edits needs the last line to be finished.
+        One typed too early is lost: a shell with line editing reads a zero byte instead. As with a file, every program
+        that
+        reads on gets the end of input. Only a shell with line editing needs the last line to be finished.
         """
         import select
         import termios
@@ -153,7 +154,7 @@ class PtyProgram:
             try:
                 os.write(self._master, b"\r\4" if finish else b"\4")
             except BlockingIOError:
-                pass  # it is full of what nobody reads
+                pass  # the terminal is full of unread input
         self._loop.call_later(wait_s, lambda: self._type_end(min(2 * wait_s, 1.0)))
 
     def _unwatched(self) -> None:
@@ -178,9 +179,9 @@ class PtyProgram:
             try:
                 part = os.read(self._master, _TURN)
             except BlockingIOError:
-                ended = self._slave < 0  # somebody outside still holds the program's side
+                ended = self._slave < 0  # an outside process still holds the other side
                 break
-            except OSError:  # EIO: nobody does
+            except OSError:  # EIO: no process holds it
                 ended = True
             else:
                 parts.append(part)
@@ -196,7 +197,7 @@ class PtyProgram:
             self._read_on()
 
     def _program_ended(self, kind: int, value: int) -> None:
-        if self.ended:  # it could not be ended then
+        if self.ended:  # it could not be ended earlier
             return
         self._over = True
         answer = self._answer
@@ -213,11 +214,11 @@ class PtyProgram:
         else:
             answer["code"] = os.WEXITSTATUS(value)
         add_note(self.owner, answer)
-        self._request.finish(answer)  # counts only where it was never started
+        self._request.finish(answer)  # used only if it was never started
         self._runner.kill(_GRACE_S, self._swept)
 
     def _swept(self, survivors: "list[int]") -> None:
-        """The program and what it left are gone: read the last of it."""
+        """Read the rest of the output after the program and its processes are gone."""
         if survivors:
             self._answer["note"] = "these processes could not be ended: {}".format(survivors)
         self._pool.close()
@@ -235,7 +236,7 @@ class PtyProgram:
         self.views = []
         for view in views:
             view.end(self._answer)
-        if views or self._closed or (self._seen and not self.keep_s):  # else somebody will come and ask
+        if views or self._closed or (self._seen and not self.keep_s):  # otherwise a viewer may still attach
             self._gone(self)
         for call in self.on_end:
             call()
@@ -254,7 +255,7 @@ class PtyProgram:
             os.close(self._reserve.pop())
 
     def close(self) -> None:
-        """Hang up, at which shells and editors save what they have, and end all that runs in it."""
+        """Hang up, which makes shells and editors save their data, and end all processes on the PTY."""
         self._release_reserve()
         if self.ended:
             self._gone(self)
@@ -262,7 +263,7 @@ class PtyProgram:
             self._closed = True
             for view in self.views:
                 view.hang_up()
-            swept = self._slave < 0  # then only the last of what it showed was waited for, and comes no more
+            swept = self._slave < 0  # then only the rest of the output was awaited, and it will not come
             self._hang_up()
             if swept:
                 self._end()
@@ -278,5 +279,5 @@ class PtyProgram:
         if not self._over and survivors:
             self._over = True
             self._swept(survivors)
-        elif not self._over:  # the runner had not started it yet, or is about to tell its end
+        elif not self._over:  # the runner has not started it yet, or is about to report its end
             self._loop.call_later(_AGAIN_S, self._kill)

@@ -1,8 +1,8 @@
-"""The PTYs of a guest: interactive programs that go on when nobody looks.
+"""The PTYs of a guest: interactive programs that continue without a viewer.
 
-``pty`` starts a program under a name; ``pty.attach`` is one look at it, a request whose output is what the
-program shows and whose input is what is typed. A look ends by cancelling it, and the program goes on; a
-PTY ends with its program, by ``pty.close``, or with the client that started it unless it is kept.
+``pty`` starts a program under a name; ``pty.attach`` is one view of it, a request whose output is the program's
+output and whose input is typed into it. Cancelling the request ends the view, and the program continues; a PTY ends
+with its program, by ``pty.close``, or with the client that started it unless it is kept.
 """
 
 import _signal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PtyTable:
-    """The PTYs of a guest, by name, whoever started them."""
+    """All PTYs of a guest by name, of every client."""
 
     def __init__(self, server: "GuestServer") -> None:
         self._server = server
@@ -29,7 +29,7 @@ class PtyTable:
         server.keeps_alive.append(lambda: any(pty.keep_s for pty in self._ptys.values()))
 
     def start(self, request: "Request", arguments: "dict[str, Any]") -> None:
-        """Answers when the program has started, or could not be."""
+        """Start a program; answer when it has started or failed to."""
         client = request.client
         if arguments["name"] in self._ptys:
             raise OSError(errno.EEXIST, "there is a PTY of that name")
@@ -54,7 +54,7 @@ class PtyTable:
                 pty.close()
 
     def offer(self, operation: str, call: "Callable[[PtyProgram, Request, dict[str, Any]], None]") -> None:
-        """An operation on one PTY that is named in its arguments."""
+        """Register an operation on one PTY that is named in its arguments."""
 
         def named(request: "Request", arguments: "dict[str, Any]") -> None:
             pty = self._ptys.get(arguments["name"])
@@ -67,7 +67,7 @@ class PtyTable:
         self._server.operations["pty." + operation] = named
 
     def list(self, request: "Request", _: "dict[str, Any]") -> None:
-        """Every PTY: its name and terminal, its program and start, how many look at it, and what it is kept for."""
+        """List every PTY: name, terminal, program, start time, number of viewers, and how long it is kept."""
         ptys = [
             {
                 "name": pty.name,
@@ -84,7 +84,7 @@ class PtyTable:
 
 
 def login_shell(named: "bytes | None") -> bytes:
-    """The shell that was named, or else this user's, or a usual one where that is none to work in."""
+    """Return the named shell, else this user's login shell, or a usual one if that is no real shell."""
     import pwd  # a file of its own in some builds
 
     shell = named or os.environb.get(b"SHELL")
@@ -112,7 +112,7 @@ def _send_signal(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]
 
 
 def _close(pty: PtyProgram, request: "Request", _: "dict[str, Any]") -> None:
-    """Answers when nothing of it is left."""
+    """Close a PTY; answer when it is gone."""
     if pty.ended:
         request.finish({})
     pty.on_end.append(lambda: request.finish({}))
@@ -120,7 +120,7 @@ def _close(pty: PtyProgram, request: "Request", _: "dict[str, Any]") -> None:
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``pty`` and its ``attach``, ``resize``, ``signal``, ``close`` and ``list``."""
+    """Register ``pty`` and its ``attach``, ``resize``, ``signal``, ``close`` and ``list``."""
     ptys = PtyTable(server)
     server.operations["pty"] = ptys.start
     server.operations["pty.list"] = ptys.list

@@ -1,4 +1,4 @@
-"""Those who look at a PTY, and what it has shown of late."""
+"""The viewers of a PTY, and its recent output."""
 
 import os
 
@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from ..core.server import Request
 
 HISTORY = 256 << 10
-"""Bytes of output that a new viewer gets, where the program has shown as many."""
+"""Most bytes of recent output that a new viewer gets."""
 _BEHIND = 2 << 20
-"""Bytes that a viewer may be behind before the program waits: twice the step in which an Inlet tells."""
+"""Bytes that a viewer may be behind before the program waits: twice the step of an InputStream's credit."""
 _QUESTIONS = (
     rb"\x1b\[[?>=]?[\d;]*(?:[cnt]|\$p)|\x1b\[>\d*q|\x1b\[\?u"
     rb"|\x1b\][\d;]+;\?(?:\x07|\x1b\\)|\x1bP[+$]q[^\x1b]*\x1b\\|\x05"
 )
-"""What asks a terminal for an answer: one to a question of long ago would look like something typed."""
+"""Queries that a terminal answers: an answer to an old query would be read as typed input."""
 
 
 class OutputHistory:
-    """The last HISTORY bytes that a PTY has shown."""
+    """The last HISTORY bytes that a PTY has output."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._cut = False
 
     def add(self, data: bytes) -> None:
-        """What came last."""
+        """Add the latest output."""
         self._bytes += data
         if len(self._bytes) > 2 * HISTORY:
             self._cut = True
             del self._bytes[:-HISTORY]
 
     def replay(self) -> bytes:
-        """What to show to a new viewer; empty when nothing was shown yet."""
+        """Return the output to show to a new viewer; empty if there was none yet."""
         recent = bytes(self._bytes[-HISTORY:])
         if not recent:
             return b""
-        import re  # slow to import, and few attach a second time
+        import re  # slow to import, and few viewers attach a second time
 
         if self._cut or len(recent) < len(self._bytes):
-            recent = recent.partition(b"\n")[2] or recent  # no half of a line, nor of an escape sequence
+            recent = recent.partition(b"\n")[2] or recent  # without a partial line or escape sequence
         return re.sub(_QUESTIONS, b"", recent)
 
 
 class KeyboardInput(InputStream):
-    """What a viewer types. ``on_end`` is called when its input has ended and all of it was typed."""
+    """The input of a viewer. ``on_end`` is called when it has ended and all of it was typed."""
 
     def __init__(self, request: "Request", on_end: "Callable[[], None]") -> None:
         InputStream.__init__(self, request.client.server.loop, request.send_credit)
@@ -58,12 +58,12 @@ class KeyboardInput(InputStream):
         self._on_end = on_end
 
     def feed(self, data: "bytes | memoryview") -> None:
-        """Take what was typed."""
+        """Queue typed bytes."""
         self.in_line = bytes(data[-1:]) not in (b"\r", b"\n")
         InputStream.feed(self, data)
 
     def close(self) -> None:
-        """Type no more."""
+        """Stop typing."""
         ended = self._ended and not self.closed
         InputStream.close(self)
         if ended:
@@ -71,7 +71,7 @@ class KeyboardInput(InputStream):
 
 
 class PtyView:
-    """One look at a PTY. A pipe holds what is shown until the request's outlet takes or spools it."""
+    """A view of a PTY. A pipe holds the output until the request's output stream takes or spools it."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class PtyView:
 
     @property
     def full(self) -> bool:
-        """True when the program has to wait for this viewer."""
+        """Whether the program has to wait for this viewer."""
         return self._shown - self._taken >= _BEHIND
 
     def show(self, data: bytes) -> None:
-        """What the program has written."""
+        """Add output of the program."""
         self._shown += len(data)
         self._tee.feed(data)
 
@@ -120,16 +120,16 @@ class PtyView:
         self._on_room()
 
     def end(self, answer: "dict[str, Any]") -> None:
-        """The answer follows what was shown."""
+        """Set the answer, which is sent after the output."""
         self._answer = answer
         self._tee.end()
 
     def hang_up(self) -> None:
-        """Nothing more can be typed."""
+        """Close the viewer's input."""
         self.keys.close()
 
     def _detach(self) -> None:
-        """The viewer goes, the program does not."""
+        """Remove the viewer; the program continues."""
         self._on_left(self)
         self._tee.close()
         self._finish()

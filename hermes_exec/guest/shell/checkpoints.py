@@ -1,6 +1,7 @@
-"""When a session's state has to be written down, and whether its shell is stuck.
+"""Scheduling of state checkpoints, and detection of a stuck shell.
 
-One timer a session, and only while something may be due, so that a thousand idle sessions cost nothing.
+A session has one timer, and only while a checkpoint or a check may be due, so that a thousand idle sessions cost
+nothing.
 """
 
 from ..core.loop import now
@@ -12,24 +13,24 @@ if TYPE_CHECKING:
     from ..core.loop import Loop
 
 _IDLE_S = 0.02
-"""After this long without a command, in any session, the state is written down."""
+"""Seconds without a command, in any session, after which the state is written."""
 _LATEST_S = 1.0
-"""After this long it is written down though other sessions are busy: to write costs more than a short command."""
+"""Seconds after which the state is written even if other sessions are busy: writing costs more than a short command."""
 _SLOWEST_S = 1.0
 EXEC = b"exec"
 _RISKY = (EXEC, b"kill")
-_WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
+_WARY = b"trap"  # after these the EXIT trap may be replaced
 
 
 class CheckpointScheduler:
-    """Calls ``look`` from time to time while a command runs or there is state to write down."""
+    """A scheduler that calls ``look`` at intervals while a command runs or there is state to write."""
 
     _busy = 0.0
-    """When a command of any session ended."""
+    """The time at which a command of any session last ended."""
 
     def __init__(self, loop: "Loop", look: "Callable[[], bool]") -> None:
         self.dirty = False
-        """Whether a command has run since the state was written down."""
+        """Whether a command has run since the state was last written."""
         self._loop = loop
         self._look = look
         self._wary = False
@@ -39,12 +40,12 @@ class CheckpointScheduler:
         self._since = self._last = now()
 
     def is_due_before(self, text: bytes) -> bool:
-        """Whether the state has to be written down before a command, which may end the shell without doing so."""
+        """Whether to write the state before a command that may end the shell without writing it."""
         self._wary = self._wary or _WARY in text
         return self.dirty and (self._wary or any(word in text for word in _RISKY))
 
     def on_command_start(self) -> None:
-        """Look soon, then ever less often."""
+        """Schedule a look soon, then at growing intervals."""
         self._waiting = 0
         self._pause = _IDLE_S
         if not self._ticking:
@@ -52,7 +53,7 @@ class CheckpointScheduler:
             self._loop.call_later(_IDLE_S, self._tick)
 
     def on_command_end(self) -> None:
-        """There is state to write down once nothing else is to do."""
+        """Schedule a checkpoint for when the sessions are idle."""
         self._pause = _IDLE_S
         self._last = CheckpointScheduler._busy = now()
         if not self.dirty:
@@ -61,14 +62,14 @@ class CheckpointScheduler:
 
     @property
     def idle_long_enough(self) -> bool:
-        """Whether the state has to be written down now."""
+        """Whether the state has to be written now."""
         moment = now()
         if not self.dirty or moment - self._last < _IDLE_S:
             return False
         return moment - CheckpointScheduler._busy >= _IDLE_S or moment - self._since >= _LATEST_S
 
     def is_stuck(self, *, waits: bool) -> bool:
-        """Whether the shell was waiting for a command at this look and the one before, though it owes a status."""
+        """Whether the shell waited for a command at this look and the last one, though a status is due."""
         self._waiting = self._waiting + 1 if waits else 0
         return self._waiting == 2
 

@@ -1,4 +1,4 @@
-"""Small files and folders of ours in the private runtime folder."""
+"""Small files and folders in the guest's private runtime folder."""
 
 import os
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from ..core.server import Client
 
 _LARGE = 100 << 10
-"""Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""
+"""Kernels refuse a variable over 128 KiB, so a shell gets larger ones through a file."""
 
 
 class MissingFolder(OSError):
-    """A folder to run in cannot be entered."""
+    """A working directory that cannot be entered."""
 
 
 def write_file(path: str, data: bytes) -> None:
-    """A new private file."""
+    """Create a private file."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
@@ -30,15 +30,17 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def describe_error(error: OSError) -> str:
-    """What failed, and why."""
+    """Return the failed path and the reason."""
     why = error.strerror or str(error)
     return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
 
 
 def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
-    """A folder as seen from the one that the client's commands start in: the home, or / where none can be entered.
+    """Return a folder relative to the client's start folder: the home, or / where none can be entered.
 
-    That is decided once, as at a login: a home that goes away later is an error, and no reason to run elsewhere.
+    The start folder is determined once, as at a login: if the home vanishes later, that is an error, not a reason to
+    run
+    elsewhere.
     """
     if client.cwd[:1] != b"/":
         home = os.environb.get(b"HOME") or b"/"
@@ -52,13 +54,13 @@ def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
 
 
 def add_note(client: "Client", answer: "dict[str, Any]") -> None:
-    """Put the client's note into the first answer that has room for it."""
+    """Add the client's note to the first answer that has no note of its own."""
     if client.note and "note" not in answer:
         answer["note"], client.note = client.note, ""
 
 
 def default_shell() -> bytes:
-    """The best shell of this place."""
+    """Return the best shell of this target."""
     for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
         if os.access(path, os.X_OK):
             return path
@@ -66,13 +68,13 @@ def default_shell() -> bytes:
 
 
 def reset_state(folder: str) -> None:
-    """Make the next shell of a session start as its first one did."""
+    """Restore the state with which the session's first shell started."""
     with open(folder + "/first", "rb") as file:
         write_file(folder + "/state", file.read())
 
 
 def read_state(folder: str) -> bytes:
-    """The last state of a session's shell, without the line that says to whoever watches that it was read."""
+    """Return the last state of a session's shell, without the line that reports it was read."""
     try:
         with open(folder + "/state", "rb") as file:
             return file.read().rpartition(_whole(folder))[0]
@@ -85,9 +87,9 @@ def _whole(folder: str) -> bytes:
 
 
 class ShellSpec:
-    """What each shell of a session is made from: its program, its environment, and a folder with its state.
+    """The specification of a session's shells: program, environment, and a folder with the state.
 
-    Raises NoFolder when the session's working directory does not exist.
+    Raises MissingFolder when the session's working directory does not exist.
     """
 
     def __init__(self, client: "Client", arguments: "dict[str, Any]") -> None:
@@ -99,7 +101,7 @@ class ShellSpec:
         self.env = _prepare_folder(self.folder, self.dialect, client, arguments)
 
     def argv(self) -> "list[bytes]":
-        """What its program is started as."""
+        """Return the argv of the shell."""
         argv = [b"-" + self._name if self.login else self._name]
         if not self.dialect.bash:
             return [*argv, self.folder.encode() + b"/in"]
@@ -110,7 +112,7 @@ class ShellSpec:
 def _prepare_folder(
     folder: str, dialect: shell_text.ShellDialect, client: "Client", arguments: "dict[str, Any]"
 ) -> "dict[bytes, bytes]":
-    """Make a session's folder with its first state; gives the environment for the shell itself."""
+    """Create a session's folder with its first state; return the environment of the shell itself."""
     cwd: bytes = resolve_folder(client, arguments.get("cwd"))
     try:
         os.stat(os.path.join(cwd, b"."))
@@ -120,7 +122,7 @@ def _prepare_folder(
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
-            pass  # the runtime folder, unless somebody has removed it
+            pass  # the runtime folder, if it was not removed
     env = dict(os.environb)
     env.update(client.env)
     env.update(arguments.get("env") or {})

@@ -1,4 +1,4 @@
-"""Watching sessions by inotify, one pair of instances for all of a guest's; ``polled`` does without."""
+"""A watcher of sessions by inotify, with one pair of instances per guest; see also ``polling_watcher``."""
 
 from ..streams import inotify
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class InotifyWatcher:
-    """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
+    """A watcher of session folders: one inotify instance for statuses, one for command starts, which is only polled."""
 
     note = ""
 
@@ -26,7 +26,7 @@ class InotifyWatcher:
         loop.on_read(self._statuses.fd, self.catch_up)
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
-        """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
+        """Watch a session's folder; ``call`` gets the names of files written in its ``s``."""
         number = self._statuses.watch(folder + "/s", False)
         try:
             begun = self._begun.watch(folder + "/b", False)
@@ -38,11 +38,11 @@ class InotifyWatcher:
         return number, begun
 
     def watch_stdin(self, folder: str, on: bool) -> None:
-        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
+        """Start or stop reporting when ``stdin`` in the session's ``s`` is opened."""
         try:
             self._statuses.watch(folder + "/s", on)
         except OSError:
-            if on:  # else somebody has removed the folder, and nobody can open anything in it
+            if on:  # fails if the folder was removed, and then no process can open a file in it
                 raise
 
     def remove(self, numbers: "tuple[int, int]") -> None:
@@ -53,10 +53,10 @@ class InotifyWatcher:
         del self._seen[numbers[1]]
 
     def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
-        """A session's shell, the process ``pid``, was given something to do; the kernel reports the outcome."""
+        """Do nothing: the kernel reports what the shell with this pid does with its input."""
 
     def has_begun(self, numbers: "tuple[int, int]") -> bool:
-        """Whether a command of that session has begun since this was last asked."""
+        """Whether a command of that session has begun since the last call."""
         number = numbers[1]
         for seen, _, _ in self._begun.read():
             if seen in self._seen:
@@ -66,8 +66,8 @@ class InotifyWatcher:
         return answer
 
     def catch_up(self) -> None:
-        """Call for all that was opened so far."""
+        """Report all files opened so far."""
         for number, name, written in self._statuses.read():
             call = self._calls.get(number)
-            if call is not None and written != (name == b"stdin"):  # that one we close ourselves
+            if call is not None and written != (name == b"stdin"):  # the guest itself closes stdin
                 call(name)

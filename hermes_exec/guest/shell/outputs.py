@@ -1,8 +1,8 @@
-"""The pipes of a live shell, and the output that outlives the command it belongs to.
+"""The pipes of a live shell, and output that outlives its command.
 
-A command's output is read to the moment of its status, never to the end of the pipe, so a child that
-holds the pipe blocks nobody. What such a child writes later arrives on the old pipe, apart from the next
-command's output, because the shell is given new pipes before that.
+A command's output is read up to the moment of its status, never to the end of the pipe, so a child that holds the
+pipe blocks no other process. Later output of such a child arrives on the old pipe, separate from the next command's
+output, because the shell gets new pipes before that.
 """
 
 import os
@@ -23,14 +23,14 @@ _CHANNELS = (wire.STDOUT, wire.STDERR)
 
 
 class BackgroundOutput:
-    """Output that earlier commands' children still write: a stream of the session itself."""
+    """Output of earlier commands' children: a stream of the session itself."""
 
     def __init__(self, request: "Request") -> None:
         self._loop = request.client.server.loop
         self._outlets = {channel: request.open_output(channel) for channel in (wire.STDOUT, wire.STDERR)}
 
     def adopt(self, fd: int, channel: int) -> None:
-        """Read ``fd`` to its end, and close it then."""
+        """Read ``fd`` to its end, then close it."""
         outlet = self._outlets[channel]
 
         def read() -> None:
@@ -49,14 +49,14 @@ class BackgroundOutput:
                 os.close(fd)
 
         self._loop.on_read(fd, read)
-        read()  # where nobody has it open any more, no event would tell
+        read()  # if no writer has it open any more, no event would follow
 
 
 class OutputTap:
-    """The read end of one of the shell's outputs. A command gets a stream only once there is something to read.
+    """The read end of one of the shell's outputs. A command gets a stream only when there is something to read.
 
-    It stays watched from one command to the next: most commands say nothing on one of the two, and to begin and
-    end watching costs more than they do.
+    The tap stays registered between commands: most commands write nothing to one of the two outputs, and registering it
+    each time would cost more than they do.
     """
 
     def __init__(self, loop: "Loop", fd: int, channel: int) -> None:
@@ -68,26 +68,26 @@ class OutputTap:
         self._command: "ShellCommand | None" = None
 
     def connect(self, command: "ShellCommand") -> None:
-        """What comes from now on is this command's."""
+        """Assign the output from now on to this command."""
         self._command = command
         if not self._watched:
             self._watched = True
             self._loop.on_read(self.fd, self._readable)
 
     def disconnect(self) -> None:
-        """Read nothing until the next command."""
+        """Stop reading until the next command."""
         self._command = None
         if self.outlet is not None:
             self.outlet.release()
             self.outlet = None
 
     def look(self) -> None:
-        """Open the command's stream if something waits."""
+        """Open the command's stream if the pipe holds output."""
         if self.outlet is None and waiting_bytes(self.fd):
             self._open()
 
     def unwatch(self) -> None:
-        """Leave the descriptor to somebody else."""
+        """Stop watching the descriptor, which gets another owner."""
         self.disconnect()
         self._ignore()
 
@@ -101,7 +101,7 @@ class OutputTap:
         self._open()
 
     def _open(self) -> None:
-        if self._command is not None:  # else an earlier command left what says this: it waits
+        if self._command is not None:  # otherwise a process of an earlier command wrote it: it waits
             self._ignore()
             self.outlet = self._command.open_stream(self.channel)
             self.outlet.read_from(self.fd)
@@ -117,7 +117,7 @@ class ShellOutputs:
         self._text = b""
 
     def open(self) -> "list[int]":
-        """New pipes for a new shell; gives the ends that the shell writes to."""
+        """Open pipes for a new shell; return the ends that the shell writes to."""
         (out, out_end), (err, err_end) = open_pipes(2)
         self.taps = [self._tap(fd, channel) for fd, channel in zip((out, err), _CHANNELS)]
         self._text = b""
@@ -128,7 +128,7 @@ class ShellOutputs:
         return OutputTap(self._loop, fd, channel)
 
     def retire(self) -> None:
-        """From now on these pipes carry only what earlier commands' children write."""
+        """Treat these pipes as output of earlier commands' children only."""
         for tap in self.taps:
             self._retire(tap)
         self.taps = []
@@ -138,9 +138,9 @@ class ShellOutputs:
         self._background.adopt(tap.fd, tap.channel)
 
     def renew(self, shell: "LiveShell") -> str:
-        """Something is left in the background: give the next command pipes of its own; else a note says why not.
+        """Give the next command new pipes because of background processes; else return a note why not.
 
-        Not where the user has sent the shell's output elsewhere by ``exec``.
+        New pipes are impossible where the user has redirected the shell's output by ``exec``.
         """
         if self._text:
             return ""
@@ -159,15 +159,15 @@ class ShellOutputs:
                 self._text += b"\\exec" + redirect + b";"
 
     def describe_redirect(self, shell: "LiveShell") -> str:
-        """A note when the shell's own output goes, or is closed, where nobody here sees it; else empty."""
+        """Return a note if the shell's own output is redirected or closed; else an empty string."""
         gone = [name for name, tap in zip(("output", "error"), self.taps) if not shell.writes_to(tap.channel, tap.fd)]
         return "the shell's standard {} now goes elsewhere".format(" and ".join(gone)) if gone else ""
 
     @property
     def switch_text(self) -> bytes:
-        """The text with which the shell takes the new pipes; empty when it has them."""
+        """Return the text that makes the shell use the new pipes; empty if it has them already."""
         return self._text
 
     def on_switched(self) -> None:
-        """The shell was given that text."""
+        """Record that the shell got that text."""
         self._text = b""

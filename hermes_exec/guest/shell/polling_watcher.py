@@ -1,7 +1,7 @@
-"""Watching sessions without inotify, whose instances are few and shared by all that a user runs.
+"""A watcher of sessions without inotify, whose instances are limited per user and may be used up.
 
-The same answers as ``Watches`` gives, by looking: each file that a shell has opened is removed once it was
-seen, so that it is news when it is there again. Slower by some milliseconds a command.
+It has the interface of ``InotifyWatcher`` and polls: each file that a shell has opened is removed after it was seen,
+so that its next appearance is a new event. It adds some milliseconds to each command.
 """
 
 import os
@@ -19,7 +19,7 @@ _IDLE_S = 0.25
 
 
 class PollingWatcher:
-    """Takes the place of ``Watches``."""
+    """A replacement of ``InotifyWatcher`` that polls."""
 
     note = "its shell is watched by polling, which is slower, for want of inotify (fs.inotify.max_user_instances)"
 
@@ -33,7 +33,7 @@ class PollingWatcher:
         self._timer: "Timer | None" = None
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
-        """Watch a session's folder; ``call`` gets the names of what is opened in its ``s``."""
+        """Watch a session's folder; ``call`` gets the names of files opened in its ``s``."""
         for name in _opened(folder):
             os.unlink("{}/s/{}".format(folder, name))
         _take(folder + "/b")
@@ -43,7 +43,7 @@ class PollingWatcher:
         return self._last, self._last
 
     def watch_stdin(self, folder: str, on: bool) -> None:
-        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
+        """Start or stop reporting when ``stdin`` in the session's ``s`` is opened."""
         if on:
             self._stdin.add(folder)
         else:
@@ -55,11 +55,11 @@ class PollingWatcher:
         self._stdin.discard(self._sessions.pop(numbers[0])[0])
 
     def has_begun(self, numbers: "tuple[int, int]") -> bool:
-        """Whether a command of that session has begun since this was last asked."""
+        """Whether a command of that session has begun since the last call."""
         return _take(self._sessions[numbers[0]][0] + "/b")
 
     def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
-        """A session's shell, the process ``pid``, was given something to do: look soon, then ever less often."""
+        """Poll soon, then at growing intervals: the shell with this pid got input."""
         self._owing[numbers[0]] = pid
         self._pause = _FASTEST_S
         if self._timer is not None:
@@ -67,7 +67,7 @@ class PollingWatcher:
         self._timer = self._loop.call_later(self._pause, self._look)
 
     def catch_up(self) -> None:
-        """Call for all that was opened so far."""
+        """Report all files opened so far."""
         if self._timer is not None:
             self._timer.cancel()
         self._look()
@@ -90,16 +90,16 @@ class PollingWatcher:
 
 
 def _opened(folder: str) -> "list[str]":
-    """What a shell has opened, its status last, for it opens that when it has opened all else."""
+    """Return the files that a shell has opened; the status is last, as the shell opens it last."""
     try:
         names = os.listdir(folder + "/s")
     except OSError:
-        return []  # somebody has removed it, which the shell's end will tell
+        return []  # the folder was removed; the end of the shell reports that
     return sorted((name for name in names if name != "stdin"), key=lambda name: (name.isdigit(), name))
 
 
 def _writes_to(pid: int, path: str) -> bool:
-    """Whether a shell has not closed this file yet, which takes the place of its standard output while it is open."""
+    """Whether a shell has this file open as its standard output."""
     try:
         return os.readlink("/proc/{}/fd/1".format(pid)) == path
     except OSError:
@@ -115,12 +115,12 @@ def _take(path: str) -> bool:
 
 
 def _is_open(path: str) -> bool:
-    """Whether a process below the guest has opened a FIFO that the guest itself holds too."""
+    """Whether a process below the guest has opened a FIFO that the guest holds too."""
     for pid in process_tree.descendants([os.getpid()]):
         fds = "/proc/{}/fd/".format(pid)
         try:
             if any(os.readlink(fds + fd) == path for fd in os.listdir(fds)):
                 return True
         except OSError:
-            continue  # it has just ended, or closed one
+            continue  # it has just ended, or closed a descriptor
     return False

@@ -1,6 +1,6 @@
-"""What a guest does: commands, sessions, and their streams.
+"""The main operations of a guest: commands, sessions, and their streams.
 
-It comes right behind the part that says that a guest is there, so that its word is on its way meanwhile.
+This part follows the core, which sends the greeting first, so that the greeting travels meanwhile.
 """
 
 from ..process import command
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def install(server: "GuestServer") -> None:
-    """Take requests."""
+    """Register the operations, so that requests are accepted."""
     server.new_input = InputStream
     server.new_output = _outlet
     command.install(server)

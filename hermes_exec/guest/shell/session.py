@@ -1,7 +1,7 @@
-"""A session: a live shell, the queue of its commands, and what happens when the shell ends or is broken.
+"""A session: a live shell, the queue of its commands, and recovery when the shell ends or breaks.
 
-The state of the shell is written down when it is idle, before a command that may replace or kill it, and
-by its own EXIT trap. After a shell that is gone comes a new one with the last state; the answer says so.
+The shell's state is written when it is idle, before a command that may replace or kill it, and by its own EXIT trap.
+After a shell has ended, a new one starts with the last state; the answer reports that.
 """
 
 from _collections import deque
@@ -29,7 +29,7 @@ KEPT, RESTORED, ROLLED_BACK = range(3)
 
 
 class ShellSession:
-    """One live shell and its successors."""
+    """A live shell and its successors."""
 
     def __init__(
         self, watches: "InotifyWatcher | PollingWatcher", request: "Request", arguments: "dict[str, Any]"
@@ -67,7 +67,7 @@ class ShellSession:
             raise
 
     def submit(self, command: "ShellCommand") -> None:
-        """Run a command after those that were submitted before."""
+        """Run a command after those submitted before."""
         self._queue.append(command)
         self._next()
 
@@ -89,7 +89,7 @@ class ShellSession:
             self._refuse(command, error)
 
     def _refuse(self, command: "ShellCommand", error: OSError) -> None:
-        """Nothing of it ran, for want of something of ours here, such as room or the folder; the next has its turn."""
+        """Refuse a command that could not start for lack of a resource, such as disk space; run the next."""
         command.disconnect(self._shell)
         command.refuse(describe_error(error), error.errno or 0)
         self._settling = True
@@ -104,7 +104,7 @@ class ShellSession:
         self._lookout.on_command_start()
 
     def _opened(self, name: bytes) -> None:
-        """The shell has opened a file in its status folder."""
+        """Handle the opening of a file in the status folder by the shell."""
         command = self._current
         if self._replacing:
             return
@@ -136,10 +136,10 @@ class ShellSession:
         elif begun:
             self._done(command, code)
         elif not code or not self._ask(b"", lambda _, works: self._done(command, code) if works else self._replace()):
-            self._replace()  # else a syntax error, or machinery that is shadowed: an empty command tells
+            self._replace()  # either a syntax error or a shadowed loop: an empty command shows which
 
     def _replace(self) -> None:
-        """What the loop needs is shadowed, so nothing of the current command ran: run it in a new shell."""
+        """Run the current command in a new shell, as the old one's loop is shadowed and ran nothing of it."""
         self._note = REPLACED
         command = self._current
         if command is not None and not command.stopping:
@@ -177,10 +177,10 @@ class ShellSession:
         self._current = None
         self._lookout.on_command_end()
         self._settling = True
-        self._loop.call_soon(self._settle)  # after the answer has left
+        self._loop.call_soon(self._settle)  # after the answer was sent
 
     def _settle(self) -> None:
-        """Keep what the last command left in the background apart from the next one."""
+        """Separate the background processes of the last command from the next command."""
         self._settling = False
         shell = self._shell
         if shell is None:
@@ -192,7 +192,7 @@ class ShellSession:
         self._next()
 
     def _ask(self, text: bytes, told: "Callable[[int, bool], None]") -> bool:
-        """Have the shell run something of ours; False where it cannot be given that, for want of room for instance."""
+        """Have the shell run text of the guest; return False if it cannot, for example without disk space."""
         try:
             if self._shell is not None:
                 self._shell.run(text)
@@ -212,7 +212,7 @@ class ShellSession:
         return self._next()
 
     def check(self) -> bool:
-        """What the lookout asks from time to time; whether it has to look again."""
+        """Check the shell for the checkpoint scheduler; return whether to check again."""
         shell = self._shell
         if shell is None or not self._ready or self._closed:
             return False
@@ -221,18 +221,18 @@ class ShellSession:
                 self._checkpoint()
             return self._lookout.dirty and not self._internal
         command = self._current
-        settled = command.stopping or command.over  # it has its status, and a slow reader
+        settled = command.stopping or command.over  # it has its status, but a slow reader
         if not settled and self._lookout.is_stuck(waits=shell.is_waiting):
             owed = (command, self._internal)
-            self._watches.catch_up()  # or its status is on its way to us
+            self._watches.catch_up()  # its status may not have been handled yet
             if (self._current, self._internal) == owed and not command.over:
                 command.answer["note"] = BROKEN
-                self._replacing = True  # files that close when it dies may tell a status yet
+                self._replacing = True  # files that are closed as it dies may still report a status
                 shell.kill_command(_GRACE_S, lambda _: None)
         return True
 
     def stop(self, command: "ShellCommand") -> None:
-        """End a command: a waiting one never runs, the running one is killed with all that it started."""
+        """Stop a command: a queued one never runs, the running one is killed with its process tree."""
         if command is self._current and self._shell is not None:
             self._shell.kill_command(command.grace_s, command.note_survivors)
         elif command in self._queue:
@@ -240,7 +240,7 @@ class ShellSession:
             command.withdraw()
 
     def _exited(self, status: int) -> None:
-        """The shell is gone: by itself, by a command, or by us."""
+        """Handle the end of the shell: by itself, by a command, or by the guest."""
         shell, self._shell = self._shell, None
         stillborn = not self._ready and not self._replacing
         self._ready = self._replacing = False
@@ -254,7 +254,7 @@ class ShellSession:
         elif self._current is not None:
             command = self._current
             command.set_exit_status(status)
-            if command.stopping and new:  # started after all by the shell that was to end
+            if command.stopping and new:  # it was started by the shell that was to be ended
                 self._orphans.kill(new, command.grace_s, lambda _: self._deliver(command))
             else:
                 self._deliver(command)
@@ -265,7 +265,7 @@ class ShellSession:
             self._settle()
 
     def _begin_anew(self, status: int) -> None:
-        """A shell ended before it took a command: try without the state, then say that none works."""
+        """Restart after a shell that ended before it read a command: without its state, then give up."""
         why = "its shell ends as soon as it starts ({})".format(describe_status(status))
         if self._stillborn == 1:
             try:
@@ -280,7 +280,7 @@ class ShellSession:
             self._queue.popleft().refuse(why)
 
     def close(self, done: "Callable[[], None]") -> None:
-        """End the shell and everything that its commands left; ``done`` is called when it is gone."""
+        """End the shell and all processes of its commands; ``done`` is called when they are gone."""
         self._closed = done
         for command in list(self._queue):
             command.cancel()

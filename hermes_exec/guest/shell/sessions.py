@@ -1,6 +1,6 @@
-"""The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it.
+"""The operations on sessions: ``session`` opens one, ``run`` runs a command in it, ``close`` ends it.
 
-``states`` tells what the shells of a client wrote down last, for sessions that go on in another place.
+``states`` returns the last written state of a client's shells, for sessions that continue on another target.
 """
 
 from ..core import libc
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _watch(loop: "Loop") -> "InotifyWatcher | PollingWatcher":
-    """By inotify; by polling where no instance can be had, or only one of two."""
+    """Return an inotify watcher, or a polling one where fewer than two inotify instances are available."""
     try:
         return InotifyWatcher(loop)
     except OSError:
@@ -33,7 +33,7 @@ def _tell_states(sessions: "dict[tuple[Client, int], ShellSession]", request: "R
 
 
 def install(server: "GuestServer") -> None:
-    """Offer ``session``, ``run``, ``close`` and ``states``."""
+    """Register ``session``, ``run``, ``close`` and ``states``."""
     sessions: "dict[tuple[Client, int], ShellSession]" = {}
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
     watches: "list[InotifyWatcher | PollingWatcher]" = []
@@ -41,7 +41,7 @@ def install(server: "GuestServer") -> None:
     clients: "set[Client]" = set()
 
     def leave(client: "Client") -> None:
-        """That client is gone, and so are its sessions."""
+        """Close the sessions of a client that is gone."""
         clients.discard(client)
         for key in [key for key in refused if key[0] is client]:
             del refused[key]

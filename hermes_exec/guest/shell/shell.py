@@ -1,4 +1,4 @@
-"""One live shell process: its FIFO, its pipes, its watches and its state on disk. ``session`` decides what it runs."""
+"""One live shell process: its FIFO, pipes, watches and state on disk. ``session`` decides what it runs."""
 
 import _signal
 import fcntl
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from .inotify_watcher import InotifyWatcher
     from .polling_watcher import PollingWatcher
 
-_ATOMIC = 4096  # PIPE_BUF on Linux; also, a shell reads a FIFO byte by byte, so longer text goes by file
-_HIGH = 10  # above the numbers that descriptors get in what is started
-_END_S = 0.3  # a shell that was told to end has this long to write its state
+_ATOMIC = 4096  # PIPE_BUF on Linux; a shell reads a FIFO byte by byte, so longer text goes through a file
+_HIGH = 10  # above the numbers that descriptors get in started programs
+_END_S = 0.3  # seconds that an ending shell has to write its state
 
 
 class LiveShell:
     """A shell process.
 
-    ``outputs`` are the ends that it writes to, closed here whatever happens. ``on_opened`` gets the names of what it
+    ``outputs`` are the ends that it writes to, closed here in any case. ``on_opened`` gets the names of the files that
+    it
     opens in its ``s``, ``on_exit`` its wait status.
     """
 
@@ -67,7 +68,7 @@ class LiveShell:
 
     def _start(self, recipe: "ShellSpec", outputs: "list[int]") -> None:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        # A login shell gets them as 3 and 4; see shelltext.
+        # A login shell gets them as 3 and 4; see shell_text.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in outputs] if recipe.login else []
         try:
             fds = [null, null, null, *high] if recipe.login else [null, *outputs]
@@ -88,7 +89,7 @@ class LiveShell:
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def write(self, text: bytes) -> None:
-        """Give text to the loop."""
+        """Write text to the FIFO that the loop reads."""
         self._watches.expect(self._numbers, self.pid)
         try:
             done = os.write(self._fifo, text)
@@ -104,9 +105,9 @@ class LiveShell:
         self.write(text)
 
     def run(self, command: bytes, wrap: bytes = b"%s", first: bytes = b"") -> None:
-        """Evaluate a command; by file when it is long, or when ``wrap`` has to stand around it.
+        """Evaluate a command; through a file when it is long or ``wrap`` surrounds it.
 
-        ``first`` is text of ours that the loop evaluates before.
+        ``first`` is text of the guest that the loop evaluates before.
         """
         if self._dialect.bash and wrap == b"%s":
             text = first + (command or b":") + b"\0"
@@ -123,22 +124,22 @@ class LiveShell:
         self.write(first + self._dialect.from_file(wrap))
 
     def watch_stdin(self, on: bool) -> None:
-        """Tell, or no longer tell, when it opens ``stdin`` in its ``s``."""
+        """Start or stop reporting when it opens ``stdin`` in its ``s``."""
         self._watches.watch_stdin(self.folder, on)
 
     def has_begun(self) -> bool:
-        """Whether a command has begun since this was last asked."""
+        """Whether a command has begun since the last call."""
         return self._watches.has_begun(self._numbers)
 
     @property
     def is_waiting(self) -> bool:
-        """True when it waits for a command: it sleeps, and reads the FIFO."""
+        """Whether it waits for a command: it sleeps and reads the FIFO."""
         if process_tree.stat(self.pid)[0] != b"S":
-            return False  # it may have read a command, and wait for the processor
+            return False  # it may have read a command and wait for the CPU
         return self._reads_fifo() and not self._queue and not waiting_bytes(self._fifo)
 
     def _reads_fifo(self) -> bool:
-        """A bash has it as its standard input then, and only then; of others the kernel tells what they read."""
+        """Whether it reads the FIFO: bash has it as standard input only then; for others the kernel knows."""
         number = "0"
         try:
             if not self._dialect.bash:
@@ -149,7 +150,7 @@ class LiveShell:
         return name in (self.folder + "/in", self.folder + "/in (deleted)")
 
     def writes_to(self, number: int, fd: int) -> bool:
-        """Whether its descriptor ``number`` is the pipe whose read end is ``fd``, and not a place of the user's."""
+        """Whether its descriptor ``number`` is the pipe whose read end is ``fd``, and not a redirection."""
         try:
             theirs = os.stat("/proc/{}/fd/{}".format(self.pid, number))
         except OSError:
@@ -157,11 +158,11 @@ class LiveShell:
         return theirs.st_ino == os.fstat(fd).st_ino
 
     def has_children(self) -> bool:
-        """Whether anything that its commands started may still exist."""
+        """Whether a process that its commands started may still exist."""
         return bool(os.pread(self._children, 64, 0)) if self._children >= 0 else bool(process_tree.children(self.pid))
 
     def new_pipe(self, number: int) -> "tuple[int, bytes]":
-        """A new pipe for one of its outputs: our end, and the redirect that makes the shell use it."""
+        """Open a pipe for one of its outputs; return our end, and the redirect that makes the shell use it."""
         path = "{}/o{}".format(self.folder, number)
         try:
             os.unlink(path)
@@ -172,18 +173,19 @@ class LiveShell:
         return fd, " {}>{}".format(number, path).encode()
 
     def descendants(self) -> "list[int]":
-        """Everything that its commands have started and that still exists."""
+        """Return the processes that its commands have started and that still exist."""
         return process_tree.descendants([self.pid])
 
     def new_descendants(self) -> "list[int]":
-        """Those that are not of earlier commands."""
+        """Return the descendants that do not come from earlier commands."""
         return [process[0] for process in process_tree.living_processes(self.descendants()) - self.kept]
 
     def kill_command(self, grace_s: float, done: "Callable[[list[int]], None]") -> None:
-        """End what the running command started, then the shell, which writes its state if it can.
+        """End the running command's processes, then the shell, which writes its state if it can.
 
-        It is stopped meanwhile, so that it starts nothing more, and dies last, because it holds its
-        tree together.
+        The shell is stopped meanwhile, so that it starts no further processes, and dies last, because it is the root of
+        its
+        process tree.
         """
         self._signal(_signal.SIGSTOP)
 
@@ -220,12 +222,12 @@ class LiveShell:
 
 
 def describe_status(status: int) -> str:
-    """A wait status in words."""
+    """Return a description of a wait status."""
     return "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
 
 
 def commit_state(folder: str) -> bool:
-    """Take over the state that the shell has just written, if it is whole; whether it was."""
+    """Adopt the state that the shell has just written, if it is complete; return whether it was."""
     path = folder + "/state.new"
     try:
         fd = os.open(path, os.O_RDONLY)

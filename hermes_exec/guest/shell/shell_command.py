@@ -34,16 +34,16 @@ class ShellCommand(CommandRequest):
         session.submit(self)
 
     def kill(self) -> None:
-        """End what it started; a command that still waits for its turn never runs."""
+        """Kill the processes of the command; one that is still queued never runs."""
         self._session.stop(self)
 
     @property
     def stopping(self) -> bool:
-        """True once it timed out or was cancelled."""
+        """Whether it timed out or was cancelled."""
         return "timed_out" in self.answer or "cancelled" in self.answer
 
     def wrap(self, dialect: shell_text.ShellDialect) -> bytes:
-        """What stands around the text because of the options of this command."""
+        """Return the shell text around the command that its options require."""
         arguments = self.arguments
         wrap = dialect.redirect(bool(arguments.get("stdin")), bool(arguments.get("merge")))
         if arguments.get("cwd") is not None or arguments.get("env") or self.confined is not None:
@@ -52,7 +52,7 @@ class ShellCommand(CommandRequest):
         return wrap
 
     def rewind(self) -> None:
-        """It has not begun and will be run once more: release what was prepared for it."""
+        """Release what was prepared for a command that has not begun and will be run again."""
         for tap in self._taps:
             tap.disconnect()
         if self.arguments.get("stdin"):
@@ -60,17 +60,17 @@ class ShellCommand(CommandRequest):
             self._stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _open_stdin(self, folder: str) -> None:
-        """A FIFO that the shell opens by name; ours stays open until then, or it would wait for a writer."""
+        """Create a FIFO that the shell opens by name; our end stays open until then, as a reader needs a writer."""
         path = folder + "/fifo"
         os.mkfifo(path, 0o600)
         self._stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if self.request.input is not None:
             self.request.input.write_to(writer)
-        os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
+        os.rename(path, folder + "/s/stdin")  # watched from here on: only the opening by the shell is seen
 
     def on_opened(self, name: bytes) -> None:
-        """The shell has opened its standard input, or what tells that its folder is not there."""
+        """Handle the opening of its standard input, or of the file that reports a missing folder."""
         if name == b"cwd":
             self.bad_folder = True
         else:
@@ -82,22 +82,22 @@ class ShellCommand(CommandRequest):
             self._stdin_keeper = -1
 
     def withdraw(self) -> None:
-        """It is stopped before its turn has come."""
+        """Answer a command that is stopped while still queued."""
         self.answer["note"] = "it was still waiting for its turn, so nothing ran"
         self.finish()
 
     def set_missing_folder(self) -> None:
-        """Nothing of it ran, because its folder is not there."""
+        """Answer that the command did not run because its folder does not exist."""
         message = "{}: no such folder".format(os.fsdecode(self.arguments["cwd"]))
         self.answer.update(error="cwd", errno=2, message=message)
 
     def refuse(self, why: str, errno: int = 0) -> None:
-        """Nothing of it ran."""
+        """Answer that the command did not run, and why."""
         self.answer.update(error="os", errno=errno, message=why)
         self.finish()
 
     def connect(self, taps: "list[OutputTap]", shell: "LiveShell") -> None:
-        """Send what comes out of these pipes as the output of this command, and what is sent to it into its input."""
+        """Attach the command to the pipes: their bytes are its output, and its input goes to its standard input."""
         self._taps = taps[:1] if self.arguments.get("merge") else taps[:]
         for tap in self._taps:
             tap.connect(self)
@@ -107,19 +107,19 @@ class ShellCommand(CommandRequest):
             shell.watch_stdin(True)
 
     def open_stream(self, channel: int) -> "OutputStream":
-        """A stream of what it says."""
+        """Open an output stream of the command."""
         outlet = self.request.open_output(channel, bulk=True)
         outlet.on_disk_full = self.disk_full
         return outlet
 
     def drain(self, done: "Callable[[], None]") -> None:
-        """Call ``done`` once all that it said until now has been read."""
+        """Call ``done`` once all its output until now has been read."""
         for tap in self._taps:
             tap.look()
         drain_all([tap.outlet for tap in self._taps if tap.outlet is not None], done)
 
     def disconnect(self, shell: "LiveShell | None") -> None:
-        """The command has ended: let go of the pipes and of its input."""
+        """Release the pipes and the input after the command has ended."""
         for tap in self._taps:
             tap.disconnect()
         self._stdin_opened()

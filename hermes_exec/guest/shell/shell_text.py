@@ -1,15 +1,15 @@
-"""The few lines of shell that make a live shell, and nothing of the user's.
+"""The shell text of the loop that a live shell runs, and of the wraps around its commands.
 
-A live bash reads each command from a FIFO, evaluates it, and tells its status by *opening a file whose
-name is the status*: a redirect without a command needs no builtin, variable or descriptor that a
-command could have shadowed, unset or closed. The guest sees the opening by inotify. The variable that
-holds the command has an unknowable name and is unset while the command runs.
+A live bash reads each command from a FIFO, evaluates it, and reports its status by *opening a file whose name is the
+status*: a redirect without a command needs no builtin, variable or descriptor that a command could have shadowed,
+unset or closed. The guest sees the opening by inotify. The variable that holds the command has a random name and is
+unset while the command runs.
 
-``until ((0))`` rather than ``while``: under ``set -n``, or a DEBUG trap that says so, a shell takes each
-command for a success without running it, so a ``while`` would spin for ever, and this ends the shell,
-which is noticed. The outer loop is for a command that says ``break``. Tracing (``set -x``) is off while
-the loop itself works. The loop closes standard error to turn tracing off, and it does so before it reports
-the status: the guest looks at the shell's outputs as soon as it has the status.
+``until ((0))`` rather than ``while``: under ``set -n``, or under a DEBUG trap that skips commands, a shell treats each
+command as successful without running it, so a ``while`` would spin forever; ``until`` ends the shell, which the guest
+notices. The outer loop is for a command that runs ``break``. Tracing (``set -x``) is off while the loop itself works.
+The loop closes standard error to turn tracing off, and it does so before it reports the status: the guest looks at the
+shell's outputs as soon as it has the status.
 """
 
 import os
@@ -60,13 +60,13 @@ printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || :
 """
 
-# A shell that ends without its guest waits as long as it has children, for they are found below it. To open the FIFO
-# takes no time while the guest lives, which has it open, and lasts for ever afterwards.
+# A shell that ends without its guest waits as long as it has children, since they are found below it. Opening the FIFO
+# returns at once while the guest lives, which has it open, and blocks forever afterwards.
 _STAY = r"""{ read -r @VAR@ </proc/$$/task/$$/children || [ "$@VAR@" ]; } && { :; } <@DIR@/in || :
 """
 
 _SPEAK = "\\exec >&3 2>&4 3>&- 4>&-\n"
-"""What a login shell says before this, such as a message of the day, is no command's output."""
+"""Output of a login shell before this, such as a message of the day, belongs to no command."""
 
 BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
 UNREADABLE = "the new shell could not take over all of the state"
@@ -74,26 +74,26 @@ MOVED = "the place had moved, so the shell is a new one with the state of the la
 REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
 
 COMPLETE = b"# complete\n"
-"""The last line of a whole dump. The line before it tells that a new shell has read it to there."""
+"""The last line of a complete dump. The line before it reports that a new shell has read it up to there."""
 
 
 def dump_text(folder: str, bash: bool) -> bytes:
-    """A script that writes the shell's state to ``state.new``; sourced by bash, it forks nothing."""
+    """Return a script that writes the shell's state to ``state.new``; sourced by bash, it forks nothing."""
     return (_BASH_DUMP if bash else _SH_DUMP).replace("@DIR@", folder).encode()
 
 
 def stay_text(folder: str) -> bytes:
-    """A script that keeps a shell whose guest is gone for as long as it has children."""
+    """Return a script that keeps a shell without a guest running while it has children."""
     return _STAY.replace("@DIR@", folder).replace("@VAR@", "H" + os.urandom(4).hex()).encode()
 
 
 def quote(data: bytes) -> bytes:
-    """One word of shell."""
+    """Return the data quoted as one shell word."""
     return b"'" + data.replace(b"'", b"'\\''") + b"'"
 
 
 class ShellDialect:
-    """How one session's shell is told what to do."""
+    """The texts with which the guest controls one session's shell."""
 
     def __init__(self, folder: str, bash: bool) -> None:
         self.bash = bash
@@ -101,27 +101,27 @@ class ShellDialect:
         self._variable = b"H" + os.urandom(4).hex().encode()
 
     def loop(self, login: bool) -> bytes:
-        """What the shell runs for the life of a session: bash's argument, or the start of sh's script."""
+        """Return the session's main loop: bash's argument, or the start of sh's script."""
         text = (_SPEAK if login else "") + (_BASH if self.bash else _SH)
         return text.encode().replace(b"@DIR@", self._folder).replace(b"@VAR@", self._variable)
 
     def file(self, command: bytes) -> bytes:
-        """The content of the file ``c`` for a command that goes through a file."""
+        """Return the content of the file ``c`` for a command that goes through a file."""
         if self.bash:
             return b"\\unset -v %b;%b\0" % (self._variable, command)
         return b">|%b/b;%b\n" % (self._folder, command)
 
     def from_file(self, wrap: bytes) -> bytes:
-        """The text for the FIFO that evaluates the file ``c``; ``wrap`` has ``%s`` where it stands."""
+        """Return the FIFO text that evaluates the file ``c``; ``%s`` in ``wrap`` stands for it."""
         if self.bash:
             read = b'IFS= \\builtin read -r -d "" %b <%b/c;' % (self._variable, self._folder)
             return read + wrap.replace(b"%s", b'\\eval "$%b"' % self._variable) + b"\0"
         return wrap.replace(b"%s", b". %b/c" % self._folder) + b'\n>|"%b/s/$?"\n' % self._folder
 
     def status(self, code: int, text: bytes) -> bytes:
-        """What goes before the text of a command to give it ``$?``; it sets off no trap, no trace and no ``set -e``.
+        """Return text before a command that sets ``$?`` without any trap, trace or ``set -e`` effect.
 
-        Text without a command gets none, or it would end as the command before it did.
+        Text without a command gets none, or it would end with the status of the command before it.
         """
         if not code or all(line.strip()[:1] in (b"", b"#") for line in text.split(b"\n")):
             return b""
@@ -129,11 +129,11 @@ class ShellDialect:
         return b"{ (%b %d)&&:;} >/dev/null 2>&1;" % (leave, code)
 
     def redirect(self, stdin: bool, merge: bool) -> bytes:
-        """A wrap that gives the command another standard input, or one stream for both outputs."""
+        """Return a wrap with another standard input, or with one stream for both outputs."""
         return b"%s" + (b" <%b/s/stdin" % self._folder if stdin else b"") + (b" 2>&1" if merge else b"")
 
     def subshell(self, wrap: bytes, cwd: "bytes | None", env: "dict[bytes, bytes]", limits: bytes) -> bytes:
-        """A wrap that runs in a subshell with its own folder, variables and limits."""
+        """Return a wrap that runs in a subshell with its own folder, variables and limits."""
         text = b""
         if cwd is not None:
             text += b"\\cd -- %b 2>/dev/null || { >|%b/s/cwd; \\exit 126; };" % (quote(cwd), self._folder)

@@ -1,4 +1,4 @@
-"""Which files were touched, told by the kernel (inotify(7)), which Python has no name for."""
+"""An inotify(7) instance through ctypes: reports which watched files were opened or written."""
 
 import os
 import struct
@@ -11,14 +11,14 @@ _IN_NONBLOCK_CLOEXEC = 0o2004000
 _EVENT = struct.Struct("iIII")
 _EVENTS = 16384
 _LONGEST = 16 + 256
-"""Bytes read at once, and of one event with a name of the longest kind."""
+"""Bytes per read, and the largest size of one event (an event with the longest possible name)."""
 
 
 class Inotify:
-    """Tells which files in watched folders, or which watched files, were written (inotify(7)).
+    """An inotify(7) instance that reports which files were written.
 
-    To be written is to be opened for writing and closed, with or without a byte. Whoever only reads, such as
-    a search through all folders, leaves no trace.
+    A file counts as written when it is opened for writing and closed, even without a byte written. Programs that only
+    read, such as a search through all folders, cause no event.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Inotify:
         return OSError(code, "{}: {}".format(what, os.strerror(code)))
 
     def close(self) -> None:
-        """Stop watching anything."""
+        """Close the inotify instance."""
         os.close(self.fd)
 
     def watch(self, path: str, reads: bool) -> int:
-        """Watch a folder or a file, for ``reads`` too or no longer; gives the number that its events carry."""
+        """Watch a folder or a file, with or without read events; return the watch descriptor."""
         mask = _IN_CLOSE_WRITE | (_IN_OPEN if reads else 0)
         number: int = libc().inotify_add_watch(self.fd, path.encode(), mask)
         if number < 0:
@@ -46,11 +46,11 @@ class Inotify:
         return number
 
     def unwatch(self, number: int) -> None:
-        """Stop watching."""
+        """Remove one watch."""
         libc().inotify_rm_watch(self.fd, number)
 
     def read(self) -> "list[tuple[int, bytes, bool]]":
-        """The events so far: the watch's number, the file's name inside a watched folder, whether it was written."""
+        """Return the pending events: watch descriptor, file name in a watched folder, whether it was written."""
         data = b""
         while True:
             try:
@@ -59,7 +59,7 @@ class Inotify:
                 break
             data += piece
             if len(piece) <= _EVENTS - _LONGEST:
-                break  # one more would have fitted
+                break  # the buffer had room for another event, so none is left
         events: "list[tuple[int, bytes, bool]]" = []
         at = 0
         while at < len(data):

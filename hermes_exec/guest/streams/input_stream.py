@@ -1,4 +1,4 @@
-"""Bytes from the other end of the link to a file descriptor here."""
+"""An input stream: bytes from the link, written to a file descriptor in the target."""
 
 import os
 from _collections import deque  # collections itself is slow to import
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class InputStream:
-    """Bytes on their way from the writer to a descriptor, which may be given later than the first bytes come.
+    """Bytes from the link for a descriptor, which may be set after the first bytes have arrived.
 
-    ``credit`` tells how far they were written.
+    ``credit`` sends the number of bytes written so far.
     """
 
     def __init__(self, loop: "Loop", credit: "Callable[[int], None]") -> None:
@@ -30,7 +30,7 @@ class InputStream:
         self._ended = False
 
     def write_to(self, fd: int) -> None:
-        """The descriptor, which belongs to the stream from here on."""
+        """Set the descriptor to write to; the stream owns it from now on."""
         if self.closed:
             os.close(fd)
             return
@@ -38,18 +38,18 @@ class InputStream:
         self._write()
 
     def receive(self, position: int, data: bytes) -> None:
-        """Take bytes that came over the link; raises DamageError unless they follow those before."""
+        """Accept bytes from the link; raise DamageError unless they continue at the expected offset."""
         self._expect(position)
         self.received = position + len(data)
         self.feed(data)
 
     def receive_end(self, payload: bytes) -> None:
-        """No more will come over the link; raises DamageError unless all is here."""
+        """Handle the end of input; raise DamageError unless every byte has arrived."""
         self._expect(OFFSET.unpack(payload)[0])
         self.end()
 
     def _expect(self, position: int) -> None:
-        if position != self.received and not self.closed:  # to a closed one the writer may leave out some
+        if position != self.received and not self.closed:  # the writer may skip bytes for a closed stream
             raise DamageError("input goes on at {} after {} bytes".format(position, self.received))
 
     def feed(self, data: "bytes | memoryview") -> None:
@@ -61,20 +61,20 @@ class InputStream:
             self._write()
 
     def end(self) -> None:
-        """No more will come: close the descriptor after the last byte."""
+        """Close the descriptor after the last queued byte was written."""
         self._ended = True
         if not self._queue and self._fd >= 0:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptor now, drop what was not written, and let the writer go on."""
+        """Close the descriptor now, drop unwritten bytes, and grant the writer unlimited credit."""
         if not self.closed:
             self.closed = True
             if self._fd >= 0:
                 self._loop.ignore_write(self._fd)
                 os.close(self._fd)
             self._queue.clear()
-            self._written = 1 << 62  # nobody reads any more: never make the writer wait
+            self._written = 1 << 62  # no reader is left: never make the writer wait
             self.send_credit()
 
     def _write(self) -> None:
@@ -100,6 +100,6 @@ class InputStream:
             self.send_credit()
 
     def send_credit(self) -> None:
-        """Say how far it was written; once more after a break, since that word may have been lost."""
+        """Send the number of bytes written; repeated after a reconnect, as the last report may be lost."""
         self._told = self._written
         self._credit(self._written)

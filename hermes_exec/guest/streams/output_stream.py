@@ -1,9 +1,9 @@
-"""Bytes from a file descriptor here to their reader at the other end of the link.
+"""An output stream: bytes from a file descriptor in the target to their reader on the client's side.
 
-An ``Outlet`` numbers its bytes from 0 and keeps what the reader has not consumed, so that a new
-connection can go on where the old one broke. The reader says how far it has consumed; no more than
-WINDOW bytes beyond that are ever read from the producer, which waits in its pipe. While nobody is
-connected the rest goes to a file instead, up to CAP bytes of it, so that a command can go on.
+An ``OutputStream`` numbers its bytes from 0 and keeps those that the reader has not consumed, so that a new
+connection can resume where the old one broke. The reader reports how far it has consumed; at most WINDOW bytes
+beyond that are read from the producer, which then blocks on its pipe. While no client is connected, further output
+is spooled to a file, up to CAP bytes, so that a command can continue.
 """
 
 import errno
@@ -25,7 +25,7 @@ _FIONREAD = 0x541B
 
 
 def waiting_bytes(fd: int) -> int:
-    """Bytes that can be read from a pipe without waiting."""
+    """Return the number of bytes that can be read from a pipe without blocking."""
     return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
 
 
@@ -36,7 +36,7 @@ class OutputStream:
         self.request = request
         self.channel = channel
         self.queued = False
-        self.ended = False  # whether its descriptor has nothing more to give, ever
+        self.ended = False  # whether the descriptor has reached its end
         self._loop = loop
         self._wake = wake
         self._chunks: "Deque[bytes]" = deque()
@@ -44,8 +44,8 @@ class OutputStream:
         self._end = 0
         self._consumed = 0
         self._unsent = 0  # index in _chunks of the first one not sent on this connection
-        self._skip = 0  # bytes of that chunk which the reader has already
-        self._position = 0  # offset of what is sent next on this connection
+        self._skip = 0  # bytes of that chunk that the reader already has
+        self._position = 0  # offset of the next byte to send on this connection
         self._most = CHUNK  # bytes of the next DATA frame
         self._fd = -1
         self._spool: "Spool | None" = None
@@ -60,27 +60,27 @@ class OutputStream:
         self.on_emptied: "Callable[[], None] | None" = None
 
     def read_from(self, fd: int, on_end: "Callable[[], None] | None" = None) -> None:
-        """Send what ``fd`` gives; the caller keeps ``fd`` and is told when it has ended."""
+        """Send the bytes of ``fd``, which the caller keeps open; ``on_end`` is called at its end."""
         self._fd = fd
         self._on_end = on_end
         self._watch(True)
 
     def release(self) -> None:
-        """Stop reading the descriptor; what was read is still delivered."""
+        """Stop reading the descriptor; bytes read so far are still delivered."""
         self._watch(False)
         self._fd = -1
 
     def on_pipe_returned(self, received: int, consumed: int) -> None:
-        """A pipe that was lent is given back; nothing was."""
+        """Handle the return of a pipe that was handed off; a plain stream never hands one off."""
 
     def spool_to(self, folder: "Callable[[], str]") -> None:
-        """Nobody is connected: keep reading, into a file in ``folder()`` once the window is full."""
+        """Keep reading without a client: spool to a file in ``folder()`` once the window is full."""
         self.queued = False
         self._spool_folder = folder
         self._pump_on()
 
     def drain(self, done: "Callable[[], None]") -> None:
-        """Call ``done`` once everything that is in the pipe at this moment has been read."""
+        """Call ``done`` once the bytes that are now in the pipe have been read."""
         self._drain_left = waiting_bytes(self._fd) if self._fd >= 0 and not self.ended else 0
         self._on_drained = done
         self._drain_on()
@@ -90,22 +90,22 @@ class OutputStream:
         while self._drain_left > 0 and self._room():
             left = self._drain_left
             self._pump()
-            if self._drain_left == left:  # nothing came after all
+            if self._drain_left == left:  # no further bytes arrived
                 self._drain_left = 0
 
     def put(self, data: bytes) -> None:
-        """Add bytes that do not come from a descriptor."""
+        """Add bytes that come from another source than the descriptor."""
         self._chunks.append(data)
         self._end += len(data)
         self._wake(self)
 
     @property
     def full(self) -> bool:
-        """True when the reader has to consume before more is put."""
+        """Whether the reader has to consume bytes before more are added."""
         return self._end - self._consumed >= WINDOW
 
     def on_consumed(self, offset: int) -> None:
-        """The reader has consumed everything below ``offset``."""
+        """Drop the bytes below ``offset``, which the reader has consumed."""
         if not self._consumed < offset <= self._end:
             return
         self._consumed = offset
@@ -117,7 +117,7 @@ class OutputStream:
         self._pump_on()
 
     def resume(self, received: int) -> None:
-        """A new connection: go on at the offset up to which the reader has received."""
+        """Resume on a new connection, at the offset up to which the reader has received."""
         self._spool_folder = None
         self.queued = False
         self.on_emptied = None
@@ -132,16 +132,16 @@ class OutputStream:
 
     @property
     def spooled(self) -> bool:
-        """True while bytes wait on disk; ``on_emptied`` is called when the last of them is on its way."""
+        """Whether bytes wait on disk; ``on_emptied`` is called when the last of them was taken for sending."""
         return self._spool is not None
 
     @property
     def pending(self) -> bool:
-        """True when there is something to send on this connection."""
+        """Whether there is something to send on this connection."""
         return self._unsent < len(self._chunks)
 
     def next_chunk(self) -> bytes:
-        """What to send next on this connection, at most CHUNK bytes; empty when there is nothing."""
+        """Return the next bytes to send on this connection, at most CHUNK; empty when there are none."""
         if self._unsent >= len(self._chunks):
             return b""
         most = self._most
@@ -158,19 +158,19 @@ class OutputStream:
         return data
 
     def data_frame(self, chunk: bytes, sealer: Sealer) -> "tuple[bytes | memoryview, ...]":
-        """The parts of the DATA frame that brings what ``next_chunk`` just gave."""
+        """Return the parts of the DATA frame for the chunk that ``next_chunk`` just returned."""
         head = HEADER.pack(len(chunk), DATA, self.channel, self.request, self._position - len(chunk))
         return sealer.parts(head, chunk)
 
     def on_reader_frame(self, kind: int, payload: bytes) -> None:
-        """What the reader says of the stream, in a CREDIT or RETURN frame."""
+        """Handle a CREDIT or RETURN frame from the reader."""
         if kind == CREDIT:
             self.on_consumed(OFFSET.unpack(payload)[0])
         else:
             self.on_pipe_returned(*RETURN_FIELDS.unpack(payload))
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all buffered and spooled bytes and stop reading."""
         self.release()
         self._chunks.clear()
         self._unsent = 0
@@ -224,7 +224,7 @@ class OutputStream:
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno != errno.EIO:  # EIO: the other side of a PTY has closed
+            if error.errno != errno.EIO:  # EIO: the other side of the PTY was closed
                 raise
             data = b""
         if not data:
@@ -253,7 +253,7 @@ class OutputStream:
             try:
                 self._spool = Spool(self._spool_folder())
             except OSError:
-                self.put(data)  # over the window by one read; the producer waits from now on
+                self.put(data)  # may exceed the window by one read; the producer waits from now on
         if self._spool is None or not self._spool.put(data):
             self._watch(False)
             if self.on_disk_full is not None:

@@ -1,9 +1,9 @@
-"""Bulk output whose reader is on this very machine: the reader takes over the pipe, so nothing is copied twice.
+"""Bulk output to a reader on the same machine: the reader takes over the pipe, which avoids a second copy.
 
-Once much has come, and all of it is sent, the reader is told the descriptor (LEND), reads the pipe itself
-through /proc, and says how far it has read when it gives the pipe back (RETURN): at its end, or when it is
-wanted back (RECALL). It lets go of the pipe before a channel is closed, so that never both sides read; how
-far it had come by then is what it says on attaching again.
+After many bytes, when all of them are sent, the guest sends the descriptor to the reader (HANDOFF). The reader reads
+the pipe itself through /proc, and reports how far it has read when it returns the pipe (RETURN): at the end of the
+output, or when the guest reclaims it (RECLAIM). The reader releases the pipe before a channel is closed, so that the
+two sides never read at the same time; when it attaches again, it reports how far it had read.
 """
 
 import os
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from ..core.server import Client
 
 _WORTH = 4 << 20
-"""Bytes that have come before a loan pays, so that a command with less of them knows nothing of it."""
+"""Bytes of output from which a handoff pays off; a command with less output never has one."""
 _OWN, _LEAVING, _LENT = range(3)
 
 
 class HandoffOutputStream(OutputStream):
-    """An outlet that lends its pipe until that is returned, once, or until the connection breaks."""
+    """An output stream that hands off its pipe at most once, until it is returned or the connection breaks."""
 
     def __init__(self, client: "Client", request: int, channel: int) -> None:
         super().__init__(client.server.loop, client.output_ready, request, channel)
         self._client = client
         self._state = _OWN
-        self._may = False  # not before the reader speaks: then it has taken notice of a new connection
+        self._may = False  # set by the first frame of the reader: then it knows the new connection
         self._over = False
-        self._lost = False  # the connection broke while it was lent, so nobody here knows how far it was read
-        self._at = 0  # offset from which on it was lent
+        self._lost = False  # the connection broke during the handoff, so the read offset is unknown
+        self._at = 0  # offset at which the handoff began
         self._on_returned: "Callable[[], None] | None" = None
 
     def spool_to(self, folder: "Callable[[], str]") -> None:
-        """Nobody is connected, so nobody else reads."""
+        """Spool as the base class does; without a connection no other process reads the pipe."""
         self._lost = self._lost or self._state == _LENT
         self._state = _OWN
         super().spool_to(folder)
         self._own_again()
 
     def resume(self, received: int) -> None:
-        """Go on; what was read here after a loan begins where the reader had come to."""
+        """Resume; bytes read here after a handoff begin at the offset that the reader had reached."""
         ahead = received - self._at if self._lost or self._state == _LENT else 0
         if ahead > 0:
             self._drop(self._at)
@@ -56,12 +56,12 @@ class HandoffOutputStream(OutputStream):
         self._own_again()
 
     def on_consumed(self, offset: int) -> None:
-        """The reader has consumed everything below ``offset``."""
+        """Drop the bytes below ``offset``, which the reader has consumed."""
         self._may = not self._over
         super().on_consumed(offset)
 
     def drain(self, done: "Callable[[], None]") -> None:
-        """Get the pipe back first."""
+        """Reclaim the pipe, then drain it."""
         if self._state == _LENT:
             self._on_returned = done
             self._tell(wire.RECLAIM, b"")
@@ -70,7 +70,7 @@ class HandoffOutputStream(OutputStream):
             super().drain(done)
 
     def release(self) -> None:
-        """Stop reading the descriptor, whoever does."""
+        """Stop reading the descriptor, on this side or the reader's."""
         if self._state == _LENT:
             self._tell(wire.RECLAIM, b"")
         else:
@@ -78,7 +78,7 @@ class HandoffOutputStream(OutputStream):
         super().release()
 
     def next_chunk(self) -> bytes:
-        """What to send next; a loan follows the last of it."""
+        """Return the next bytes to send; after the last of them the pipe may be handed off."""
         data = super().next_chunk()
         if self._state == _LEAVING and not self.pending:
             self._state = _LENT
@@ -89,7 +89,7 @@ class HandoffOutputStream(OutputStream):
         return data
 
     def on_pipe_returned(self, received: int, consumed: int) -> None:
-        """The reader reads no more; it has come to ``received``."""
+        """Take the pipe back; the reader has read up to ``received``."""
         if self._state != _LENT:
             return
         if not self._at <= received or not self._consumed <= consumed <= received:

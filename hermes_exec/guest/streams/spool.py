@@ -1,11 +1,11 @@
-"""Output that waits on disk while nobody is connected."""
+"""Output that is kept on disk while no client is connected."""
 
 import os
 
 from ..core.wire import CHUNK
 
 CAP = 256 << 20
-"""Bytes of one stream that are kept; beyond that the producer waits."""
+"""Bytes of one stream that are kept; beyond them the producer waits."""
 
 
 class Spool:
@@ -15,20 +15,20 @@ class Spool:
         self._file = nameless_file(folder)
         self._read = 0
         self._written = 0
-        self._rest = b""  # what the disk did not take
+        self._rest = b""  # bytes that did not fit on the disk
 
     @property
     def size(self) -> int:
-        """Bytes that were put and not taken yet."""
+        """Return the number of bytes added and not yet taken."""
         return self._written - self._read + len(self._rest)
 
     @property
     def full(self) -> bool:
-        """True when no more may be put."""
+        """Whether the spool accepts no more bytes."""
         return bool(self._rest) or self.size >= CAP
 
     def put(self, data: bytes) -> bool:
-        """Append; False when the disk is full, and then what it did not take waits in memory."""
+        """Append bytes; return False when the disk is full: the unwritten rest is then kept in memory."""
         done = 0
         try:
             while done < len(data):
@@ -39,7 +39,7 @@ class Spool:
         return not self._rest
 
     def take(self) -> bytes:
-        """The next bytes, at most CHUNK."""
+        """Return the next bytes, at most CHUNK."""
         if self._read == self._written:
             data, self._rest = self._rest, b""
             return data
@@ -48,12 +48,12 @@ class Spool:
         return data
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the file, which frees its disk space."""
         os.close(self._file)
 
 
 def nameless_file(folder: str) -> int:
-    """A new read-write file that has no name any more."""
+    """Open a new read-write file and unlink it."""
     path = "{}/{}".format(folder, os.urandom(8).hex())
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(path)

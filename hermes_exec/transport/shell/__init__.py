@@ -1,4 +1,4 @@
-"""The carrier for places without a Python: each command is a process of its own, started through ``sh``."""
+"""The transport for targets without Python: each command is a process of its own, started through ``sh``."""
 
 from hermes_exec.transport.shell.transport import ShellTransport
 

@@ -1,4 +1,4 @@
-"""One command of the plain carrier: a process of its own, its clock and its end."""
+"""One command of the shell transport: its process, its time limit and its end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _START_S = 10.0
 _HOLD_S = 1.0
-"""Seconds that an output may stay open after everything that could be found was ended."""
+"""Seconds for which an output may stay open after all processes that could be found were ended."""
 
 
 class SpawnedCommand:
-    """A ``Running``."""
+    """A command that runs as a process of its own; implements ``Running``."""
 
     def __init__(
         self,
@@ -68,22 +68,22 @@ class SpawnedCommand:
 
     @property
     def over(self) -> bool:
-        """True once it is answered."""
+        """Whether it is answered."""
         return self._answer.done()
 
     @property
     def lingering(self) -> Channel | None:
-        """The channel of one that is over and whose children still hold its outputs."""
+        """Return the channel of a finished command whose children still hold its outputs, else None."""
         return self._channel if self.over and not self._streams.channel_exit.done() else None
 
     def begin(self) -> None:
-        """Its turn has come."""
+        """Start the command."""
         self._work = self._loop.create_task(self._carry_out())
         if self._limit_s is not None:
             self._expect_end(self._limit_s)
 
     def _expect_end(self, within_s: float) -> None:
-        """Give it up where the place is silent for so long that nobody can tell what became of it."""
+        """Give the command up if the target stays silent for so long that the outcome is unknown."""
         if self._overdue is None or self._why == "cancelled":
             if self._overdue is not None:
                 self._overdue.cancel()
@@ -102,7 +102,7 @@ class SpawnedCommand:
     async def _carry_out(self) -> None:
         try:
             self._finish(await (self._run_staged() if self._launch.staged else self._run_words()))
-        except Exception as error:  # noqa: BLE001  handed to whoever awaits the answer
+        except Exception as error:  # noqa: BLE001  raised where the answer is awaited
             self._finish(error)
 
     def _finish(self, outcome: dict[str, Any] | Exception) -> None:
@@ -113,7 +113,7 @@ class SpawnedCommand:
             self._answer.set_result(outcome)
         else:
             self._answer.set_exception(outcome)
-            self._answer.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+            self._answer.exception()  # retrieved, so that asyncio reports no unretrieved exception
         self._on_end(self)
 
     async def _run_words(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class SpawnedCommand:
         try:
             return await self._run(self._launch.script_argv(place.shell, path), {})
         finally:
-            if not self._streams.status_line.done():  # else the script has removed itself
+            if not self._streams.status_line.done():  # otherwise the script has removed itself
                 with suppress(HermesError):
                     await place.run_script(scripts.REMOVE, path)
 
@@ -176,7 +176,7 @@ class SpawnedCommand:
         if exit.lost:
             if not (self._let_go or self._all_gone):
                 raise OutcomeUnknown(f"the place was lost while this ran ({exit.lost})")
-        elif told is None and not self._why:  # it tells before it starts anything, so nothing was started
+        elif told is None and not self._why:  # it reports before it starts anything, so nothing was started
             how = f"signal {exit.signal}" if exit.code is None else f"exit code {exit.code}"
             said = self._streams.preamble.decode("utf-8", "replace").strip()[-300:]
             return {"error": "failed", "message": f"the place did not start it ({how}) {said}".strip()}
@@ -195,19 +195,19 @@ class SpawnedCommand:
             raise
 
     async def write(self, data: bytes, /) -> None:
-        """Send input, waiting while more than 4 MiB are on the way; what nobody reads is dropped."""
+        """Send input, waiting while more than 4 MiB are unsent; input without a reader is dropped."""
         await self._streams.write(data)
 
     def write_eof(self) -> None:
-        """The input ends here."""
+        """End the input."""
         self._streams.write_eof()
 
     def acknowledge(self, channel: int, count: int, /) -> None:
-        """So many more bytes of a stream are used up."""
+        """Acknowledge ``count`` more consumed bytes of a stream."""
         self._streams.acknowledge(channel, count)
 
     def cancel(self) -> None:
-        """End it, with all that it started."""
+        """End the command and its process tree."""
         self.stop("cancelled")
 
     async def settle(self) -> None:
@@ -215,17 +215,17 @@ class SpawnedCommand:
         await self.result()
 
     async def end(self) -> None:
-        """End it, and wait for that."""
+        """End the command, and wait for that."""
         self.cancel()
         await asyncio.wait([self._answer])
 
     async def close(self, grace_s: float) -> None:
-        """End it within a shorter grace, and wait for that."""
+        """End the command within a shorter grace period, and wait for that."""
         self._grace_s = min(self._grace_s, grace_s)
         await self.end()
 
     def stop(self, why: str) -> None:
-        """End it because of ``why``; the answer follows when it is gone."""
+        """End the command because of ``why``; the answer follows when it is gone."""
         if self._why or self.over or self._streams.command_exit.done():
             return
         self._why = why
@@ -241,7 +241,7 @@ class SpawnedCommand:
         self._stopper = self._loop.create_task(self._end_processes())
 
     async def _end_processes(self) -> None:
-        """End what can be found, let the rest of the output come, and then let go of the channel."""
+        """End the processes that can be found, wait for the rest of the output, then release the channel."""
         root = await self._root()
         if root is None:
             self._note = "its processes cannot be looked at in this place, so some may go on"
@@ -263,7 +263,7 @@ class SpawnedCommand:
             self._channel.kill()
 
     async def _root(self) -> ProcessStat | None:
-        """The process that the command began as; None when that is not to be had."""
+        """Return the process that the command began as; None if it cannot be determined."""
         told = self._streams.status_line
         either: list[asyncio.Future[Any]] = [told, self._streams.channel_exit]
         await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)

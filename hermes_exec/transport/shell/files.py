@@ -1,4 +1,4 @@
-"""Whole files, read and written by the place's own ``cat``."""
+"""Whole files, read and written by the target's own ``cat``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TOLD = {100 + number: number for number in (errno.ENOENT, errno.EACCES, errno.E
 
 
 async def read(place: ShellTarget, path: str | bytes | os.PathLike[str]) -> bytes:
-    """The bytes of a file; a relative path starts at the terminal's folder.
+    """Return the bytes of a file; a relative path starts at the terminal's folder.
 
     Raises:
         TransferError: it cannot be read; ``errno`` is ENOENT, EACCES, EISDIR or EIO.
-        OutcomeUnknown: the place was lost.
+        OutcomeUnknown: the target was lost.
     """
     target = _path(place, path)
     reply = await place.run_script(scripts.READ, encode_argument(target))
@@ -31,19 +31,19 @@ async def read(place: ShellTarget, path: str | bytes | os.PathLike[str]) -> byte
 
 
 async def write(place: ShellTarget, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-    """Make ``data`` the content of a file, at once and wholly; a link there becomes a file.
+    """Replace the content of a file by ``data`` atomically; a link there becomes a file.
 
-    A file that was there keeps its permissions. Its folder must be writable.
+    A file that existed keeps its permissions. Its folder must be writable.
 
     Raises:
-        TransferError: it cannot be written, and is as it was; ``errno`` as for ``read``.
-        OutcomeUnknown: the place was lost; the file is as it was or has all of ``data``.
+        TransferError: it cannot be written, and is unchanged; ``errno`` as for ``read``.
+        OutcomeUnknown: the target was lost; the file is unchanged or has all of ``data``.
     """
     await store(place, _path(place, path), data)
 
 
 async def store(place: ShellTarget, target: bytes, data: bytes, *, private: bool = False) -> None:
-    """See ``write``; ``private`` makes a file that only its owner can read."""
+    """Write a file as ``write`` does; ``private`` creates one that only its owner can read."""
     folder = target.rpartition(b"/")[0]
     beside = folder + b"/.hermes-exec-" + secrets.token_hex(16).encode()
     umask = "077" if private else ""
@@ -63,7 +63,7 @@ def _path(place: ShellTarget, path: str | bytes | os.PathLike[str]) -> bytes:
 def _check(reply: ScriptReply, what: str, target: bytes) -> None:
     code = reply.exit.code
     if code != 0:
-        from hermes_exec.files.errors import path_error  # with all that a guest does for files
+        from hermes_exec.files.errors import path_error  # imports the whole file transfer code
 
         number = _TOLD.get(code or 0, errno.EIO)
         why = reply.failure if number == errno.EIO else os.strerror(number)

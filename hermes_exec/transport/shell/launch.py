@@ -1,4 +1,4 @@
-"""What a command is made of, and the words or the script that start it."""
+"""The parts of a command, and the argv or the script that starts it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STAGE_ABOVE = 16 << 10
-"""Bytes of words and variables that are passed as such. Kernels take 128 KiB in one word, and some places
-join and quote all words into one, which can make them four times as long."""
+"""Most bytes of arguments and variables that are passed directly. Kernels take 128 KiB in one argument, and some
+targets join and quote all arguments into one, which can make them four times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """A program's words; with ``text``, a shell's words without ``-c``, and what it evaluates."""
+    """A program's argv; with ``text``, a shell's argv without ``-c``, and the text that it evaluates."""
 
     program: tuple[bytes, ...]
     text: bytes | None = None
@@ -28,7 +28,7 @@ class LaunchSpec:
 
     @property
     def staged(self) -> bool:
-        """True when it has to travel as a file: it is long, or not UTF-8, which not every place can pass."""
+        """Whether it has to travel as a file: it is long, or not UTF-8, which some targets cannot pass."""
         parts = (*self.program, self.text or b"", self.cwd, *self.env.values())
         return sum(map(len, parts)) > STAGE_ABOVE or not all(map(_is_text, parts))
 
@@ -37,21 +37,22 @@ class LaunchSpec:
         return scripts.START_MERGED if self.merge else scripts.START
 
     def argv(self, shell: str, nonce: str) -> list[str]:
-        """The words that start it, if it is not staged."""
+        """Return the argv that starts it, if it is not staged."""
         words = self.program if self.text is None else (*self.program, b"-c", self.text)
         return [shell, "-c", self._start, "sh", nonce, self.cwd.decode(), *map(bytes.decode, words)]
 
     def script_argv(self, shell: str, path: str) -> list[str | bytes]:
-        """The words that run its script at ``path``."""
+        """Return the argv that runs its script at ``path``."""
         if self.text is None:
             return [shell, "-c", scripts.SOURCE, "sh", path]
         return [*self.program, "-c", scripts.SOURCE, self.program[0], path]
 
     def script(self, nonce: str, path: str) -> bytes:
-        """The file that starts it: removes itself, sets the variables, and goes on as ``argv`` would.
+        """Return the file that starts it: removes itself, sets the variables, and continues as ``argv`` does.
 
-        Shell text follows in the very file, so that it may be of any size and has standard input for
-        itself. It is read by its own shell.
+        Shell text follows in the same file, so that it may have any size and leaves standard input free. Its own shell
+        reads
+        it.
         """
         lines = [b"rm -f " + quote(path.encode())]
         lines += [b"export %b=%b" % (name, quote(value)) for name, value in self.env.items()]
@@ -67,7 +68,7 @@ class LaunchSpec:
 
 
 def merge_env(base: Mapping[bytes, bytes], arguments: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """``base`` with the variables of a request."""
+    """Return ``base`` with the variables of a request."""
     own: Mapping[bytes, bytes] | None = arguments.get("env")
     return {**base, **(own or {})}
 

@@ -1,16 +1,16 @@
-"""The shell texts that are run in the place. Any POSIX ``sh`` does, with or without busybox.
+"""The shell scripts that are run on the target. Any POSIX ``sh`` runs them, with or without busybox.
 
-Each text is a constant: what varies comes as positional parameters (or, staged, as quoted words of a
-``set`` command), so nothing of the caller's is ever evaluated by them. A text that a command of the
-caller's runs behind uses no variables either: they would overwrite the command's own environment.
+Each script is a constant: variable parts are positional parameters (or, staged, quoted words of a ``set`` command), so
+no data of the caller is ever evaluated by them. A script that goes on to run the caller's command uses no variables
+either: they would overwrite the command's own environment.
 """
 
 from __future__ import annotations
 
 # How a command starts. $1 is a random word, $2 the folder or nothing, the rest is the program.
 #
-# What is told goes to standard error *before* the program exists: the line with the random word ends our
-# own part of that stream, and from there on every byte is the command's and is looked at by nobody. So
+# The report goes to standard error *before* the program exists: the line with the random word ends our own
+# part of that stream, and every byte after it is the command's and is passed on unread. So
 # the exit status stays the command's alone, and "no folder" needs no number of its own.
 ENTER = """[ -z "$2" ] || cd "$2" >/dev/null 2>&1 || { echo "$1 cwd" >&2; exit 1; }
 """
@@ -22,10 +22,10 @@ START = ENTER + FIND + TELL + 'shift 2; exec "$@"'
 START_MERGED = START + " 2>&1"
 
 SOURCE = '. "$1"'
-"""Runs a staged script; its first line removes it."""
+"""Runs a staged script, whose first line removes it."""
 
-# A command leads a session, so that what it leaves in the background can still be told from the rest.
-# setsid would fork, and so lose the exit status, where the process leads a group already: hence the look.
+# A command leads a session, so that its background processes can still be told from the rest.
+# setsid would fork, and so lose the exit status, if the process already leads a group: hence the check.
 LEAD = """case $(read -r s </proc/$$/stat; set -- ${s##*) }; echo "$3") in
 $$) exec "$@" ;;
 *) exec setsid "$@" ;;
@@ -41,11 +41,11 @@ for d in "$TMPDIR" /tmp /var/tmp /dev/shm; do
 done
 exit 0"""
 
-# Signals ($1) a tree and prints it: the given processes (PID:START), all that descend from one, and all in
+# Signals ($1) a tree and prints it: the given processes (PID:START), their descendants, and all members of
 # a session or process group that one leads or led. A pid that belongs to another process by now is left
-# out: a kernel gives a number anew only when no session and no group has it any more. Each pid comes from
-# the name of its folder, and the fields from behind the last parenthesis, because a program chooses the
-# rest. KILL goes on until nothing is left. 0 only looks.
+# out: a kernel reuses a number only when no session and no group has it any more. Each pid comes from
+# the name of its folder, and the fields from after the last parenthesis, because a program chooses the
+# rest. KILL repeats until no process is left. 0 only lists.
 SIGNAL_TREE = r"""signal=$1; shift; known=" $* "; round=0
 look() {
     table=
@@ -98,14 +98,14 @@ while look; select_tree; [ -n "$alive" ]; do
 done
 echo $alive"""
 
-# These end with statuses of our own, 100 + errno for what can be told beforehand; no program of the
+# These exit with 100 + errno for the errors that can be detected beforehand; no program of the
 # caller's runs in them.
 READ = """[ ! -d "$1" ] || exit 121
 [ -e "$1" ] || exit 102
 [ -r "$1" ] || exit 113
 exec cat <"$1\""""
 
-# $1 the file, $2 a new one beside it, $3 how many bytes must have come, $4 a umask or nothing.
+# $1 the file, $2 a temporary file next to it, $3 the expected number of bytes, $4 a umask or nothing.
 STORE = """[ ! -d "$1" ] || exit 121
 folder=${1%/*}/
 [ -d "$folder" ] || exit 102
@@ -123,5 +123,5 @@ REMOVE = 'rm -f "$1"'
 
 
 def quote(word: bytes) -> bytes:
-    """A word that every POSIX shell reads back as the same bytes."""
+    """Quote a word so that every POSIX shell reads back the same bytes."""
     return b"'" + word.replace(b"'", b"'\\''") + b"'"

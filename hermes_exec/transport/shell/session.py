@@ -19,7 +19,7 @@ _CLOSE_GRACE_S = 0.5
 
 
 class TaskHandle:
-    """A ``Running`` without streams."""
+    """A ``Running`` without streams, for work that is no command."""
 
     def __init__(self, number: int, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
         self.number = number
@@ -30,28 +30,28 @@ class TaskHandle:
         return await asyncio.shield(self._task)
 
     async def write(self, data: bytes, /) -> None:
-        """Nothing reads it."""
+        """Ignore input, which has no reader."""
 
     def write_eof(self) -> None:
-        """Nothing reads it."""
+        """Ignore the end of input, which has no reader."""
 
     def acknowledge(self, channel: int, count: int, /) -> None:
-        """There is no output."""
+        """Do nothing, as there is no output."""
 
     def cancel(self) -> None:
-        """It ends by itself."""
+        """Do nothing, as the work ends by itself."""
 
     async def settle(self) -> None:
         """Wait for its end."""
         await self.result()
 
     async def end(self) -> None:
-        """Wait for that."""
+        """Wait for its end, as it cannot be ended earlier."""
         await asyncio.wait([self._task])
 
 
 class StatelessSession:
-    """Every command starts from the session's own folder and variables, after the one before has ended."""
+    """A session whose commands start from its own folder and variables, one after the other."""
 
     def __init__(self, place: ShellTarget, arguments: Mapping[str, Any]) -> None:
         shell = arguments.get("shell") or (place.bash or place.shell).encode()
@@ -66,7 +66,7 @@ class StatelessSession:
         self._over = asyncio.Event()
 
     def launch(self, arguments: Mapping[str, Any]) -> LaunchSpec:
-        """What a command of this session starts."""
+        """Return the specification of a command of this session."""
         return LaunchSpec(
             program=self._words,
             text=self._setup + arguments["command"],
@@ -76,12 +76,12 @@ class StatelessSession:
         )
 
     def submit(self, command: SpawnedCommand) -> None:
-        """Run it after those that were submitted before."""
+        """Run a command after those submitted before."""
         self._queue.append(command)
         self._next()
 
     def on_command_end(self, command: SpawnedCommand) -> None:
-        """A command is over: the next one's turn."""
+        """Start the next command after one has ended."""
         if command is self._current:
             self._current = None
             self._next()
@@ -94,12 +94,12 @@ class StatelessSession:
                 command.begin()
 
     async def until_closed(self) -> dict[str, Any]:
-        """Return when the session was closed."""
+        """Wait until the session is closed."""
         await self._over.wait()
         return {}
 
     async def close(self) -> dict[str, Any]:
-        """End its commands."""
+        """End the commands of the session."""
         waiting, current = list(self._queue), self._current
         self._queue.clear()
         for command in waiting:

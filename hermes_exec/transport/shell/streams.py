@@ -1,4 +1,4 @@
-"""The streams of one command: our own line before its output, flow control, and its input."""
+"""The streams of one command: the status line before its output, flow control, and its input."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Exit
 
 _NOISE = 8 << 10
-"""Bytes of what the place says before the command starts that are kept for an error's text."""
+"""Bytes of output before the command starts that are kept for an error's text."""
 
 
 class CommandStreams:
-    """The receiver of a command's channel, and the way to its input."""
+    """The receiver of a command's channel, and the sender of its input."""
 
     def __init__(self, nonce: str, feed: Callable[[int, bytes], None], *, stdin: bool) -> None:
         loop = asyncio.get_running_loop()
         self.status_line: asyncio.Future[bytes] = loop.create_future()
-        """Our own line (``scripts.TELL``), without the nonce."""
+        """The status line (``scripts.TELL``), without the nonce."""
         self.channel_exit: asyncio.Future[Exit] = loop.create_future()
-        """The channel's."""
+        """The end of the channel."""
         self.command_exit: asyncio.Future[Exit] = loop.create_future()
-        """The command's own end, which a place may tell while its children still hold the outputs."""
+        """The end of the command, which a target may report while its children still hold the outputs."""
         self.preamble = b""
-        """What was said on standard error while there was no such line."""
+        """Standard error before the status line."""
         self._nonce = nonce.encode() + b" "
         self._hand_on = feed
         self._channel: Channel | None = None
-        self._unused = [0, 0, 0]  # bytes of each stream that have not been used up
+        self._unused = [0, 0, 0]  # bytes of each stream that are not acknowledged
         self._bounded = True
         self._paused = False
-        self._held: list[memoryview] = []  # input from before there is a channel
+        self._held: list[memoryview] = []  # input that arrived before the channel
         self._eof = not stdin
         self._attached = asyncio.Event()
         self._deaf = False
 
     def attach(self, channel: Channel) -> None:
-        """The command's channel is there."""
+        """Attach the command's channel, and send the input queued so far."""
         self._channel = channel
         if self._paused:
             channel.pause()
@@ -54,17 +54,17 @@ class CommandStreams:
         self._attached.set()
 
     def detach(self) -> None:
-        """The command is over; what still comes of its children is dropped, so that they can write on."""
+        """Detach from a finished command; later output of its children is dropped, so they can keep writing."""
         self._deaf = True
         self._attached.set()
         self.lift_window()
 
     def on_data(self, data: bytes, /) -> None:
-        """Standard output."""
+        """Handle bytes of standard output."""
         self._feed(STDOUT, data)
 
     def on_stderr(self, data: bytes, /) -> None:
-        """Standard error: our own line first, the command's bytes behind it."""
+        """Handle bytes of standard error: the status line first, then the command's bytes."""
         if not self.status_line.done():
             noise, nonce, rest = (self.preamble + data).partition(self._nonce)
             line, end, data = rest.partition(b"\n")
@@ -76,12 +76,12 @@ class CommandStreams:
             self._feed(STDERR, data)
 
     def on_exit(self, exit: Exit, /) -> None:
-        """The command itself has ended, and its output up to then is here."""
+        """Handle the end of the command itself; its output up to then has arrived."""
         if not self.command_exit.done():
             self.command_exit.set_result(exit)
 
     def on_close(self, exit: Exit, /) -> None:
-        """The channel is at its end."""
+        """Handle the end of the channel."""
         self.channel_exit.set_result(exit)
         self.on_exit(exit)
 
@@ -96,13 +96,13 @@ class CommandStreams:
                 self._channel.pause()
 
     def acknowledge(self, stream: int, count: int) -> None:
-        """So many bytes are used up; the producer goes on when half of the window is free."""
+        """Acknowledge consumed bytes; the producer resumes when half of the window is free."""
         self._unused[stream] -= count
         if max(self._unused) <= WINDOW // 2:
             self._flow()
 
     def lift_window(self) -> None:
-        """Take all that still comes, whoever reads it: no more than the place's buffers hold."""
+        """Accept all remaining output without flow control: no more than the target's buffers hold."""
         self._bounded = False
         self._flow()
 
@@ -113,7 +113,7 @@ class CommandStreams:
                 self._channel.resume()
 
     async def write(self, data: bytes) -> None:
-        """Send input, waiting while more than 4 MiB are on the way; what nobody reads is dropped."""
+        """Send input, waiting while more than 4 MiB are unsent; input without a reader is dropped."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK):
             piece = view[start : start + CHUNK]
@@ -127,7 +127,7 @@ class CommandStreams:
                     await self._attached.wait()
 
     def write_eof(self) -> None:
-        """The input ends here."""
+        """End the input."""
         self._eof = True
         if self._channel is not None:
             self._channel.write_eof()

@@ -1,4 +1,4 @@
-"""The place as the plain carrier knows it: its shell, and asking it something by a process of our own."""
+"""The target as the shell transport uses it: its shell, and helper processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScriptReply:
-    """What a process of our own gave; its channel was not lost."""
+    """The result of a helper process whose channel was not lost."""
 
     exit: Exit
     stdout: bytes
@@ -33,7 +33,7 @@ class ScriptReply:
 
     @property
     def failure(self) -> str:
-        """Why it failed, for people."""
+        """Return a readable reason of the failure."""
         how = f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
         said = self.stderr.decode("utf-8", "replace").strip()
         return f"{said[-300:]} ({how})" if said else how
@@ -59,11 +59,11 @@ class _Asked:
 async def run_helper(
     backend: Backend, argv: Sequence[str | bytes], data: bytes = b"", *, env: Mapping[str, str] | None = None
 ) -> ScriptReply:
-    """Run a process of our own with ``data`` as its input, to its end.
+    """Run a helper process with ``data`` as its input, to its end.
 
     Raises:
         PlaceUnavailable: it could not be started.
-        OutcomeUnknown: the place was lost meanwhile.
+        OutcomeUnknown: the target was lost meanwhile.
     """
     asked = _Asked()
     channel = await backend.spawn(argv, asked, env=env)
@@ -80,7 +80,7 @@ async def run_helper(
 
 
 async def send_all(channel: Channel, data: bytes | memoryview) -> None:
-    """Write ``data``, waiting while the place does not take it."""
+    """Write ``data``, waiting while the target does not accept it."""
     view = memoryview(data)
     for start in range(0, len(view), CHUNK):
         channel.write(view[start : start + CHUNK])
@@ -89,7 +89,7 @@ async def send_all(channel: Channel, data: bytes | memoryview) -> None:
 
 
 def encode_argument(data: bytes) -> str | bytes:
-    """An argv word: text where it is UTF-8, since not every place can pass other bytes."""
+    """Return an argument as text if it is UTF-8, since some targets cannot pass other bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -97,7 +97,7 @@ def encode_argument(data: bytes) -> str | bytes:
 
 
 def resolve_path(path: bytes, base: bytes = b"") -> bytes:
-    """``path`` as seen from ``base``: nothing takes it for an option or looks it up elsewhere."""
+    """Return ``path`` relative to ``base``, never read as an option or looked up elsewhere."""
     if not path or path.startswith(b"/"):
         return path or base
     return (base or b".") + b"/" + path
@@ -105,23 +105,23 @@ def resolve_path(path: bytes, base: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ShellTarget:
-    """What was found there when it was opened."""
+    """The properties of a target that were found when it was opened."""
 
     backend: Backend
     env: Mapping[bytes, bytes]
     cwd: bytes
     shell: str
-    """Its ``sh``."""
+    """Path of ``sh``."""
     bash: str
-    """Its bash, or nothing."""
+    """Path of bash, or an empty string."""
     folder: str
-    """Where long commands are put, or nothing."""
+    """Folder for long commands, or an empty string."""
     leads_session: bool
-    """Whether what is spawned leads a session or a group of its own, or cannot be made to."""
+    """Whether a spawned process leads a session or a group of its own, or cannot be made to."""
 
     @classmethod
     async def probe(cls, backend: Backend, env: Mapping[str, str], cwd: str | None) -> ShellTarget:
-        """Look around in an opened place.
+        """Examine an opened target.
 
         Raises:
             PlaceUnavailable: no ``sh`` answers there.
@@ -156,7 +156,7 @@ class ShellTarget:
             backend=backend,
             env={encode(name): encode(value) for name, value in env.items()},
             cwd=resolve_path(encode(cwd)) if cwd else b"",
-            shell=absolute.get("sh", shell),  # found now, so that a command's own PATH does not matter
+            shell=absolute.get("sh", shell),  # resolved now, so that a PATH of the command does not matter
             bash=absolute.get("bash", ""),
             folder=absolute.get("folder", ""),
             leads_session=stat is None or stat.leads_group or not found.get("setsid"),
@@ -169,16 +169,16 @@ class ShellTarget:
         return await self.backend.spawn(words, receiver, env=named)
 
     async def run_script(self, text: str, *parameters: str | bytes, data: bytes = b"") -> ScriptReply:
-        """Run one of our own scripts."""
+        """Run one of the scripts in ``scripts``."""
         return await run_helper(self.backend, [self.shell, "-c", text, "sh", *parameters], data)
 
     async def signal_tree(self, signal: str, known: Sequence[str]) -> list[str]:
-        """Signal processes and all that belongs to them; gives those that live, each as ``PID:START``.
+        """Signal processes and their trees; return the live ones, each as ``PID:START``.
 
         For ``KILL`` these are the ones that survived it, for any other signal the ones that got it.
 
         Raises:
-            PlaceError: it cannot be known whether that was done.
+            PlaceError: it is unknown whether they were signalled.
         """
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -192,16 +192,16 @@ class ShellTarget:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """What ``/proc/PID/stat`` says of a process."""
+    """The fields of ``/proc/PID/stat`` of a process."""
 
     pid: int
     group: int
     start: int
-    """Clock ticks since boot; with the pid it names a process for ever."""
+    """Start time in clock ticks since boot; with the pid it identifies a process permanently."""
 
     @classmethod
     def parse(cls, line: bytes) -> ProcessStat | None:
-        """None where there is no ``/proc``."""
+        """Parse a line of ``stat``; return None where there is no ``/proc``."""
         pid, _, rest = line.partition(b" ")
         fields = rest.rpartition(b") ")[2].split()
         try:
@@ -215,5 +215,5 @@ class ProcessStat:
         return self.group == self.pid
 
     def __str__(self) -> str:
-        """As ``signal_tree`` takes it."""
+        """Return the form that ``signal_tree`` accepts."""
         return f"{self.pid}:{self.start}"

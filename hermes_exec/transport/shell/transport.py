@@ -1,8 +1,8 @@
-"""Commands in a place that has a shell and no Python.
+"""Commands on a target that has a shell and no Python.
 
-Each command is one ``spawn``: a constant text for ``sh`` enters the folder, tells its process id and
-becomes the command. Nothing stays in the place between two commands, so a lost channel is a lost outcome,
-and everything beyond commands and whole files is for the guest. docs/promises.md has the table.
+Each command is one ``spawn``: a constant script for ``sh`` enters the folder, reports its process id and becomes the
+command. Nothing stays on the target between two commands, so a lost channel is a lost outcome, and every operation
+other than commands and whole files needs a guest. docs/promises.md has the table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEDY = "install Python 3.6 or later there"
 
 
 class ShellTransport:
-    """Made by ``PlainCarrier.open``."""
+    """The transport without a guest, created by ``ShellTransport.open``."""
 
     def __init__(self, place: ShellTarget) -> None:
         self.link: Link | None = None
@@ -45,16 +45,16 @@ class ShellTransport:
 
     @classmethod
     async def open(cls, backend: Backend, *, env: Mapping[str, str], cwd: str | None) -> ShellTransport:
-        """Look for a shell in an opened place.
+        """Look for a shell on an opened target.
 
         Raises:
-            PlaceUnavailable: none answers there; nothing is left behind.
+            PlaceUnavailable: no shell answers there; nothing is left behind.
         """
         return cls(await ShellTarget.probe(backend, env, cwd))
 
     @property
     def capabilities(self) -> Capabilities:
-        """Commands and whole files."""
+        """Return the capabilities: commands and whole files."""
         return Capabilities(
             carrier="plain",
             sessions=False,
@@ -73,8 +73,8 @@ class ShellTransport:
         """Start ``exec``, ``run``, ``session`` or ``close``.
 
         Raises:
-            Closed: the carrier or the session was closed.
-            Unsupported: it is for a guest.
+            Closed: the transport or the session was closed.
+            Unsupported: the operation needs a guest.
         """
         if asyncio._get_running_loop() not in {self._loop, None}:  # noqa: SLF001  cheap, and None without a loop
             raise wrong_loop()
@@ -120,7 +120,7 @@ class ShellTransport:
         return command
 
     def _ended(self, command: SpawnedCommand) -> None:
-        """A command is over; its channel stays while others hold it, or writing would end them."""
+        """Handle a command's end; its channel stays open while its children hold it, or they get SIGPIPE."""
         self._active.discard(command)
         self._lingering = {other for other in self._lingering if other.lingering}
         if command.lingering:
@@ -135,11 +135,11 @@ class ShellTransport:
         return session
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
-        """See ``hermes_exec.transport.shell.files.read``."""
+        """Read a file; see ``hermes_exec.transport.shell.files.read``."""
         return await files.read(self._place, path)
 
     async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-        """See ``hermes_exec.transport.shell.files.write``."""
+        """Write a file; see ``hermes_exec.transport.shell.files.write``."""
         await files.write(self._place, path, data)
 
     async def close(self) -> None:

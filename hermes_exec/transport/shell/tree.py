@@ -1,4 +1,4 @@
-"""Ending a process tree from outside, by looking at the place's ``/proc`` again and again."""
+"""Termination of a process tree from outside, by polling the target's ``/proc``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LONGEST_PAUSE_S = 1.0
 
 
 async def kill_tree(place: ShellTarget, root: ProcessStat, grace_s: float, closed: asyncio.Future[Exit]) -> list[int]:
-    """TERM to ``root`` and all that belongs to it, KILL after the grace; gives the pids that survived.
+    """Send TERM to ``root`` and its tree, KILL after the grace period; return the surviving pids.
 
-    What was seen once is remembered, so it is found again after its parent has gone. ``closed`` is the
-    end of the command's channel, after which a look is worth while.
+    Processes once seen are remembered, so they are found again after their parent has exited. ``closed`` is the end of
+    the command's channel, after which a check is worthwhile.
 
     Raises:
-        PlaceError: the place could not be asked, so nobody knows what lives.
+        PlaceError: the target could not be examined, so it is unknown which processes are alive.
     """
     loop = asyncio.get_running_loop()
     kill_at = loop.time() + grace_s
-    known = {str(root): None}  # in order, and each once
+    known = {str(root): None}  # an ordered set
     living = await place.signal_tree("TERM" if grace_s > 0 else "0", list(known))
     if living:
         await asyncio.wait([closed], timeout=grace_s)
