@@ -184,8 +184,8 @@ class NonblockingSocket:
 def tune(sock: socket.socket, keepalive_s: float) -> None:
     """Send small packets at once, and make the kernel detect a dead peer.
 
-    A ``Heartbeat`` detects an unresponsive program on the host, because a kernel or a proxy may acknowledge data that the
-    program never reads. The kernel's own timers are faster when a whole machine is down.
+    A ``Heartbeat`` detects an unresponsive program on the host, because a kernel or a proxy may acknowledge data that
+    the program never reads. The kernel's own timers are faster when a whole machine is down.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -79,7 +79,7 @@ class _Said:
                 self.lines.append(block)  # if the included file ended inside a block of its own
 
     def _applies(self, block: str) -> bool:
-        """Return whether a block matches the host, as far as the lines before it show; else it is skipped."""
+        """Return whether a block, and so its ``Include``, matches the host, as far as the lines before it show."""
         return _PROBE in self.options(block, f"{_PROBE} yes")
 
 
