@@ -46,7 +46,7 @@ class LeaseProcess:
         on_end: Callable[[str], None] | None = None,
         farewell: bytes = b"",
     ) -> LeaseProcess:
-        """Start ``argv`` and wait for its line; ``on_end`` is called with the end of the process, unless it was released.
+        """Start ``argv`` and wait for its line; ``on_end`` receives the end of the process, unless it was released.
 
         If the wait is cancelled, ``farewell`` is sent to undo the work of the process, which has some seconds for that.
 

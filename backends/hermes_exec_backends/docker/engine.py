@@ -82,7 +82,7 @@ class Engine:
             from docker.tls import TLSConfig
 
             class Client(APIClient):
-                """An SDK client that trusts the engine's certificate authority, and ignores those that variables name for the web."""
+                """A client that trusts the engine's authority, and not those that variables name for the web."""
 
                 def merge_environment_settings(
                     self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any

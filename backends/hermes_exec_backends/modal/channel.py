@@ -105,7 +105,7 @@ class ExecChannel(Channel):
             self._tell(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:
-        """Release the streams, as the vendor cannot end an exec: the program ends with its input, or with the sandbox."""
+        """Release the streams; the vendor cannot end an exec, so the program ends with its input or its sandbox."""
         self.abandon()
 
     def _tell(self, exit: Exit) -> None:

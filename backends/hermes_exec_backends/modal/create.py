@@ -34,7 +34,7 @@ async def attach(account: Account, sandbox_id: str, *, returning: bool) -> Sandb
 
     Raises:
         PlaceUnavailable: there is none, or it has ended.
-        PlaceGone: the same, if ``reopen`` is true.
+        PlaceGone: the same, if ``returning`` is true.
     """
     what = f"modal: the sandbox {sandbox_id}"
     missing = PlaceGone if returning else Gone

@@ -36,7 +36,7 @@ async def announce(target: str, age_s: float) -> None:
 
 
 async def move(account: Account, profile: ModalProfile, sandbox: Sandbox, lease_s: float) -> Sandbox:
-    """Return the new sandbox; the old one has ended.
+    """Migrate to a new sandbox and return it; the old one has ended.
 
     Raises:
         PlaceUnavailable: there is none; where the files could not be copied, the old one continues until its end.

@@ -78,7 +78,7 @@ class Pipes:
         taken: Callable[[], None],
         ended: Callable[[int | None, Exception | None], None],
     ) -> None:
-        """Serve the streams: call ``received`` for output (1 or 2, and bytes), ``ended`` once with exit code or error."""
+        """Serve the streams: call ``received`` for output (1 or 2, and bytes), ``ended`` once with code or error."""
         work = self._serve(received, taken, ended)
         self._serving = asyncio.run_coroutine_threadsafe(work, self._loop)
 

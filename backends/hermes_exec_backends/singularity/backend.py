@@ -151,7 +151,7 @@ class SingularityBackend(Wrapper):
         return [*options, *homes.get(home_mode(self._profile), []), "--bind", door]
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """Return the argv of another process in the instance; its variables have the names that the runtime passes on."""
+        """Return the argv of another process in the instance; variables get the names that the runtime passes on."""
         prefix = "SINGULARITYENV_" if self._program.endswith("singularity") else "APPTAINERENV_"
         variables = {prefix + name: value for name, value in env.items()}
         if not self._profile.clean_env:

@@ -12,7 +12,7 @@ INSTANCE = "instance://"
 
 
 def start_options(profile: SingularityProfile) -> list[str]:
-    """Return the options of ``exec`` and ``instance start``, without user namespace and home, which depend on the target."""
+    """Return the options of ``exec`` and ``instance start``, but for user namespace and home (set by the target)."""
     words: list[str] = []
     flags = {
         "--containall": profile.contain,
@@ -39,7 +39,7 @@ def start_options(profile: SingularityProfile) -> list[str]:
 
 
 def home_mode(profile: SingularityProfile) -> str:
-    """Return how the lease process sets up the home directory: contained ones already have an empty one of their own."""
+    """Return how the lease process sets up the home directory: a contained one is already empty and private."""
     if profile.home:
         return "shared"
     return "" if profile.contain else "private"

@@ -104,7 +104,7 @@ exec "$@"
 """
 """GPUs that a scheduler assigned outside must be visible inside: the others may belong to other users.
 
-Parameters: the program and its arguments. Run as the program for variables with the prefix of the inside.
+Parameters: the program and its arguments. ``$0`` is the prefix of variables for the container.
 """
 
 FIND = (

@@ -178,7 +178,7 @@ def _spawn(
 
 @contextlib.contextmanager
 def _named(confinement: Confinement) -> Generator[str]:
-    """Return a passwd file in which the sandbox's user has a name; empty where the user stays the same."""
+    """Yield the path of a passwd file that names the sandbox's user; empty where the user stays the same."""
     if confinement.uid is None or os.geteuid() != 0:
         yield ""
         return

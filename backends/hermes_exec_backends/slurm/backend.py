@@ -126,7 +126,7 @@ class SlurmBackend(Wrapper):
             self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """Return the argv of a step that shares the job's resources. Two ``-Q`` silence srun's report of a failed command."""
+        """Return the argv of a step that shares the job's resources; two ``--quiet`` silence srun about failures."""
         words = [os.fsdecode(word) for word in argv]
         if ":" in words:  # srun takes it for the separator between two steps
             argv = ["/bin/sh", "-c", f"exec {shlex.join(words)}"]
