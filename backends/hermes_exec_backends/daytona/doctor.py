@@ -45,7 +45,7 @@ class _Here(urllib.request.HTTPRedirectHandler):
     """A handler that follows no redirect: the key may be sent only to the configured service."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Return a redirect as an ordinary response."""
+        """Return None, so that a redirect is handled as an ordinary response."""
 
 
 async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:

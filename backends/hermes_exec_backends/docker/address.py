@@ -99,7 +99,7 @@ def find(wanted: str | None, environ: Mapping[str, str]) -> Address:
 
 
 def usual(environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the default sockets: Docker's, the rootless one's, Docker Desktop's, and Podman's."""
+    """Yield the default sockets: Docker's, the rootless one's, Docker Desktop's, and Podman's."""
     private = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     yield "/var/run/docker.sock"
     yield f"{private}/docker.sock"

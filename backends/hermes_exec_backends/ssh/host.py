@@ -156,7 +156,7 @@ def _proxy_command(profile: SshProfile, options: dict[str, object]) -> tuple[str
 
 
 def _words(command: object) -> tuple[str, ...]:
-    """Split a line of the client's file, which is written for a shell."""
+    """Return the argv that runs a command of the client's file, which is written for a shell."""
     return ("/bin/sh", "-c", f"exec {command}") if command else ()
 
 

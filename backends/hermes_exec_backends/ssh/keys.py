@@ -129,7 +129,7 @@ class Keys:
 
 
 def secret(source: SecretSource | None, name: str) -> str:
-    """Return the value of a secret source, looked up now; raises ConfigError when there is none."""
+    """Return the value of a secret source, looked up now; raises ConfigError when the source has none."""
     from hermes_exec.config.secrets import resolve_secrets
 
     return resolve_secrets({name: source}, os.environ)[name].reveal() if source else ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lines(host: Host) -> list[tuple[Path, int, str]]:
-    """Yield every entry with its file and its line number.
+    """Return every entry with its file and its line number.
 
     Raises:
         PlaceUnavailable: an existing file cannot be read.

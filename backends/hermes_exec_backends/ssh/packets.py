@@ -175,7 +175,7 @@ class Packets(Packetizer):
         return True
 
     def _sent(self, kind: int, payload: bytes) -> None:
-        """Call the callbacks for a packet that was sent before the login."""
+        """Deliver an assumed response, or call the login callback, after a packet was sent before the login."""
         if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._wire.on_loop(lambda: self._put(common.cMSG_SERVICE_ACCEPT + payload[1:]))
         elif kind == common.MSG_USERAUTH_REQUEST:
