@@ -1,8 +1,8 @@
-"""A place inside another: what is started here becomes other words there.
+"""Targets inside other targets: an inner backend translates each argv and starts it through the outer backend.
 
-Apptainer on a login node, a Slurm step behind SSH, a sandbox inside a container: each is a ``Wrapper`` around
-the ``spawn`` of the place outside, whatever that is, so places compose to any depth. Every channel goes down
-the whole chain, and nothing of ours runs in the places between.
+Apptainer on a login node, a Slurm step behind SSH, a sandbox inside a container: each is a ``Wrapper`` around the
+``spawn`` of any outer backend, so targets can be nested to any depth. Every channel passes through the whole chain,
+and no process of this project runs in the targets in between.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def join_resource_ids(own: str, outer: Backend) -> str:
 
 
 class Wrapper(Backend):
-    """A backend whose places are inside of another backend's; this machine's when none is given."""
+    """A backend whose targets are inside another backend's target; inside this machine if no outer backend is given."""
 
     def __init__(self, outer: Backend | None = None) -> None:
         if outer is None:
@@ -52,17 +52,17 @@ class Wrapper(Backend):
     @property
     @abstractmethod
     def own_target(self) -> str:
-        """The target of this place alone, as a part of a chain."""
+        """Return the name of this target alone, as one part of a chain."""
 
     @property
     def target(self) -> str:
-        """Ours, and that of the place outside unless it is this machine."""
+        """Return the chain of target names: this target, then the outer one unless it is this machine."""
         outside = self.outer.target
         return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
 
     @property
     def traits(self) -> BackendTraits:
-        """Those of the connection to the outer target; from there on it is the pipes of one machine."""
+        """Return the traits of the connection to the outer target; the last step only adds pipes on one machine."""
         outer = self.outer.traits
         return BackendTraits(
             features=self.features - {"gpu"},
@@ -74,17 +74,17 @@ class Wrapper(Backend):
 
     @property
     def own_resource_id(self) -> str:
-        """The identifier of the resource that ``enter`` created, as a part of ``resource_id``; without a ``+``."""
+        """Return the identifier of the resource that ``enter`` created, a part of ``resource_id``; without a ``+``."""
         return ""
 
     @property
     def resource_id(self) -> str:
-        """The identifiers of the resources that were created here and in the outer targets."""
+        """Return the identifiers of the resources that were created here and in the outer targets."""
         return join_resource_ids(self.own_resource_id, self.outer)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> Backend:
-        """Inside of this machine."""
+        """Return a backend inside this machine."""
         from hermes_exec.config import registry
 
         return cls.nest(profile, registry.find_backend_class("local")())
@@ -92,27 +92,27 @@ class Wrapper(Backend):
     @classmethod
     @abstractmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """See ``SupportsNesting``."""
+        """Return a backend of ``profile`` inside ``outer``; see ``SupportsNesting``."""
 
     @abstractmethod
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """What to start outside, so that ``argv`` is started inside with ``env`` added.
+        """Return the argv and variables that, started in the outer target, start ``argv`` here with ``env`` added.
 
-        No value of ``env`` may become a word of the argv: it may be a secret.
+        No value of ``env`` may be put into the argv: it may be a secret.
         """
 
     async def enter(self) -> None:
-        """Make the place ready; the one outside is open. On an error nothing may be left behind."""
+        """Prepare the target; the outer one is open. After an error nothing may remain."""
 
     async def leave(self, *, keep: bool) -> None:
-        """Let go of the place; the one outside is still open. Must do no harm when called twice."""
+        """Release the target while the outer one is still open. A second call must have no effect."""
 
     async def leave_to_jobs(self) -> None:
-        """Let go of the place while jobs go on in it: what ``enter`` made ends after them."""
+        """Release the target while jobs still run in it; the resources that ``enter`` created end after the jobs."""
         await self.leave(keep=True)
 
     async def open(self) -> None:
-        """Open the place outside, then this one; an error names the one that failed as its ``place``."""
+        """Open the outer target, then this one; an error names the one that failed as its ``place``."""
         await open_outer(self.outer, self.options)
         try:
             await self.enter()
@@ -125,19 +125,19 @@ class Wrapper(Backend):
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start our words for ``argv`` outside."""
+        """Start the translation of ``argv`` in the outer target."""
         words, variables = self.wrap_argv(argv, env or {})
         return await self.outer.spawn(words, receiver, env=variables)
 
     async def close(self, *, keep: bool = False) -> None:
-        """Let go of this place, then of the one outside."""
+        """Release this target, then the outer one."""
         try:
             await self.leave(keep=keep)
         finally:
             await self.outer.close(keep=keep)
 
     async def release(self) -> None:
-        """Let go of this place, then of the one outside, while jobs go on in here."""
+        """Release this target, then the outer one, while jobs still run in this one."""
         try:
             await self.leave_to_jobs()
         finally:
@@ -145,7 +145,7 @@ class Wrapper(Backend):
 
 
 class PreparedBackend(Wrapper):
-    """A place as its profile wants it for what runs inside: its folder, variables and set-up lines."""
+    """A target with the working directory, variables and set-up lines of its profile applied."""
 
     type: ClassVar[str] = "prepared"
 
@@ -161,7 +161,7 @@ class PreparedBackend(Wrapper):
         super().__init__(outer)
         self._env = dict(env or {})
         self._login = login
-        # What set-up lines print is nobody's output, and what they read would be the command's input.
+        # Set-up lines must not add to the command's output, and must not read the command's input.
         lines = [f"cd -- {shlex.quote(cwd)} || exit"] if cwd else []
         if setup:
             lines += ["{", *setup, "} </dev/null >/dev/null"]
@@ -170,44 +170,44 @@ class PreparedBackend(Wrapper):
 
     @classmethod
     def of(cls, outer: Backend, profile: Profile, env: Mapping[str, str]) -> Backend:
-        """``outer`` itself where its profile asks for nothing; ``env`` is the profile's, with its secrets."""
+        """Return ``outer`` itself if its profile changes nothing; ``env`` is the profile's, with its secrets."""
         if not (env or profile.cwd or profile.setup or profile.login):
             return outer
         return cls(outer, cwd=profile.cwd, env=env, setup=profile.setup, login=profile.login)
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """See ``of``."""
+        """Return the prepared backend of ``profile``; see ``of``."""
         return cls.of(outer, profile, profile.env)
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  it needs nothing
-        """Nothing is needed."""
+        """Return no checks, because the backend has no requirements."""
         return []
 
     @property
     def own_target(self) -> str:
-        """That of the place itself."""
+        """Return the name of the outer target."""
         return self.outer.target
 
     @property
     def target(self) -> str:
-        """That of the place itself."""
+        """Return the name of the outer target."""
         return self.outer.target
 
     @property
     def resource_id(self) -> str:
-        """That of the outer target."""
+        """Return the resource identifier of the outer target."""
         return get_resource_id(self.outer)
 
     @property
     def traits(self) -> BackendTraits:
-        """Those of the outer target, with its interpreters."""
+        """Return the traits of the outer target, with its interpreters."""
         outer = self.outer.traits
         return replace(super().traits, pythons=outer.pythons, same_python=outer.same_python)
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """The same words, after the set-up."""
+        """Return an argv that runs the set-up and then ``argv``."""
         variables = {**self._env, **env}
         if not self._shell:
             return argv, variables

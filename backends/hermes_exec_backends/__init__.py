@@ -1,1 +1,1 @@
-"""The places that ship with hermes_exec, one module each, found by their entry points."""
+"""The backends that ship with hermes_exec, one package each, found by their entry points."""

@@ -1,1 +1,1 @@
-"""What the backends of clouds share: how their sandboxes are marked, and a guard against cost."""
+"""Code that several backends share: labels, leases, cleanup, checks, retries, and the cost guard."""

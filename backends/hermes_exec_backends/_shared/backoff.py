@@ -1,7 +1,7 @@
-"""Waits between the tries of a request to a vendor that does no harm when it is made twice.
+"""Waits between the attempts of an idempotent request to a vendor.
 
-They grow exponentially and are spread at random, so that many processes do not come back at once. A vendor's
-``Retry-After`` is obeyed; one that asks for more than is left ends the tries.
+They grow exponentially with random jitter, so that many processes do not retry at once. A vendor's ``Retry-After`` is
+obeyed; one that exceeds the remaining time ends the attempts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 TRIES = 5
 FIRST_S = 0.5
 LONGEST_S = 8.0
-"""Of one wait that the vendor did not ask for."""
+"""The longest wait that the vendor did not ask for."""
 TOTAL_S = 60.0
-"""From the first try to the last."""
+"""Seconds from the first attempt to the last."""
 
 
 class Backoff:
@@ -31,10 +31,10 @@ class Backoff:
         self._failed = 0
 
     async def wait(self, error: Exception) -> None:
-        """Wait before the next try after ``error``, whose ``wait_s`` is what the vendor asks for.
+        """Wait before the attempt after ``error``, whose ``wait_s`` is the wait that the vendor asks for.
 
         Raises:
-            Exception: ``error``, where no try is left.
+            Exception: ``error``, if no attempt is left.
         """
         self._failed += 1
         longest = min(LONGEST_S, FIRST_S * 2 ** (self._failed - 1))
@@ -46,7 +46,7 @@ class Backoff:
 
 
 async def repeat(request: Callable[[], Awaitable[T]], passing: tuple[type[Exception], ...]) -> T:
-    """Make a request again while it fails with an error that may pass, which is one of ``passing``."""
+    """Repeat a request while it fails with a temporary error, which is one of ``passing``."""
     backoff = Backoff()
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Why a vendor's service cannot be reached from here: name, proxy, port, certificate, or silence.
+"""Diagnosis of why a vendor's service cannot be reached: name, proxy, port, certificate, or no response.
 
-An SDK tries again for a minute, and then names no cause. One connection of our own, over the same proxy and with the
-same trust, names it within seconds. It sends no key.
+An SDK retries for a minute, and then reports no cause. A separate connection, over the same proxy and with the same
+trusted certificates, finds it within seconds. It sends no key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LIMIT_S = 4.0
-"""For the whole look."""
+"""The time limit of the whole diagnosis."""
 SLOW_S = 2.0
-"""After which a request that has no answer yet is worth a look."""
+"""The time without a response after which a request is diagnosed."""
 
 
 class Unreached(PlaceUnavailable):
-    """No connection to the service was made, so nothing can have been created."""
+    """The error for a connection that could not be opened, so nothing can have been created."""
 
     def __init__(self, vendor: str, obstacle: Obstacle) -> None:
         super().__init__(f"{vendor}: {obstacle.what}; nothing was created", remedy=obstacle.remedy)
@@ -35,7 +35,7 @@ class Unreached(PlaceUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What is in the way, and what to try."""
+    """The cause of a failed connection, and a remedy."""
 
     what: str
     remedy: str
@@ -43,25 +43,25 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address to look at."""
+    """An address to diagnose."""
 
     url: str
     hello: bytes
     """A request without a key, to which the service answers at once."""
     untrusted: str
-    """What to try where its certificate is not trusted."""
+    """The remedy if its certificate is not trusted."""
     protocols: tuple[str, ...] = ("http/1.1",)
-    """For ALPN."""
+    """The protocols for ALPN."""
     trust: Callable[[], ssl.SSLContext] = ssl.create_default_context
     uses_proxy: bool = True
 
     @property
     def parts(self) -> SplitResult:
-        """The address, split."""
+        """Return the address, split."""
         return urlsplit(self.url)
 
     def proxy(self) -> tuple[str, str]:
-        """The variable that names a proxy for it, and the proxy's address; empty where there is none."""
+        """Return the variable that names a proxy for the address, and the proxy's address; empty without a proxy."""
         host = self.parts.hostname or ""
         if not self.uses_proxy or urllib.request.proxy_bypass(host):
             return "", ""
@@ -71,7 +71,7 @@ class Endpoint:
 
 
 async def find_obstacle(service: Endpoint) -> Obstacle | None:
-    """Connect to a service as its SDK does; gives what is in the way, or None where it answers."""
+    """Connect to a service as its SDK does; return the obstacle, or None where the service answers."""
     look = _Look(service)
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -86,9 +86,9 @@ async def find_obstacle(service: Endpoint) -> Obstacle | None:
 async def explain_delay(
     work: Awaitable[T], look: Callable[[], Awaitable[Obstacle | None]], fail: Callable[[Obstacle], Exception]
 ) -> T:
-    """Wait for a request of an SDK; where it takes long, ``look`` for what is in the way.
+    """Wait for a request of an SDK; if it takes long, ``look`` for the obstacle.
 
-    Something that is ends the wait, with the error that ``fail`` makes of it; the SDK's own tries are not waited for.
+    An obstacle ends the wait with the error that ``fail`` returns for it, without waiting for the SDK's own retries.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -104,7 +104,7 @@ async def explain_delay(
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Cancel a request without waiting for it: SDKs go on with some requests for a minute when they are cancelled."""
+    """Cancel a request without waiting for it: SDKs continue some requests for a minute after cancellation."""
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     task.cancel()
 
@@ -116,7 +116,7 @@ class _Look:
     variable: str = ""
     proxy: str = ""
     at: str = ""
-    """The host and port that is connected to."""
+    """The host and port of the present connection."""
     reply: str = ""
     writer: asyncio.StreamWriter | None = None
 
@@ -139,7 +139,7 @@ class _Look:
         self.writer = writer
         if self.proxy:
             if way.scheme != "http" or not secure:
-                return  # only a tunnel of HTTP is tried
+                return  # only an HTTP tunnel is tried
             self.stage = "proxy"
             await self._tunnel(reader, writer, f"{host}:{port}", way)
         self.at = f"{host}:{port}"
@@ -150,7 +150,7 @@ class _Look:
             await writer.start_tls(context, server_hostname=host)
         self.stage = "answer"
         writer.write(self.service.hello)
-        await reader.read(1)  # also its end: it is the SDK's to say what that means
+        await reader.read(1)  # also its end: the SDK interprets that
 
     async def _tunnel(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: str, way: SplitResult

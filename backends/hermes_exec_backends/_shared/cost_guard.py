@@ -1,4 +1,4 @@
-"""The guard against cost: what a profile caps is refused before anything is created."""
+"""The cost guard: requests beyond a profile's limits are refused before anything is created."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def check_profile(profile: CloudProfile, gpus: Sequence[str]) -> None:
 
 
 def check_count(profile: CloudProfile, alive: int) -> None:
-    """Refuse one more sandbox than the profile allows; ``alive`` are there.
+    """Refuse one more sandbox than the profile allows; ``alive`` is the number of running ones.
 
     Raises:
-        PlaceUnavailable: so many are alive; nothing was created.
+        PlaceUnavailable: the limit is reached; nothing was created.
     """
     most = profile.max_sandboxes
     if most is not None and alive >= most:
@@ -46,12 +46,12 @@ def check_count(profile: CloudProfile, alive: int) -> None:
 
 
 def longest_s(profile: CloudProfile) -> float | None:
-    """The seconds that a sandbox may live in all; None is for ever."""
+    """Return the seconds that a sandbox may live in all; None is without limit."""
     return None if profile.max_hours is None else profile.max_hours * _HOUR_S
 
 
 def check_age(profile: CloudProfile, since: float, now: float) -> None:
-    """Refuse to go on with a sandbox that was created at ``since`` and has had its time.
+    """Refuse to start a sandbox that was created at ``since`` and has reached its longest life.
 
     Raises:
         PlaceUnavailable: it is too old; it was not started.

@@ -1,8 +1,8 @@
-"""A process of ours that holds what a place consists of, for the wrappers whose places have to be kept and ended.
+"""A process that holds the resources of a target, for wrappers whose targets have to be kept and ended.
 
-It makes something (a container's instance, a step of an allocation), says so in a line that begins with ``hx``, and
-then waits for the end of its standard input: that is how it learns that nobody is there any more, however that came.
-What a lease means from then on is for each such program to know; nothing depends on us being there to clean up.
+It creates the resource (a container's instance, a step of an allocation), reports it in a line that begins with ``hx``,
+and then waits for the end of its standard input: this end reports that the orchestrator is gone, for any reason. Each
+such program defines how its lease works after that; cleanup never depends on the orchestrator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST = 64 << 10
 
 
 class LeaseProcess:
-    """The channel to such a process. Made by ``Holder.start``."""
+    """The channel to such a process. Created by ``LeaseProcess.start``."""
 
     def __init__(self, on_end: Callable[[str], None] | None) -> None:
         self.line: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
@@ -46,12 +46,12 @@ class LeaseProcess:
         on_end: Callable[[str], None] | None = None,
         farewell: bytes = b"",
     ) -> LeaseProcess:
-        """Start ``argv`` and wait for its line; ``on_end`` is then told how it ended, unless it was let go.
+        """Start ``argv`` and wait for its line; ``on_end`` receives the end of the process, unless it was released.
 
-        Where the wait is cancelled, ``farewell`` is what makes it undo what it has begun; it has some seconds for that.
+        If the wait is cancelled, ``farewell`` is sent to undo the work of the process, which has some seconds for that.
 
         Raises:
-            PlaceUnavailable: it ended without one, or gave none in time; it is not running any more.
+            PlaceUnavailable: it ended without a line, or sent none in time; it is not running any more.
         """
         holder = cls(on_end)
         channel = holder._channel = await outer.spawn(argv, holder)
@@ -70,7 +70,7 @@ class LeaseProcess:
 
     @property
     def fields(self) -> list[str]:
-        """The words of its line."""
+        """Return the fields of the line."""
         return self.line.result()
 
     async def _say(self, farewell: bytes) -> None:
@@ -82,14 +82,14 @@ class LeaseProcess:
                 await self._over.wait()
 
     def disconnect(self) -> None:
-        """Let it learn that nobody is there."""
+        """Close the process's input: the orchestrator is gone."""
         self._on_end = None
         if self._channel is not None:
             self._channel.write_eof()
             self._channel.abandon()
 
     def on_data(self, data: bytes, /) -> None:
-        """Its line may follow what login scripts print."""
+        """Parse the line, which may follow output of login scripts."""
         if self.line.done() or len(self._stdout) > _MOST:
             return
         self._stdout += data
@@ -99,11 +99,11 @@ class LeaseProcess:
                 self.line.set_result(line[len(_MARK) :].decode("utf-8", "replace").split())
 
     def on_stderr(self, data: bytes, /) -> None:
-        """What it complains of."""
+        """Collect the error output."""
         self._stderr = (self._stderr + data)[-4096:]
 
     def on_close(self, exit: Exit, /) -> None:
-        """It ended, or its channel was lost."""
+        """Report that the process ended, or that its channel was lost."""
         said = self._stderr.decode("utf-8", "replace").strip()
         how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
         self.ended = said or how

@@ -1,4 +1,4 @@
-"""Sandboxes of Daytona."""
+"""Daytona sandboxes."""
 
 from hermes_exec_backends.daytona.backend import DaytonaBackend
 

@@ -1,8 +1,8 @@
-"""Run commands in a sandbox of Daytona: one that is created for that and deleted at the end, or one that is there.
+"""Run commands in a Daytona sandbox: one that is created and later deleted, or an existing one.
 
-Every command travels over one WebSocket to a relay of ours in the sandbox (``connection``), and a broken one is
-replaced by the next ``spawn``. What a failure of that means is decided by the sandbox's state, which the service is
-asked for.
+Every command uses one shared WebSocket to a relay process in the sandbox (``connection``), and the next ``spawn``
+replaces a broken one. After a connection failure the backend asks the service for the sandbox's state, which
+determines the error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PYTHONS = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
 SHORTEST_INTERVAL_S = 60.0
-"""Between two reports of activity."""
+"""The shortest interval between two reports of activity."""
 _STATE_S = 10.0
 
 
@@ -56,7 +56,7 @@ class DaytonaBackend(Backend):
 
     @property
     def target(self) -> str:
-        """``daytona:@NAME`` while the sandbox is there, so that it is found again; else that of the profile."""
+        """Return ``daytona:@NAME`` while the sandbox exists, to find it again; else the profile's target."""
         return f"daytona:@{self._name}" if self._name else self._profile.target_text()
 
     @property
@@ -66,7 +66,7 @@ class DaytonaBackend(Backend):
 
     @property
     def traits(self) -> BackendTraits:
-        """The image's own Python, which is first on its PATH, serves before the system's.
+        """Return the traits; the image's own Python, which is first on its PATH, is preferred to the system's.
 
         Streams need no checksum: each frame of the relay has a number and a checksum of its own.
         """
@@ -79,24 +79,24 @@ class DaytonaBackend(Backend):
 
     @property
     def bulk_transfer(self) -> FileCalls:
-        """The vendor's file calls, several times as fast as a terminal."""
+        """Return the vendor's file calls, several times as fast as a terminal."""
         return FileCalls(self._opened)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> DaytonaBackend:
-        """A backend with the options of a ``DaytonaProfile``."""
+        """Return a backend with the options of a ``DaytonaProfile``."""
         return cls(cast("DaytonaProfile", profile))
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the SDK and a key, and ask the service what it makes of them."""
+        """Check the SDK, the key, and whether the service accepts the key."""
         from hermes_exec_backends.daytona.doctor import checks
 
         return await checks(cast("DaytonaProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
-        """Delete sandboxes of ours that nobody needs, of the account that is found without a profile."""
+        """Delete expired sandboxes of this project, on the account that is found without a profile."""
         from hermes_exec_backends.daytona.cleanup import reap
 
         async with open_service(None) as service:
@@ -111,11 +111,11 @@ class DaytonaBackend(Backend):
             return await list_resources(service)
 
     async def open(self) -> None:
-        """Create the sandbox, or start the one to work in.
+        """Create the sandbox, or start the existing one.
 
         Raises:
             ConfigError: an option is wrong, or the cost guard refuses it; nothing was created.
-            PlaceUnavailable: no SDK, no key, or the service did not give us one; nothing is left behind.
+            PlaceUnavailable: no SDK, no key, or the service did not provide a sandbox; nothing remains.
             PlaceGone: the sandbox to reopen has ended.
         """
         self._connecting = asyncio.Lock()
@@ -147,7 +147,7 @@ class DaytonaBackend(Backend):
         self._name = str(self._sandbox.name)
 
     async def _mark(self, state: str) -> None:
-        """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
+        """Mark a kept sandbox as in use, or the other way round: its intervals, then its label."""
         wanted = intervals(self._profile, self.options.lease_s)
         keeps = self._profile.auto_delete_min is None and state == "kept"
         with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
@@ -159,7 +159,7 @@ class DaytonaBackend(Backend):
             await self._sandbox.set_labels({**self._sandbox.labels, labels.STATE: state}, request_timeout=REQUEST_S)
 
     async def _report_activity(self) -> None:
-        """Report to the service again and again that the sandbox is in use, which would stop it otherwise."""
+        """Report to the service at intervals that the sandbox is in use; otherwise the service would stop it."""
         stop_s = 60.0 * intervals(self._profile, self.options.lease_s)["auto_stop_interval"]
 
         async def refresh() -> None:
@@ -177,7 +177,7 @@ class DaytonaBackend(Backend):
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start a program through the relay, on a new connection where there is none.
+        """Start a program through the relay, on a new connection if there is none.
 
         Raises:
             PlaceGone: the sandbox has ended.
@@ -198,13 +198,13 @@ class DaytonaBackend(Backend):
             why = await self._why_lost()
             if why:
                 raise PlaceGone(f"daytona: {why}", remedy="open a new one") from error
-            if isinstance(error, PlaceGone):  # a route that is not there is no sandbox that has gone
+            if isinstance(error, PlaceGone):  # a missing route does not mean that the sandbox has ended
                 raise PlaceUnavailable(error.what, remedy=error.remedy) from error
             raise
         return connection
 
     async def _why_lost(self) -> str:
-        """How the sandbox has ended, in words; empty while it runs, or nobody says."""
+        """Describe how the sandbox has ended; empty while it runs, or if the service does not answer."""
         try:
             async with asyncio.timeout(_STATE_S):
                 found = await self._service.get(self._opened().id)
@@ -215,20 +215,20 @@ class DaytonaBackend(Backend):
         return describe(found) if is_gone(str(found.state.value)) else ""
 
     async def preview(self, port: int) -> Preview:
-        """The address at the vendor's of a port of the sandbox, for others; ``Terminal.forward`` reaches any by itself.
+        """Return the vendor's public address of a port of the sandbox, for others; ``Terminal.forward`` needs none.
 
         Raises:
-            PlaceUnavailable: the service gives none.
+            PlaceUnavailable: the service returned no address.
         """
         with sdk_errors(f"port {port} has no address"):
             link = await self._opened().get_preview_link(port, request_timeout=REQUEST_S)
         return Preview(str(link.url), str(link.token))
 
     async def snapshot(self, name: str | None = None) -> str:
-        """Keep the sandbox's disk as the snapshot ``name``.
+        """Save the sandbox's disk as the snapshot ``name``.
 
         Raises:
-            PlaceUnavailable: the service refused; there is no such snapshot then.
+            PlaceUnavailable: the service refused; the snapshot does not exist then.
         """
         wanted = name or f"hermes-exec-{secrets.token_hex(6)}"
         with sdk_errors(f"the snapshot {wanted!r} was not made"):
@@ -236,7 +236,7 @@ class DaytonaBackend(Backend):
         return f"daytona:snapshot:{wanted}"
 
     async def release(self) -> None:
-        """Leave the sandbox to its jobs: it is deleted when they have used up their time, or by ``doctor --reap``."""
+        """Leave the sandbox running for its jobs: it is deleted after their time, or by ``doctor --reap``."""
         minutes = max(3, round(self._profile.job_lease_s / 60))
         await self._part(lambda: self._leave(minutes))
 
@@ -248,10 +248,10 @@ class DaytonaBackend(Backend):
             await persist(what, lambda: sandbox.set_labels(left, request_timeout=REQUEST_S))
 
     async def close(self, *, keep: bool = False) -> None:
-        """Delete the sandbox; one that was there already is as it was.
+        """Delete the sandbox; an existing one that was attached to is left unchanged.
 
-        One that was left to its jobs, and that ``open`` reopened, is deleted when it has none any more.
-        With ``keep`` it is stopped, and stays until the next ``open`` by its name starts it again.
+        A sandbox that was left to its jobs, and that ``open`` reopened, is deleted when it has no jobs any more.
+        With ``keep`` it is stopped, and remains until the next ``open`` by its name starts it again.
         """
         await self._part(lambda: self._dismiss(keep=keep))
 
@@ -278,7 +278,7 @@ class DaytonaBackend(Backend):
             await delete(found)
 
     async def _part(self, farewell: Any) -> None:
-        """Let go of the sandbox, after ``farewell``. Safe to call twice."""
+        """Release the sandbox, after ``farewell``. Safe to call twice."""
         if self._sandbox is None:
             return
         if self._reporting is not None:

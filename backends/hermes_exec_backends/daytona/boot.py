@@ -1,7 +1,7 @@
-"""What makes the shell of a terminal our relay: one line, and then a program.
+"""Start of the relay in the shell of a terminal: one command line, and then a program.
 
-The vendor starts an interactive login shell and nothing else, so the line makes it a Python with the terminal in raw
-mode, which says a mark and then reads the program.
+The vendor starts only an interactive login shell, so the line replaces it by a Python with the terminal in raw mode,
+which prints a mark and then reads the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 OPENS = "_open_ws"
-"""What the SDK opens a WebSocket by; see ``overheard``."""
+"""The SDK's method that opens a WebSocket; see ``overheard``."""
 _LINE = (
     " exec sh -c 'for p in {pythons}; do command -v $p >/dev/null 2>&1 && exec $p -ISc \""
     'import os,tty,zlib;tty.setraw(0);os.write(1,bytes([{mark}]));b=b\\"\\";'
@@ -44,26 +44,26 @@ def _source(name: str) -> str:
 
 @cache
 def program() -> bytes:
-    """What is sent once the mark has come."""
+    """Return the program that is sent after the mark."""
     return zlib.compress(
         (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "staging_dir", "relay")]).encode(), 9
     )
 
 
 def line(pythons: Sequence[str], mark: bytes, none: str) -> bytes:
-    """What is typed: the first of ``pythons`` that is there says ``mark``; where there is none, ``none`` is said."""
+    """Return the shell line that makes the first existing one of ``pythons`` print ``mark``, else prints ``none``."""
     marked = ",".join(map(str, mark))
     words = " ".join(pythons)
-    # Apart, so that the terminal's echo of the line does not say it.
+    # Split in two, so that the terminal's echo of the line does not contain it.
     return _LINE.format(pythons=words, mark=marked, size=len(program()), none=f'"{none[:8]}""{none[8:]}"').encode()
 
 
 @contextlib.contextmanager
 def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
-    """Tell of the WebSocket that the SDK opens for a terminal, as soon as it is open.
+    """Call ``opened`` with the WebSocket that the SDK opens for a terminal, as soon as it is open.
 
-    The SDK looks ten times a second whether the terminal has answered, so its own word comes a tenth of a second late.
-    Where a later SDK opens it otherwise nobody is told, and that word is waited for.
+    The SDK polls ten times a second whether the terminal has answered, so its own report is up to a tenth of a second
+    late. If a later SDK opens the WebSocket in another way, ``opened`` is not called, and the SDK's report is used.
     """
     connect = getattr(process, OPENS, None)
     if not inspect.iscoroutinefunction(connect):
@@ -78,7 +78,7 @@ def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
         opened(socket)
         return socket
 
-    setattr(process, OPENS, overhear)  # for this one call, on an object that is ours
+    setattr(process, OPENS, overhear)  # for this one call, on an object that only the caller uses
     try:
         yield
     finally:

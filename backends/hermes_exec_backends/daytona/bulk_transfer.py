@@ -1,7 +1,7 @@
-"""What is too large for the connection, moved as files by the vendor's own way, into and out of the relay's folder.
+"""Large data, transferred as files by the vendor's file calls into and out of the relay's directory.
 
-Each move is tried again, for it does the same again; what does not get through in the end loses the connection, and
-the next one goes on where this one was.
+Each transfer is idempotent and is retried; a transfer that finally fails breaks the connection, and the next
+connection continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_PATH = 200
 
 
 class FileSideChannel:
-    """The moves of one connection; ``failed`` is told of one that did not get through."""
+    """The transfers of one connection; ``failed`` is called with the error of one that finally failed."""
 
     def __init__(self, files: Any, failed: Callable[[str], None]) -> None:
         self._files = files  # the SDK's
@@ -33,29 +33,29 @@ class FileSideChannel:
         self._moving: set[asyncio.Task[Any]] = set()
 
     def opened(self, folder: str) -> None:
-        """The relay has a folder, or none; raises ValueError on one that makes no sense."""
+        """Set the relay's directory, or none; raises ValueError on an invalid one."""
         if folder and not (folder.startswith("/") and folder.isprintable() and len(folder) < _LONGEST_PATH):
             raise ValueError("the relay's folder is none")
         self._folder = folder
 
     @property
     def usable(self) -> bool:
-        """Whether there is a folder."""
+        """Return whether there is a directory."""
         return bool(self._folder)
 
     def close(self) -> None:
-        """Stop every move."""
+        """Cancel every transfer."""
         self._folder = ""
         for task in self._moving:
             task.cancel()
 
     def put(self, data: bytes) -> asyncio.Task[int]:
-        """Move input into a file of the relay's; the task gives its number."""
+        """Transfer input into a file of the relay's; the task returns its number."""
         self._number += 1
         return self._start(self._put(self._number, f"{self._folder}/in-{self._number}", data))
 
     def fetch(self, payload: bytes) -> tuple[int, int, asyncio.Task[bytes]]:
-        """The kind of output that is in a file, the file's number, and a task that gives the output."""
+        """Return the kind of output in a file, the file's number, and a task that returns the output."""
         kind, number, size, checksum = frames.FILE.unpack(payload)
         if kind not in {frames.OUT, frames.ERR} or size > frames.LARGEST or not self._folder:
             raise ValueError("a file that stands for nothing")
@@ -85,7 +85,7 @@ class FileSideChannel:
 
 
 async def retry_transfer(move: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Move a file, again if the vendor fails."""
+    """Transfer a file, with retries if the vendor fails."""
     from daytona import DaytonaError
 
     for _ in range(_TRIES - 1):

@@ -1,4 +1,4 @@
-"""One program in the sandbox as a channel: its frames on the connection that all of them share."""
+"""One program in the sandbox as a channel: its frames on the shared connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOW = 2 << 20
 _TOLD = 128 << 10
-"""After so many bytes the other side hears that they are used up."""
+"""The number of used bytes after which the other side is notified."""
 
 
 class RelayConnection(Protocol):
@@ -31,7 +31,7 @@ class RelayConnection(Protocol):
 
 
 class RelayChannel(Channel):
-    """Made by ``Connection.start``."""
+    """The streams of one program. Created by ``Connection.start``."""
 
     def __init__(self, connection: RelayConnection, number: int, receiver: Receiver) -> None:
         self._connection = connection
@@ -44,8 +44,8 @@ class RelayChannel(Channel):
         self._eof = False
         self._ended = False
         self._drained: asyncio.Future[None] | None = None
-        self._moving: deque[asyncio.Task[int]] = deque()  # input on its way by files, in its order
-        self._kept: deque[tuple[int, bytes | asyncio.Task[bytes]]] = deque()  # output that nobody was given yet
+        self._moving: deque[asyncio.Task[int]] = deque()  # input being transferred as files, in order
+        self._kept: deque[tuple[int, bytes | asyncio.Task[bytes]]] = deque()  # output that is not yet delivered
         self._used = 0
         self._told_used = 0
         self._paused = False
@@ -53,7 +53,7 @@ class RelayChannel(Channel):
         self._over = False
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes, and send what the program's window has room for."""
+        """Queue bytes, and send as many as the program's window permits."""
         if self._over or self._eof:
             return
         for part in parts:
@@ -70,17 +70,17 @@ class RelayChannel(Channel):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the program has not taken."""
+        """Return the number of bytes that the program has not taken."""
         return self._queued + self._sent - self._taken
 
     async def drain(self) -> None:
-        """Return when at most 2 MiB are on their way, or the channel is over."""
+        """Wait until at most 2 MiB are unsent or in transit, or the channel has ended."""
         if self.unsent > _LOW and not self._over:
             self._drained = self._drained or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drained)
 
     def _feed(self) -> None:
-        # While a file is on its way the next one can become larger.
+        # While one file is in transit the next one can grow.
         while self._queued >= (frames.LARGEST if self._moving else frames.BULK) and self._way(frames.BULK_WINDOW):
             if not self._connection.beside.usable:
                 break
@@ -98,7 +98,7 @@ class RelayChannel(Channel):
         return self._sent - self._taken < window
 
     def _move(self) -> None:
-        """Send what is queued, or some of it, by a file."""
+        """Send queued data, or a part of it, as a file."""
         parts: list[bytes] = []
         size = 0
         while self._queue and size < frames.LARGEST:
@@ -114,24 +114,24 @@ class RelayChannel(Channel):
         while self._moving and self._moving[0].done() and not self._over:
             task = self._moving[0]
             if task.cancelled() or task.exception() is not None:
-                return  # and the connection is lost
+                return  # the connection is broken
             self._moving.popleft()
             self._connection.send(frames.FILED, self._number, frames.COUNT.pack(task.result()))
         if not self._over:
             self._feed()
 
     def pause(self) -> None:
-        """Give nothing more; once a window is full, the program's own pipes hold it."""
+        """Stop delivering; once a window is full, the program's own pipes stop it."""
         self._paused = True
 
     def resume(self) -> None:
-        """Give what came in between, and go on."""
+        """Deliver the data received in between, and continue."""
         if self._paused:
             self._paused = False
             asyncio.get_running_loop().call_soon(self._deliver)
 
     def abandon(self) -> None:
-        """Let the program be; the connection stays for others."""
+        """Detach from the program; the connection stays open for others."""
         if not self._over:
             self._connection.send(frames.LEAVE, self._number)
             self.ended(Exit(lost="the channel was closed here"))
@@ -143,7 +143,7 @@ class RelayChannel(Channel):
             self.ended(Exit(lost="it was killed here"))
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """A frame for it came; raises ValueError on one that makes no sense."""
+        """Handle a received frame; raises ValueError on an invalid one."""
         if kind in {frames.OUT, frames.ERR}:
             self._kept.append((kind, payload))
             self._deliver()
@@ -205,12 +205,12 @@ class RelayChannel(Channel):
             self._connection.send(frames.USED, self._number, frames.COUNT.pack(self._used))
 
     def ended(self, exit: Exit) -> None:
-        """It is over, once."""
+        """Report the end, once."""
         if self._over:
             return
         for kind, data in self._kept if exit.lost and not self._paused else ():
             if not isinstance(data, bytes):
-                break  # it, and what follows, did not arrive
+                break  # this output and the following ones did not arrive
             if kind in {frames.OUT, frames.ERR}:
                 (self._receiver.on_data if kind == frames.OUT else self._receiver.on_stderr)(data)
         self._over = True

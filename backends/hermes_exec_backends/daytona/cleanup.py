@@ -27,7 +27,7 @@ _ENDED = {"destroyed", "destroying"}
 _FAILED = {"error", "build_failed"}
 _LOOK_S = 20
 _ENDING_S = 10.0
-"""For a guest to end after its last job was pruned and its last client has left."""
+"""Seconds for a guest to end after its last job was pruned and its last client has disconnected."""
 _PAUSE_S = 0.2
 _HAS_GUEST = f"{HAS_GUEST}has_guest"
 """Exits with 0 if a guest runs, which it does while it has jobs."""

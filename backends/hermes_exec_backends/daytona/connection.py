@@ -1,6 +1,6 @@
-"""A connection to a sandbox: one terminal's WebSocket, made a clean stream of bytes, with our relay at its other end.
+"""A connection to a sandbox: the WebSocket of one terminal as a clean byte stream, with the relay at its other end.
 
-The first thing sent makes the shell our relay (``boot``). From its mark on, everything is frames (``relay``).
+The first message replaces the shell by the relay (``boot``). After its mark all data is frames (``relay``).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 _READY_S = 40.0
 _HERE_S = 20.0
 _PREAMBLE = 256 << 10
-"""Bytes that a login shell may print before our mark."""
+"""The most bytes that a login shell may print before the mark."""
 _RECEIVED = 96 << 10
 _FRAMES = 24
-"""After so much the other side hears that it has arrived."""
+"""The number of frames after which the other side receives an acknowledgment."""
 _MESSAGE = 32 << 10
 
 
 class Connection:
-    """``await connect``, then ``start`` programs until it is ``lost``."""
+    """A connection: ``await connect``, then ``start`` programs until it is ``lost``."""
 
     def __init__(self, pythons: Sequence[str], why_lost: Callable[[], Awaitable[str]], keepalive_s: float) -> None:
         self.id = f"hermes-exec-{secrets.token_hex(8)}"
-        """The terminal's name at the vendor's."""
+        """The vendor's name of the terminal."""
         self.lost = False
         self._pythons = pythons
         self._why_lost = why_lost
         self._mark = secrets.token_bytes(16)
         self._none = secrets.token_hex(8)
-        self._before: bytes | None = b""  # what the shell says before our mark
+        self._before: bytes | None = b""  # the shell's output before the mark
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parser = frames.Parser()
         self._channels: dict[int, RelayChannel] = {}
@@ -58,9 +58,9 @@ class Connection:
         self._something = asyncio.Event()
         self._begun = False
         self._handle: Any = None
-        self._socket: Any = None  # the handle's, before there is one
+        self._socket: Any = None  # the handle's, once there is one
         self.beside = FileSideChannel(None, self._break)
-        """For what is too large for it."""
+        """The transfer of data too large for the connection."""
         self._tasks: list[asyncio.Task[None]] = []
         self._heartbeat = Heartbeat(
             keepalive_s,
@@ -70,21 +70,21 @@ class Connection:
         )
 
     async def connect(self, sandbox: Any) -> None:
-        """Open a terminal in the SDK's ``sandbox``, and turn its shell into our relay.
+        """Open a terminal in the SDK's ``sandbox``, and replace its shell by the relay.
 
         Raises:
-            DaytonaError: the vendor gave none.
-            PlaceUnavailable: there is no Python, or the shell does not do what it is told.
+            DaytonaError: the vendor opened no terminal.
+            PlaceUnavailable: there is no Python, or the shell did not start it.
         """
         self.beside = FileSideChannel(sandbox.fs, self._break)
         terminal = asyncio.get_running_loop().create_task(self._have_terminal(sandbox.process))
         self._tasks.append(terminal)
         try:
             async with asyncio.timeout(_READY_S):
-                # The relay may be there long before the SDK says that the terminal is.
+                # The relay may be ready long before the SDK reports that the terminal is.
                 await asyncio.wait([self._ready, terminal], return_when=asyncio.FIRST_COMPLETED)
                 if not self._ready.done():
-                    terminal.result()  # which raises, for it ends with the connection
+                    terminal.result()  # it raises, because it ends with the connection
                 self._ready.result()
         except BaseException as error:
             await self.close()
@@ -96,7 +96,7 @@ class Connection:
         self._tasks.append(asyncio.get_running_loop().create_task(self._stay()))
 
     async def _have_terminal(self, process: Any) -> None:
-        """Have a terminal until the connection is lost."""
+        """Hold a terminal until the connection is lost."""
         from daytona import DaytonaError, PtySize
 
         try:
@@ -117,7 +117,7 @@ class Connection:
         self._socket = socket
 
     def _begin(self) -> None:
-        """Tell the shell to become our relay, once."""
+        """Make the shell start the relay, once."""
         if self._begun:
             return
         self._begun = True
@@ -125,7 +125,7 @@ class Connection:
         self._say(boot.line(self._pythons, self._mark, self._none))
 
     def start(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> RelayChannel:
-        """Start a program; that it cannot be started is told by the channel's end."""
+        """Start a program; the channel's end reports a failed start."""
         self._number += 1
         channel = self._channels[self._number] = RelayChannel(self, self._number, receiver)
         self._heartbeat.watch()
@@ -145,17 +145,17 @@ class Connection:
             self._sequence += 1
 
     def forget(self, number: int) -> None:
-        """A program's channel is over."""
+        """Remove the channel of a program that has ended."""
         self._channels.pop(number, None)
 
     async def close(self) -> None:
-        """Let the relay end; what it started goes on. Safe to call twice."""
+        """End the relay; the programs that it started continue. Safe to call twice."""
         if not self.lost:
             from daytona import DaytonaError
 
             self.send(frames.LEAVE, 0)
             if self._begun:
-                with contextlib.suppress(DaytonaError, ConnectionError):  # it has broken by itself
+                with contextlib.suppress(DaytonaError, ConnectionError):  # it has already broken
                     await self._flush()
             await self._lose("the connection was closed here")
 
@@ -172,14 +172,14 @@ class Connection:
     async def _write(self) -> None:
         from daytona import DaytonaError
 
-        with contextlib.suppress(DaytonaError, ConnectionError):  # which whoever watches the connection learns as well
+        with contextlib.suppress(DaytonaError, ConnectionError):  # the observer of the connection is notified as well
             while True:
                 await self._something.wait()
                 self._something.clear()
                 await self._flush()
 
     async def _stay(self) -> None:
-        """Say that somebody is here, until nobody is."""
+        """Send keepalive messages until the connection ends."""
         while True:
             await asyncio.sleep(_HERE_S)
             self.send(frames.HERE, 0)
@@ -213,7 +213,7 @@ class Connection:
             if self._ready.done():
                 return  # it was refused or lost before
             if self._socket is not None:
-                self._begin()  # the shell has said something, so the terminal is there
+                self._begin()  # the shell has printed something, so the terminal is ready
             self._before += data
             noise, found, data = self._before.partition(self._mark)
             if not found:

@@ -1,8 +1,8 @@
-"""Creating a sandbox once, whatever becomes of the requests: it has a name, and a name is given once.
+"""Creation of exactly one sandbox, even if requests fail: it has a name, and names are unique.
 
-When no answer comes, or a failure of the service, the sandbox may be there all the same. So it is looked for by its
-name before anything is tried again, and what cannot be used in the end is deleted. What even then stays ends by itself:
-a new sandbox is deleted when it has been without a sign of us for the time of its lease.
+After no response, or an error of the service, the sandbox may exist all the same. So it is searched for by its name
+before any retry, and one that cannot be used is deleted. A sandbox that still remains ends by itself: the service
+deletes it after one lease without a report of activity.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
     """Create the sandbox ``name``, and wait until it runs.
 
     Raises:
-        ConfigError: the profile asks for what there is not, or what its cost guard refuses; nothing was asked.
+        ConfigError: the profile asks for an unknown option, or the cost guard refuses it; nothing was requested.
         PlaceUnavailable: it was not created, or it did not start and was deleted.
     """
     asked = await asyncio.to_thread(parameters, profile, name, lease_s)
@@ -55,7 +55,7 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
         obstacle = await service.find_obstacle()
         raise Unreached("daytona", obstacle or Obstacle(error.what.removeprefix("daytona: "), error.remedy)) from error
     except BaseException as error:
-        # Also where we were told to stop: nothing may stay that nobody knows of.
+        # Also after a cancellation: no untracked sandbox may remain.
         if not isinstance(error, PlaceUnavailable) or isinstance(error, _MayExist):
             await asyncio.shield(_remove(service, name, asked.labels))
         obstacle = await service.find_obstacle() if isinstance(error, _MayExist) else None
@@ -65,7 +65,7 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
 
 
 class _MayExist(PlaceUnavailable):
-    """It did not come to run, and may be there."""
+    """The error for a sandbox that did not start and may exist."""
 
 
 def _may_be_there(name: str) -> str:
@@ -93,7 +93,7 @@ async def _create(service: Service, asked: Any, name: str) -> Any:
 
 
 async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
-    """The sandbox of that name if it is the one that was asked for."""
+    """Return the sandbox of that name if it is the requested one."""
     try:
         found = await service.get(name)
     except PlaceGone:
@@ -105,7 +105,7 @@ async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
 
 
 async def _started(sandbox: Any, error: HermesError) -> Any:
-    """Wait for what was created though the service did not say so."""
+    """Wait for a sandbox that was created although the service did not confirm it."""
     if str(sandbox.state.value) in _COUNTED:
         raise _MayExist(f"daytona: it did not start: {describe(sandbox)}", remedy=error.remedy) from error
     try:
@@ -117,7 +117,7 @@ async def _started(sandbox: Any, error: HermesError) -> Any:
 
 
 async def _remove(service: Service, name: str, asked: dict[str, str]) -> None:
-    """Delete what was created and cannot be used, if it is there."""
+    """Delete a created sandbox that cannot be used, if it exists."""
     with contextlib.suppress(HermesError):
         found = await _found(service, name, asked)
         if found is not None:
@@ -125,10 +125,10 @@ async def _remove(service: Service, name: str, asked: dict[str, str]) -> None:
 
 
 async def delete(sandbox: Any) -> None:
-    """Delete a sandbox; that there is none any more is as well.
+    """Delete a sandbox; a missing one is not an error.
 
     Raises:
-        PlaceUnavailable: it may still be there; says what it may cost, and how to delete it.
+        PlaceUnavailable: it may still exist; names its possible cost, and how to delete it.
     """
     try:
         with contextlib.suppress(PlaceGone):
@@ -138,10 +138,10 @@ async def delete(sandbox: Any) -> None:
 
 
 async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
-    """Make a request that does no harm when it is made twice, again while it fails with what may pass.
+    """Repeat an idempotent request while it fails with a temporary error.
 
     Raises:
-        PlaceUnavailable: it failed for good.
+        PlaceUnavailable: it failed permanently.
     """
 
     async def once() -> T:
@@ -152,16 +152,16 @@ async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
 
 
 async def living(service: Service, profile: DaytonaProfile) -> int:
-    """How many sandboxes of a profile are alive: neither stopped, nor archived, nor at their end."""
+    """Count the sandboxes of a profile that are not stopped, archived or ending."""
     found = await service.listed(labels.profile_label(profile))
     return sum(str(each.state.value) not in _COUNTED for each in found)
 
 
 async def again(service: Service, profile: DaytonaProfile, name: str) -> Any:
-    """The sandbox of ours with that name, running; None when there is none, or it had failed and was deleted.
+    """Return the running sandbox of this project with that name; None if there is none, or a failed one was deleted.
 
     Raises:
-        PlaceUnavailable: it does not start, or is somebody else's.
+        PlaceUnavailable: it does not start, or belongs to another owner.
     """
     try:
         sandbox = await service.get(name)
@@ -180,7 +180,7 @@ async def again(service: Service, profile: DaytonaProfile, name: str) -> Any:
 
 
 async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[Any, bool]:
-    """The sandbox of that id or name, running, and whether it was started for that.
+    """Return the running sandbox of that id or name, and whether it was started for that.
 
     Raises:
         PlaceGone: there is none, or it has failed.
@@ -212,10 +212,10 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
 
 
 async def check_lives(service: Service, name: str) -> None:
-    """Refuse to return to a sandbox that has ended or was stopped: nothing is left of what ran in it.
+    """Refuse to reopen a sandbox that has ended or was stopped: its processes are gone.
 
     Raises:
-        PlaceGone: it is stopped or ends, or there is none.
+        PlaceGone: it is stopped or is ending, or there is none.
     """
     found = await service.get(name)
     if is_gone(str(found.state.value)):

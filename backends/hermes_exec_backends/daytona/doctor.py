@@ -1,6 +1,6 @@
-"""Why a Daytona sandbox cannot be had from here: the SDK, the key, the way there, what the key may do, and the clock.
+"""Checks of ``doctor`` for Daytona: the SDK, the key, the connection, the key's permissions, and the clock.
 
-The service is asked without the SDK, whose import takes seconds, so that the answer comes at once.
+The requests do not use the SDK, whose import takes seconds, so the result appears at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
 TESTED = "0.226"
-"""The SDK's line that this is tested with."""
+"""The SDK's release line that this is tested with."""
 _ANSWER_S = 4.0
 _WEEK_S = 7 * 86400.0
 _DAY_S = 86400.0
@@ -34,7 +34,7 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the service said: a status, its body, and its clock."""
+    """A response of the service: a status, its body, and its clock."""
 
     status: int
     body: Any
@@ -42,14 +42,14 @@ class Answer:
 
 
 class _Here(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else: the key is for the service that was named."""
+    """A handler that follows no redirect: the key may be sent only to the configured service."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Another address is told as the answer that it is."""
+        """Return None, so that a redirect is handled as an ordinary response."""
 
 
 async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
-    """Ask, as far as there is somebody to ask: the account of a profile, or that of the environment."""
+    """Check the service with the account of a profile, or that of the environment, as far as possible."""
     profile = wanted or unconfigured()
     found = [check_package("daytona", "daytona", tested=TESTED)]
     try:
@@ -76,7 +76,7 @@ async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
 
 
 def _ignored(what: str) -> str:
-    """Why there is no key; a file of the folder that seems to have one is named, for it is not read."""
+    """Explain why there is no key; names a file of the working directory that seems to contain one but is not read."""
     for name in (".env.local", ".env"):
         try:
             if "DAYTONA_API_KEY" in Path(name).read_text(encoding="utf-8", errors="replace"):
@@ -87,7 +87,7 @@ def _ignored(what: str) -> str:
 
 
 def _ask(account: Account, path: str) -> Answer:
-    """One request; raises OSError when nobody answers."""
+    """Send one request; raises OSError without a response."""
     request = urllib.request.Request(account.api_url + path, headers={"Authorization": f"Bearer {account.key}"})  # noqa: S310  whatever the profile says is meant
     try:
         with urllib.request.build_opener(_Here).open(request, timeout=_ANSWER_S) as reply:

@@ -1,4 +1,4 @@
-"""From what the SDK raises to our errors: by its class and the HTTP status, never by a command's output."""
+"""Translation of the SDK's errors: by class and HTTP status, never by a command's output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _QUOTA = "hermes-exec backends --cost shows what is alive; end some of it, or as
 
 
 class Refused(PlaceUnavailable):
-    """The service answered, and refused. Nothing was done."""
+    """The error for a request that the service refused. Nothing was done."""
 
 
 class RateLimited(PlaceUnavailable):
-    """Too many requests; ``wait_s`` is what the service asks for. Nothing was done."""
+    """The error for too many requests; ``wait_s`` is the wait that the service asks for. Nothing was done."""
 
     def __init__(self, what: str, wait_s: float) -> None:
         self.wait_s = wait_s
@@ -31,16 +31,16 @@ class RateLimited(PlaceUnavailable):
 
 
 class AmbiguousRequest(PlaceUnavailable):
-    """The service gave no answer, or a failure of its own: what was asked for may have been done all the same."""
+    """The error for no response, or a failure of the service: the request may have been carried out all the same."""
 
 
 class NotConnected(PlaceUnavailable):
-    """The connection to the service was not made, so the request was not sent."""
+    """The error for a connection that could not be opened, so the request was not sent."""
 
 
 @contextlib.contextmanager
 def sdk_errors(what: str) -> Generator[None]:
-    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    """Translate the SDK's errors; ``what`` names the attempted operation."""
     try:
         yield
     except ImportError as error:
@@ -50,8 +50,8 @@ def sdk_errors(what: str) -> Generator[None]:
 
 
 def translated(what: str, error: Exception) -> Exception:
-    """The error of ours for one of the SDK's; any other is returned as it is."""
-    import daytona  # its errors are cheap: the package loads what is asked for
+    """Return the translation of an SDK error; return any other error unchanged."""
+    import daytona  # its errors are cheap: the package loads names on demand
 
     what = f"daytona: {what}"
     if isinstance(error, HermesError) or not isinstance(error, daytona.DaytonaError):
@@ -80,7 +80,7 @@ def translated(what: str, error: Exception) -> Exception:
 
 
 def _is_before_sending(error: BaseException) -> bool:
-    """Whether what the SDK raised comes of a connection that was not made (name, port, proxy, certificate)."""
+    """Return whether an SDK error means that no connection was opened (name, port, proxy, certificate)."""
     from aiohttp import ClientConnectorError, ClientHttpProxyError
 
     cause: BaseException | None = error
@@ -92,9 +92,9 @@ def _is_before_sending(error: BaseException) -> bool:
 
 
 def is_of(error: BaseException, operation: str) -> bool:
-    """Whether an error comes of that operation of the service's, and not of what the SDK asks for after it.
+    """Return whether an error comes from that operation of the service, and not from a later request of the SDK.
 
-    The SDK tells them apart by nothing but the method that raised; where an upgrade names it otherwise, none is of it.
+    Only the method that raised distinguishes them; if an upgrade renames it, the result is false.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -108,21 +108,21 @@ def is_of(error: BaseException, operation: str) -> bool:
 
 
 def said_by(error: Exception) -> str:
-    """Why, in one line."""
+    """Return the reason in one line."""
     status = getattr(error, "status_code", None)
     said = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     return f"{said} ({status})" if status and str(status) not in said else said
 
 
 def retry_after_s(error: Exception) -> float:
-    """What a refused request's headers ask us to wait: ``Retry-After``, also with the throttler's name behind it."""
+    """Return the wait that a refused request's headers ask for: ``Retry-After``, also suffixed with the throttler."""
     headers: dict[str, str] = getattr(error, "headers", {})
     found = [value for name, value in headers.items() if name.lower().startswith("retry-after")]
     return max((_seconds(value) for value in found), default=1.0)
 
 
 def _seconds(value: str) -> float:
-    """A number of seconds, or the time until a date."""
+    """Parse a number of seconds, or the time until a date."""
     try:
         return max(0.0, float(value))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whole files by the vendor's own file calls, for the terminal's file operations."""
+"""Transfer of whole files by the vendor's file calls, for the terminal's file operations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 _STALLED_S = 60.0
-"""Seconds for the next bytes of a file."""
+"""Seconds to wait for the next bytes of a file."""
 _PUT_S = 60
 """Seconds for one piece."""
 _WITHOUT = 0
 _LONGEST_S = 86400.0
 PLAIN = ("_api_client", "download_file_without_preload_content")
-"""Where the SDK has the request for one file."""
+"""The attributes by which the SDK sends the request for one file."""
 
 
 class FileCalls:
-    """The file calls of the sandbox that is open."""
+    """The file calls of the open sandbox."""
 
     piece = 4 << 20
 
@@ -30,10 +30,10 @@ class FileCalls:
         self._sandbox = sandbox
 
     async def fetch(self, path: str) -> AsyncGenerator[bytes]:
-        """The content of a file, as it comes.
+        """Yield the content of a file as it arrives.
 
         Raises:
-            PlaceUnavailable: the service did not give it, or no more of it.
+            PlaceUnavailable: the service did not send it, or not all of it.
         """
         from aiohttp import ClientError
 
@@ -44,11 +44,11 @@ class FileCalls:
                     async for chunk in await self._content(path):
                         yield chunk
                         limit.reschedule(loop.time() + _STALLED_S)
-        except ClientError as error:  # the SDK lets them through while the content comes
+        except ClientError as error:  # the SDK does not translate these while the content arrives
             raise ConnectionError(str(error)) from error
 
     async def _content(self, path: str) -> AsyncIterator[bytes]:
-        """The request for one file answers with its content alone; that of the SDK's own call is a part of a form."""
+        """Open a response with only the file's content; the SDK's own call returns it as part of a form."""
         files = self._sandbox().fs
         plain = getattr(getattr(files, PLAIN[0], None), PLAIN[1], None)
         if plain is None:  # a later SDK has it elsewhere
@@ -60,10 +60,10 @@ class FileCalls:
         return content
 
     async def put(self, path: str, data: bytes) -> None:
-        """Make a file; tried again, for it does the same again.
+        """Write a file, with retries, because the call is idempotent.
 
         Raises:
-            PlaceUnavailable: the service did not take it.
+            PlaceUnavailable: the service did not accept it.
         """
         with sdk_errors("no file"):
             await retry_transfer(lambda: self._sandbox().fs.upload_file(data, path, _PUT_S))

@@ -1,4 +1,4 @@
-"""From a profile to what the SDK is asked to create."""
+"""Conversion of a profile to the SDK's creation parameters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
 IMAGE = "python:3.11-slim"
-"""What is built upon where a profile names nothing to build upon."""
+"""The base image if a profile names none."""
 _GIB = 1 << 30
 _MINUTE_S = 60.0
 _SHORTEST_MIN = 3
-"""An interval that one request a minute keeps from ending."""
+"""The shortest interval that one request a minute reliably renews."""
 NEVER = -1
 
 
 def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
-    """How many GPUs, and of which kinds, the best first; no kind is any."""
+    """Return the number of GPUs, and their kinds, the best first; an empty list allows any kind."""
     text = profile.gpu
     if text is None or text == "0":
         return 0, []
@@ -43,7 +43,7 @@ def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
 
 
 def size(profile: DaytonaProfile) -> dict[str, Any]:
-    """The resources that are asked for, in the vendor's units."""
+    """Return the requested resources, in the vendor's units."""
     count, kinds = gpus(profile)
     asked = {
         "cpu": profile.cpu,
@@ -56,7 +56,7 @@ def size(profile: DaytonaProfile) -> dict[str, Any]:
 
 
 def intervals(profile: DaytonaProfile, lease_s: float) -> dict[str, int]:
-    """When the vendor ends it by itself: it stops after the lease without a sign of ours, and then is deleted."""
+    """Return the vendor's intervals: it stops the sandbox after one lease without activity, and then deletes it."""
     lease_min = max(_SHORTEST_MIN, math.ceil(lease_s / _MINUTE_S))
     stop, archive, delete = profile.auto_stop_min, profile.auto_archive_min, profile.auto_delete_min
     return {
@@ -67,10 +67,10 @@ def intervals(profile: DaytonaProfile, lease_s: float) -> dict[str, int]:
 
 
 def parameters(profile: DaytonaProfile, name: str, lease_s: float) -> Any:
-    """What ``AsyncDaytona.create`` takes.
+    """Return the arguments of ``AsyncDaytona.create``.
 
     Raises:
-        ConfigError: options that do not go together, or that the cost guard refuses; nothing was asked.
+        ConfigError: options that contradict each other, or that the cost guard refuses; nothing was requested.
     """
     from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Resources, VolumeMount
 
@@ -112,7 +112,7 @@ def _resources(model: Any, asked: dict[str, Any]) -> Any:
 
 
 def _image(profile: DaytonaProfile, *, needed: bool) -> Any:
-    """What to build, or the image's name; None is a snapshot, the vendor's own where the profile names none."""
+    """Return the image to build, or its name; None is a snapshot, the vendor's own if the profile names none."""
     from daytona import Image
 
     adds = bool(profile.packages or profile.requirements)

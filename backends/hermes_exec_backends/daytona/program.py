@@ -13,7 +13,7 @@ _PIPE = 1 << 20
 
 
 class Program:
-    """One program: its process, its pipes, and how much of each went through."""
+    """One program: its process, its pipes, and the number of bytes transferred on each."""
 
     def __init__(self, number: int, pid: int, stdin: int, outputs: "dict[int, int]") -> None:
         self.number = number
@@ -23,7 +23,7 @@ class Program:
         """Kind of frame by descriptor, while it is open."""
         self.input = bytearray()
         self.later: "list[bytes | int]" = []
-        """Input that comes after ``input``: bytes, or the descriptor of a file."""
+        """Input that follows ``input``: bytes, or the descriptor of a file."""
         self.eof = False
         self.taken = 0
         self.sent = 0
@@ -31,10 +31,10 @@ class Program:
         self.code: "int | None" = None
         self.told = False
         self.owed: "dict[int, int]" = {}
-        """Bytes by descriptor that were in the pipes when it ended, and come before the word of that."""
+        """Bytes by descriptor that were in the pipes when it ended, and are sent before the report of its end."""
 
     def more(self) -> bool:
-        """Whether there is input; ``input`` has some of it then."""
+        """Return whether there is input; ``input`` has some of it then."""
         while not self.input and self.later:
             source = self.later[0]
             data = source if isinstance(source, bytes) else os.read(source, _PIPE)
@@ -46,13 +46,13 @@ class Program:
         return bool(self.input)
 
     def open(self) -> "list[int]":
-        """All descriptors of it that are open."""
+        """Return all of its open descriptors."""
         files = [source for source in self.later if not isinstance(source, bytes)]
         return ([self.stdin] if self.stdin >= 0 else []) + list(self.outputs) + files
 
 
 def launch(number: int, argv: "list[bytes]", env: "dict[bytes, bytes]") -> "tuple[Program, bytes]":
-    """Start a program; with it comes why it could not be started, if so."""
+    """Start a program; return it with the error message, if it could not be started."""
     (stdin, feed), (out, stdout), (err, stderr), (why, told) = (os.pipe() for _ in range(4))
     pid = os.fork()
     if pid == 0:
@@ -66,17 +66,17 @@ def launch(number: int, argv: "list[bytes]", env: "dict[bytes, bytes]") -> "tupl
         try:
             fcntl.fcntl(fd, _SET_PIPE_SIZE, _PIPE)
         except OSError:
-            pass  # there is a limit to what a user may have of large ones
+            pass  # the kernel limits the large pipes of a user
     return Program(number, pid, feed, {out: OUT, err: ERR}), said
 
 
 def waiting(fd: int) -> int:
-    """How many bytes can be read from a pipe by now."""
+    """Return the number of bytes that can be read from a pipe now."""
     return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0])
 
 
 def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, int, int]", told: int) -> None:
-    """In a new process: be the program, in a session of its own, so that nothing of the terminal's ends it."""
+    """Run the program in the new process, in a session of its own, so that the terminal's end does not end it."""
     try:
         _signal.set_wakeup_fd(-1)
         for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):

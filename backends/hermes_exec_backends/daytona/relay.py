@@ -1,9 +1,9 @@
-"""What runs in the sandbox at the other end of a terminal's WebSocket: it starts programs and carries their streams.
+"""The relay process at the sandbox's end of a terminal's WebSocket: it starts programs and transfers their streams.
 
-A terminal is one stream of bytes each way; this makes many of them, with a program's input, its two outputs and its
-end kept apart. It is sent as source to the place's own Python (3.6 or later), so it imports nothing that is slow.
+A terminal is one stream of bytes each way; the relay multiplexes the input, the two outputs and the end of many
+programs over it. It is sent as source to the target's own Python (3.6 or later), so it imports no slow module.
 
-Nothing here ends a program but ``KILL``: when the connection is gone, this ends, and what it started goes on.
+Only ``KILL`` ends a program here: when the connection is lost, the relay ends, and the programs continue.
 """
 
 import _signal
@@ -17,10 +17,10 @@ from .program import Program, launch, waiting
 from .staging_dir import Shelf, sweep
 
 SILENCE_S = 90.0
-"""After so long without a word, nobody is there any more."""
+"""Seconds without a message after which the client is considered gone."""
 _PAUSE_MS = 2
 _LEFT_OUT = (b"TERM", b"SHLVL", b"OLDPWD", b"_", b"LINES", b"COLUMNS")
-"""What a login shell in a terminal adds."""
+"""Variables that a login shell in a terminal adds."""
 
 
 class Relay:
@@ -47,7 +47,7 @@ class Relay:
         _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
 
     def run(self) -> None:
-        """Until the other side says so, or says nothing any more."""
+        """Serve until the other side ends the connection, or stops sending."""
         self._send(frames.READY, 0, self._shelf.folder.encode())
         self._flush()
         try:
@@ -121,7 +121,7 @@ class Relay:
             elif kind == frames.RECEIVED:
                 self._received = list(frames.COUNTS.unpack(payload))
             elif kind == frames.HERE:
-                self._send(frames.HERE, 0, b"")  # so that the other end learns that it is heard
+                self._send(frames.HERE, 0, b"")  # so that the other end knows that its messages arrive
             elif kind == frames.LEAVE and number == 0:
                 self._over = True
             elif number in self._programs:
@@ -171,7 +171,7 @@ class Relay:
             program.stdin = -1
 
     def _store(self, program: Program) -> None:
-        """Put what a program writes faster than the connection carries it into files."""
+        """Store output that exceeds the connection's capacity in files."""
         for fd, kind in list(program.outputs.items()):
             while (
                 self._shelf.folder
@@ -207,7 +207,7 @@ class Relay:
                 del program.owed[fd]
 
     def _conclude(self, program: Program) -> None:
-        """Tell of an end, once what the program wrote has been given."""
+        """Report a program's end, once its output has been sent."""
         if program.code is None:
             return
         if not program.told and not program.owed:
@@ -272,7 +272,7 @@ class Relay:
 
 
 def gathered(fd: int, most: int) -> bytearray:
-    """What comes from a pipe without a pause, up to ``most`` bytes."""
+    """Read from a pipe without waiting, up to ``most`` bytes."""
     data = bytearray()
     coming = select.poll()
     coming.register(fd, select.POLLIN)
@@ -288,5 +288,5 @@ def gathered(fd: int, most: int) -> bytearray:
 
 
 def main() -> None:
-    """Be the relay of the terminal that is standard input."""
+    """Run the relay on the terminal that is standard input."""
     Relay(0).run()

@@ -1,7 +1,8 @@
-"""The vendor's service through its own asynchronous SDK, which is imported when it is first needed.
+"""The vendor's service through its own asynchronous SDK, which is imported on first use.
 
-The SDK takes what its configuration leaves out from ``.env`` files of the working directory, which anybody may have
-written. So the key and the address are given to it, and every other variable that it looks for is set while it looks.
+The SDK reads settings that its configuration omits from ``.env`` files of the working directory, which other users may
+have written. So it receives the key and the address explicitly, and every other variable that it reads is set
+meanwhile.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ if TYPE_CHECKING:
 API_URL = "https://app.daytona.io/api"
 _UNTRUSTED = "export SSL_CERT_FILE=FILE, with the certificate of the authority that signed it (a proxy's, often)"
 REQUEST_S = 30.0
-"""For one short request."""
+"""The time limit of one short request."""
 STATE_S = 120.0
-"""For a change of state, such as a start."""
+"""The time limit of a change of state, such as a start."""
 VARIABLES = (
     "DAYTONA_API_KEY", "DAYTONA_API_URL", "DAYTONA_SERVER_URL", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID",
     "DAYTONA_TARGET", "DAYTONA_HAPPY_EYEBALLS_DELAY", "DAYTONA_USE_DEPRECATED_POLLING", "DAYTONA_OTEL_ENABLED",
     "DAYTONA_EXPERIMENTAL_OTEL_ENABLED",
 )  # fmt: skip
-"""All that the SDK reads."""
+"""All variables that the SDK reads."""
 _variables = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose sandboxes, and where: what a profile says, or the environment."""
+    """An account and the address of its service, from a profile or the environment."""
 
     key: str
     api_url: str
@@ -52,10 +53,10 @@ class Account:
 
     @classmethod
     def of(cls, profile: DaytonaProfile) -> Account:
-        """Look the key up, which may ask its person something.
+        """Look up the key; a profile's source may ask the user.
 
         Raises:
-            PlaceUnavailable: there is no key where the profile says.
+            PlaceUnavailable: the profile's source has no key.
         """
         from hermes_exec.config.secrets import resolve_secrets
 
@@ -71,13 +72,13 @@ class Account:
         )
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Return the account without its key."""
         return f"Account({self.api_url!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Where a port is reached from anywhere: the ``token`` goes into the header x-daytona-preview-token."""
+    """The public address of a port: the ``token`` goes into the header x-daytona-preview-token."""
 
     url: str
     token: str = field(repr=False)
@@ -86,7 +87,7 @@ class Preview:
 @contextlib.contextmanager
 def _nothing_of_the_folder() -> Generator[None]:
     with _variables, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that such a file's address is ignored is what we want
+        warnings.simplefilter("ignore")  # ignoring such a file's address is intended
         unset = [name for name in VARIABLES if name not in os.environ]
         os.environ.update(dict.fromkeys(unset, ""))
         try:
@@ -98,7 +99,7 @@ def _nothing_of_the_folder() -> Generator[None]:
 
 @dataclass(slots=True)
 class _Shared:
-    """The SDK's client of one account on one event loop, for everybody there: making one takes a tenth of a second."""
+    """A shared SDK client of one account on one event loop: creating one takes a tenth of a second."""
 
     client: asyncio.Task[Any]
     users: int = 0
@@ -108,7 +109,7 @@ _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Account, _Sha
 
 
 async def _use(account: Account) -> Any:
-    """The client of an account, made when there is none; whoever got it says when it is ``_done``."""
+    """Return the client of an account, created if there is none; the caller releases it with ``_done``."""
     here = _shared.setdefault(asyncio.get_running_loop(), {})
     if account not in here:
         here[account] = _Shared(asyncio.get_running_loop().create_task(asyncio.to_thread(make, account)))
@@ -122,18 +123,18 @@ async def _use(account: Account) -> Any:
 
 
 async def _done(account: Account) -> None:
-    """One user less; with the last one the client is closed."""
+    """Count one user less; close the client after the last one."""
     here = _shared[asyncio.get_running_loop()]
     shared = here[account]
     shared.users -= 1
     if not shared.users:
         del here[account]
-        with contextlib.suppress(ImportError):  # which is told to whoever asked for it
+        with contextlib.suppress(ImportError):  # the caller of ``open`` receives this error
             await (await shared.client).close()
 
 
 class Service:
-    """The service as one place uses it, on one event loop. Every method raises our errors."""
+    """The service as one target uses it, on one event loop. Every method raises this project's errors."""
 
     def __init__(self, profile: DaytonaProfile) -> None:
         self._profile = profile
@@ -142,7 +143,7 @@ class Service:
 
     @property
     def client(self) -> Any:
-        """The SDK's client.
+        """Return the SDK's client.
 
         Raises:
             PlaceUnavailable: it is not open.
@@ -152,11 +153,11 @@ class Service:
         return self._client
 
     async def open(self) -> None:
-        """Make the client; nothing is asked yet.
+        """Create the client; no request is sent yet.
 
         Raises:
-            MissingExtra: no SDK.
-            PlaceUnavailable: no key.
+            MissingExtra: the SDK is not installed.
+            PlaceUnavailable: there is no key.
         """
         require("daytona", "daytona")
         self.account = account = await asyncio.to_thread(Account.of, self._profile)
@@ -164,28 +165,28 @@ class Service:
             self._client = await _use(account)
 
     async def close(self) -> None:
-        """Let go of every connection. Safe to call twice."""
+        """Close every connection. Safe to call twice."""
         client, self._client = self._client, None
         if client is not None and self.account is not None:
             with sdk_errors("the connections were not closed"):
                 await _done(self.account)
 
     async def find_obstacle(self) -> Obstacle | None:
-        """What keeps a connection from the service; None where it answers, or the place is not open."""
+        """Return the obstacle to a connection; None where the service answers, or the target is not open."""
         return await find_obstacle(endpoint(self.account.api_url)) if self.account else None
 
     async def get(self, name: str) -> Any:
-        """The sandbox of that id or name, as it is now.
+        """Return the sandbox of that id or name in its present state.
 
         Raises:
             PlaceGone: there is none.
-            PlaceUnavailable: the service does not say.
+            PlaceUnavailable: the service does not answer.
         """
         with sdk_errors(f"sandbox {name!r}"):
             return await self.client.get(name, request_timeout=REQUEST_S)
 
     async def listed(self, labels: dict[str, str]) -> list[Any]:
-        """Every sandbox with these labels."""
+        """Return every sandbox with these labels."""
         from daytona import ListSandboxesQuery
 
         with sdk_errors("the list of sandboxes"):
@@ -194,7 +195,7 @@ class Service:
 
 
 def endpoint(api_url: str) -> Endpoint:
-    """How the service is looked at."""
+    """Return the endpoint that checks the connection to the service."""
     parts = urlsplit(api_url)
     lines = [
         f"GET {parts.path}/api-keys/current HTTP/1.1",
@@ -205,7 +206,7 @@ def endpoint(api_url: str) -> Endpoint:
 
 
 def unconfigured() -> DaytonaProfile:
-    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
+    """Return the account without a profile: the environment's key, at the vendor's address or the environment's."""
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
     return DaytonaProfile()
@@ -213,7 +214,7 @@ def unconfigured() -> DaytonaProfile:
 
 @contextlib.asynccontextmanager
 async def open_service(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
-    """The service of an account, to be asked something."""
+    """Open the service of an account for a few requests."""
     service = Service(profile or unconfigured())
     await service.open()
     try:
@@ -223,7 +224,7 @@ async def open_service(profile: DaytonaProfile | None) -> AsyncGenerator[Service
 
 
 def make(account: Account) -> Any:
-    """A client for an account. The first one imports the SDK, which takes seconds; meant for a thread."""
+    """Create a client of an account. The first one imports the SDK, which takes seconds; meant for a thread."""
     from daytona import AsyncDaytona, DaytonaConfig
 
     config = DaytonaConfig(
@@ -234,14 +235,14 @@ def make(account: Account) -> Any:
 
 
 def is_gone(state: str) -> bool:
-    """Whether a sandbox in this state has lost everything that ran in it."""
+    """Return whether a sandbox in this state has lost all of its processes."""
     return state in {
         "stopped", "stopping", "archived", "archiving", "destroyed", "destroying", "error", "build_failed",
     }  # fmt: skip
 
 
 def describe(sandbox: Any) -> str:
-    """The state of a sandbox, for people."""
+    """Return the state of a sandbox, for display."""
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
         return "the sandbox was evicted for somebody who pays more"

@@ -1,4 +1,4 @@
-"""The relay's folder in the sandbox, for what is too large for the connection. Sent as source, like the relay."""
+"""The relay's directory in the sandbox, for data too large for the connection. Sent as source, like the relay."""
 
 import os
 import zlib
@@ -10,32 +10,32 @@ _PREFIX = ".hermes-exec-"
 
 
 class Shelf:
-    """Files by number: those that the other side puts there, and those that it fetches. Nothing without a folder."""
+    """Files by number: those that the other side uploads, and those that it downloads. Inactive without a directory."""
 
     def __init__(self) -> None:
         self.folder = _made()
         self._number = 0
 
     def store(self, kind: int, data: "bytes | bytearray") -> bytes:
-        """Put data there, to stand for a frame of ``kind``; gives what the frame says of it."""
+        """Store data in a file that replaces a frame of ``kind``; return the payload of the frame that refers to it."""
         self._number += 1
         with open(self._path("out", self._number), "wb", 0) as file:
             file.write(data)
         return frames.FILE.pack(kind, self._number, len(data), zlib.crc32(data))
 
     def fetched(self, number: int) -> None:
-        """A file that was stored is not needed any more."""
+        """Delete a stored file that was downloaded."""
         os.unlink(self._path("out", number))
 
     def take(self, number: int) -> int:
-        """A descriptor of a file that was put there, which is its last name."""
+        """Return a descriptor of an uploaded file, and remove the file's name."""
         path = self._path("in", number)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         os.unlink(path)
         return fd
 
     def close(self) -> None:
-        """Remove the folder, with what nobody has fetched."""
+        """Remove the directory, with the files that were not downloaded."""
         if self.folder:
             _remove(self.folder)
 
@@ -44,7 +44,7 @@ class Shelf:
 
 
 def sweep() -> None:
-    """Remove what came for relays of this user after they had ended; the vendor makes their folders anew for it."""
+    """Remove files uploaded for ended relays of this user; the vendor creates their directories again for them."""
     for base in _BASES:
         try:
             names = os.listdir(base)
@@ -56,7 +56,7 @@ def sweep() -> None:
                 try:
                     _remove(base + "/" + name)
                 except OSError:
-                    pass  # somebody else removes it too
+                    pass  # another relay removes it too
 
 
 def _is_gone(pid: int) -> bool:
@@ -65,7 +65,7 @@ def _is_gone(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
-        pass  # somebody else's
+        pass  # another relay's
     return False
 
 

@@ -1,4 +1,4 @@
-"""Containers of Docker, or of an engine that speaks its API (rootless Docker, Podman)."""
+"""Containers of Docker, or of an engine with the same API (rootless Docker, Podman)."""
 
 from hermes_exec_backends.docker.backend import DockerBackend
 

@@ -1,4 +1,4 @@
-"""Where the engine listens: what the profile says, ``DOCKER_HOST``, or the first usual socket that answers."""
+"""The engine's address: from the profile, from ``DOCKER_HOST``, or the first default socket that answers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _PORT, _TLS_PORT = 2375, 2376
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One way to an engine: the path of a unix socket, or a host and a port, with certificates or without."""
+    """The address of an engine: the path of a unix socket, or a host and a port, with certificates or without."""
 
     path: str = ""
     host: str = ""
     port: int = 0
     certificates: Path | None = None
-    """A folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, where the engine asks for TLS."""
+    """A directory with ``ca.pem``, ``cert.pem`` and ``key.pem``, if the engine requires TLS."""
     verify: bool = True
 
     @classmethod
     def parse(cls, text: str, environ: Mapping[str, str]) -> Address:
-        """Read an address as ``DOCKER_HOST`` has it.
+        """Parse an address in the format of ``DOCKER_HOST``.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is invalid.
         """
         if text.startswith("/"):
             return cls(path=text)
@@ -64,7 +64,7 @@ class Address:
         return cls(host=host, port=port or _PORT)
 
     def __str__(self) -> str:
-        """As ``DOCKER_HOST`` has it."""
+        """Return the address in the format of ``DOCKER_HOST``."""
         return f"unix://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
 
 
@@ -77,11 +77,11 @@ def _port(netloc: str) -> int:
 
 
 def find(wanted: str | None, environ: Mapping[str, str]) -> Address:
-    """The address of the engine to use; only the usual sockets are tried out.
+    """Return the address of the engine to use; only the default sockets are tried.
 
     Raises:
-        ConfigError: what was asked for is no address.
-        PlaceUnavailable: nothing was asked for, and no usual socket answers.
+        ConfigError: the configured address is invalid.
+        PlaceUnavailable: no address is configured, and no default socket answers.
     """
     named = wanted or environ.get("DOCKER_HOST")
     if named:
@@ -99,7 +99,7 @@ def find(wanted: str | None, environ: Mapping[str, str]) -> Address:
 
 
 def usual(environ: Mapping[str, str]) -> Iterator[str]:
-    """Where engines listen: Docker's, the rootless one's, Docker Desktop's, and Podman's."""
+    """Yield the default sockets: Docker's, the rootless one's, Docker Desktop's, and Podman's."""
     private = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     yield "/var/run/docker.sock"
     yield f"{private}/docker.sock"
@@ -109,7 +109,7 @@ def usual(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def knock(path: str) -> OSError | None:
-    """Why nobody answers at a unix socket; None when somebody does."""
+    """Try a unix socket; return the reason why it does not answer, or None when it does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         door.settimeout(2.0)
         try:
@@ -120,7 +120,7 @@ def knock(path: str) -> OSError | None:
 
 
 def no_permission(path: str) -> PlaceUnavailable:
-    """The error for a socket that is not for us."""
+    """Return the error for a socket that this user may not open."""
     return PlaceUnavailable(
         f"docker: no permission for the engine's socket {path}",
         remedy='sudo usermod -aG docker "$USER" and log in again, or use a rootless engine',

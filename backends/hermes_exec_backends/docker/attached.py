@@ -1,4 +1,4 @@
-"""The streams of a container's first process: messages of the launcher, and then a program's output."""
+"""The streams of a container's first process: messages of the launcher, followed by a program's output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LENGTH = 4
 
 
 class Attached:
-    """One connection. What comes on standard output before ``begin`` is messages, each with its length before it."""
+    """One connection. Before ``begin`` standard output carries messages, each preceded by its length."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -35,7 +35,7 @@ class Attached:
         self._over = asyncio.Event()
 
     async def start(self, version: str, container: str) -> None:
-        """Take the connection over, for a container that was created and not yet started.
+        """Attach to a container that was created and not yet started.
 
         Raises:
             PlaceUnavailable: the engine refused.
@@ -60,10 +60,10 @@ class Attached:
             self._demux.feed(rest)
 
     async def message(self) -> bytes:
-        """The launcher's next message; empty where its end came first.
+        """Return the launcher's next message; empty if the stream ended first.
 
         Raises:
-            ProtocolError: it is longer than any of the launcher's.
+            ProtocolError: it is longer than any of the launcher's messages.
         """
         got = self._pending[STDOUT]
         while True:
@@ -81,11 +81,11 @@ class Attached:
 
     @property
     def complaint(self) -> str:
-        """What was written to standard error so far."""
+        """Return the standard error so far."""
         return self._pending[STDERR].decode("utf-8", "replace").strip()
 
     def begin(self, output: Callable[[int, bytes], None]) -> None:
-        """Hand everything from now on to ``output``."""
+        """Pass all later output to ``output``."""
         self._output = output
         for kind, data in self._pending.items():
             if data:
@@ -101,11 +101,11 @@ class Attached:
         self._sender.write_eof()
 
     async def over(self) -> None:
-        """Wait for the end of both outputs, which is that of the container."""
+        """Wait for the end of both outputs, which is the end of the container."""
         await self._over.wait()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._loop.remove_reader(self._socket)
         self._sender.stop()
         self._socket.close()

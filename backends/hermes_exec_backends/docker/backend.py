@@ -1,7 +1,7 @@
-"""Run commands in a container: one that is created for that and removed at the end, or one that runs already.
+"""Run commands in a container: one that is created and later removed, or an existing one.
 
-Every command is an exec with a connection of its own (``channel``). The container's first process is ours
-(``lease``): it ends, and with it the container, when the orchestrator has vanished and the lease is over.
+Every command is an exec with a connection of its own (``channel``). The container's first process belongs to this
+project (``lease``): it ends, and with it the container, when the orchestrator has vanished and the lease has expired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _STOP_S = 5
 _NOT_FOUND = 404
 _GONE = (_NOT_FOUND, 409)
-"""Nothing is there, or somebody is removing it at this moment."""
+"""The container does not exist, or another process is removing it now."""
 
 
 class DockerBackend(Backend):
@@ -54,7 +54,7 @@ class DockerBackend(Backend):
 
     @property
     def target(self) -> str:
-        """``docker:@NAME`` while the container is there, so that it is found again; else ``docker:IMAGE``."""
+        """Return ``docker:@NAME`` while the container exists, so that it can be found again; else ``docker:IMAGE``."""
         return f"docker:@{self._name}" if self._name else self._profile.target_text()
 
     @property
@@ -64,7 +64,7 @@ class DockerBackend(Backend):
 
     @property
     def traits(self) -> BackendTraits:
-        """The image's own Python, which is first on its PATH, serves before the system's.
+        """Return the traits; the image's own Python, which is first on its PATH, is preferred to the system's.
 
         The GPU of a container that existed before is unknown. Streams need a checksum over TCP without TLS.
         """
@@ -78,17 +78,17 @@ class DockerBackend(Backend):
 
     @classmethod
     def from_profile(cls, profile: Profile) -> DockerBackend:
-        """A backend with the options of a ``DockerProfile``."""
+        """Return a backend with the options of a ``DockerProfile``."""
         return cls(cast("DockerProfile", profile))
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """A backend for the engine of the outer target."""
+        """Return a backend for the engine of the outer target."""
         return DockerInside(cast("DockerProfile", profile), outer)
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the SDK, an engine, and what it can enforce."""
+        """Check the SDK, the engine, and the limits that it can enforce."""
         from hermes_exec_backends.docker.doctor import checks
 
         wanted = cast("DockerProfile | None", profile)
@@ -96,7 +96,7 @@ class DockerBackend(Backend):
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
-        """Remove containers of ours whose lease is over, of the engine that is found without a profile."""
+        """Remove expired containers of this project, on the engine that is found without a profile."""
         from hermes_exec_backends.docker.cleanup import reap
 
         engine = Engine()
@@ -107,10 +107,10 @@ class DockerBackend(Backend):
             await engine.close()
 
     async def open(self) -> None:
-        """Create the container, or find the one to work in.
+        """Create the container, or find the existing one.
 
         Raises:
-            ConfigError, Unsupported: an option is wrong, or this engine cannot do it; nothing was created.
+            ConfigError, Unsupported: an option is wrong, or this engine does not support it; nothing was created.
             PlaceUnavailable: no engine, no image, no such container, or a name that is taken.
             PlaceGone: the container to reopen has ended.
         """
@@ -171,42 +171,42 @@ class DockerBackend(Backend):
         return await self._opened().spawn(argv, receiver, env or {})
 
     async def snapshot(self, name: str | None = None) -> str:
-        """Commit the container as the image ``name``, without the folders that are mounted into it.
+        """Commit the container as the image ``name``, without the directories that are mounted into it.
 
         Raises:
-            PlaceUnavailable: the engine refused; there is no such image then.
+            PlaceUnavailable: the engine refused; the image does not exist then.
         """
         return f"docker:{await commit(self._engine, self._opened(), name)}"
 
     async def suspend(self) -> None:
-        """Freeze every process in the container. Its lease runs on, and cannot end it while it is frozen."""
+        """Freeze every process in the container. Its lease continues, and cannot end it while it is frozen."""
         container = self._opened()
         await self._engine.call(f"docker: container {self._name}", lambda client: client.pause(container.id))
 
     async def resume(self) -> None:
-        """Let them go on."""
+        """Resume all processes."""
         container = self._opened()
         await self._engine.call(f"docker: container {self._name}", lambda client: client.unpause(container.id))
         await self._signal(container, lease.RENEW)
 
     async def release(self) -> None:
-        """Leave the container to its jobs; it ends after the last one, or when they have used up their time."""
+        """Leave the container running for its jobs; it ends after the last one, or when their time is used up."""
         await self._part(lambda container: self._signal(container, lease.FINISH))
 
     async def _signal(self, container: Container, name: str) -> None:
-        if self._ours:  # the first process of others' containers would not know what is meant
+        if self._ours:  # the first process of other containers does not understand the signal
             await container.signal(name)
 
     async def close(self, *, keep: bool = False) -> None:
-        """Remove the container that ``open`` created; one that ran already is left as it is.
+        """Remove the container that ``open`` created; one that ran already is left unchanged.
 
-        With ``keep`` it stays: a ``reuse`` container is stopped, to be started by the next ``open``; any other
-        goes on, idle and without a lease, under the name that ``target`` tells.
+        With ``keep`` it remains: a ``reuse`` container is stopped, to be started by the next ``open``; any other one
+        keeps running, idle and without a lease, under the name that ``target`` returns.
         """
         await self._part(lambda container: self._dismiss(container, keep=keep))
 
     async def _part(self, farewell: Callable[[Container], Awaitable[None]]) -> None:
-        """Let go of the container, after ``farewell`` if it is ours. Safe to call twice."""
+        """Release the container, after ``farewell`` if this project created it. Safe to call twice."""
         container, self._container = self._container, None
         try:
             if container is not None and self._renewing is not None:
@@ -232,7 +232,7 @@ class DockerBackend(Backend):
 
 
 class DockerInside(DockerBackend):
-    """``DockerBackend``, with its engine at the end of a tunnel. Paths of binds are those of that place."""
+    """A ``DockerBackend`` whose engine is reached through a tunnel. Bind paths are paths of the outer target."""
 
     def __init__(self, profile: DockerProfile, outer: Backend) -> None:
         self._tunnel = Tunnel(outer, profile.engine)
@@ -241,21 +241,21 @@ class DockerInside(DockerBackend):
 
     @property
     def target(self) -> str:
-        """Ours, and that of the place outside."""
+        """Return the container's target and the outer one."""
         return f"{super().target}+{self.outer.target}"
 
     @property
     def traits(self) -> BackendTraits:
-        """The engine is reached over the connection to the outer target."""
+        """Return the traits; the engine is reached over the connection to the outer target."""
         return replace(super().traits, needs_checksum=self.outer.traits.needs_checksum)
 
     @property
     def resource_id(self) -> str:
-        """Those of the container and of the outer target."""
+        """Return the identifiers of the container and of the outer target."""
         return join_resource_ids(super().resource_id, self.outer)
 
     async def open(self) -> None:
-        """Open the place outside, then the container in it; an error names the one that failed as its ``place``."""
+        """Open the outer target, then the container in it; an error names the one that failed as its ``place``."""
         await open_outer(self.outer, self.options)
         target = self.target
         try:
@@ -276,14 +276,14 @@ class DockerInside(DockerBackend):
         return told
 
     async def release(self) -> None:
-        """Leave the container to its jobs; the place outside is let go."""
+        """Leave the container running for its jobs; release the outer target."""
         try:
             await super().release()
         finally:
             await self._let_go(keep=True)
 
     async def close(self, *, keep: bool = False) -> None:
-        """Close the container, then the place outside."""
+        """Close the container, then the outer target."""
         try:
             await super().close(keep=keep)
         finally:

@@ -1,4 +1,4 @@
-"""The limits of a container: in the control groups that its engine made, if they are there; a watchdog elsewhere."""
+"""The limits of a container: in the control groups that its engine created, if they exist; else by a watchdog."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAMES = {MEMORY: b"oom_kill", PROCESSES: b"max"}
 
 
 class ContainerBounds(LimitEnforcer):
-    """What an engine was asked to limit, believed where the kernel shows it."""
+    """The limits requested from an engine, each one trusted only where the kernel confirms it."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._hits: set[str] = set()
 
     def hold(self, first: int, *others: int) -> None:
-        """Find the groups of the container's processes, and what they are bound to."""
+        """Find the control groups of the container's processes, and their limits."""
         del others
         self._root = first
         if CPUS in self._limits:
@@ -40,7 +40,7 @@ class ContainerBounds(LimitEnforcer):
                 self.enforcers[kind] = home.enforcer
 
     def find_exceeded(self) -> str:
-        """As ever; and what the groups have refused so far is seen, for they are gone when the container is."""
+        """Return the exceeded limit, and read the groups' counters, which vanish with the container."""
         for kind in _NAMES.keys() & self._groups.keys():
             home, folder = self._groups[kind]
             if cgroups.counter(f"{folder}/{_EVENTS.get((home.version, kind), 'pids.events')}", _NAMES[kind]):
@@ -48,21 +48,21 @@ class ContainerBounds(LimitEnforcer):
         return super().find_exceeded()
 
     def ended(self, *, out_of_memory: bool) -> None:
-        """Take in what the engine saw of the end."""
+        """Record the engine's report of the end."""
         if out_of_memory:
             self._hits.add(MEMORY)
 
     def find_kernel_hit(self) -> str:
-        """The limit that a group has enforced by itself, as far as it was seen."""
+        """Return the limit that a group has enforced by itself, as far as it was observed."""
         return next((kind for kind in (MEMORY, PROCESSES) if kind in self._hits), "")
 
     def remove(self) -> None:
-        """Nothing: the engine removes what it made."""
+        """Do nothing: the engine removes the groups."""
         self._groups.clear()
 
 
 def _homes(pid: int) -> dict[str, CgroupParent]:
-    """The groups that a process is in, by what they bound."""
+    """Return the groups of a process, by the resource that they limit."""
     paths: dict[frozenset[str], str] = {}
     for line in cgroups.read(f"/proc/{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
         _, names, path = line.split(":", 2)

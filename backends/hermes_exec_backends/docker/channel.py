@@ -1,7 +1,7 @@
-"""One exec of the engine as a channel: its connection, taken over from HTTP, on the event loop.
+"""One exec of the engine as a channel: its connection, upgraded from HTTP, on the event loop.
 
-How a command ended is asked of the engine, never concluded from what came through the stream: the engine
-writes its own failures to the command's standard output, and a stream also ends when the connection does.
+The engine's API reports how a command ended; the stream is no evidence: the engine writes its own errors to the
+command's standard output, and a stream also ends when the connection does.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _KILLED = 137
 _NO_PROGRAM = (126, 127)
 _PAUSED = "the container is paused"
 _PATIENCE_S = 2.0
-"""Seconds for an exec to end after its connection broke; one that goes on is then lost to us."""
+"""Seconds for an exec to end after its connection broke; an exec that still runs then is reported as lost."""
 _LATER_S = 0.1
 
 
 class Container:
-    """A container that is there, or was."""
+    """A container that exists, or existed."""
 
     def __init__(self, engine: Engine, id: str, user: str | None = None) -> None:
         self.id = id
@@ -47,7 +47,7 @@ class Container:
         self._user = user
 
     async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> Channel:
-        """Start a program in it.
+        """Start a program in the container.
 
         Raises:
             PlaceUnavailable: it could not be started; nothing ran.
@@ -73,10 +73,10 @@ class Container:
         return channel
 
     async def inspect(self) -> dict[str, Any]:
-        """All that the engine knows of it.
+        """Return the engine's description of the container.
 
         Raises:
-            Refused: with status 404 when it is gone.
+            Refused: with status 404 when it no longer exists.
             PlaceUnavailable: the engine does not answer.
         """
         found: dict[str, Any] = await self._engine.call(
@@ -85,10 +85,10 @@ class Container:
         return found
 
     async def death(self) -> str:
-        """How it died, in words; empty while it lives.
+        """Describe how the container ended; empty while it runs.
 
         Raises:
-            PlaceUnavailable: the engine does not say.
+            PlaceUnavailable: the engine does not answer.
         """
         try:
             state = (await self.inspect())["State"]
@@ -104,10 +104,10 @@ class Container:
         return f"the container ended with exit code {state.get('ExitCode')} {said}".rstrip()
 
     async def remove(self) -> None:
-        """Kill and remove it, with its anonymous volumes.
+        """Kill and remove the container, with its anonymous volumes.
 
         Raises:
-            Refused: with status 404 when it is gone, 409 when somebody else is removing it.
+            Refused: with status 404 when it no longer exists, 409 when another process is removing it.
         """
         await self._engine.call(
             f"docker: container {self.id[:12]}",
@@ -116,7 +116,7 @@ class Container:
         )
 
     async def signal(self, name: str) -> None:
-        """Send a signal to its first process.
+        """Send a signal to the container's first process.
 
         Raises:
             PlaceUnavailable: it does not run, or the engine does not answer.
@@ -126,12 +126,12 @@ class Container:
 
 
 class Exec:
-    """One program that was started in a container, or not quite."""
+    """One program that was started in a container, or failed to start."""
 
     def __init__(self, engine: Engine, container: Container, id: str) -> None:
         self.id = id
         self.began_never = False
-        """True once the engine has said that the program could not be started."""
+        """True once the engine has reported that the program could not be started."""
         self.keepalive_s = engine.keepalive_s
         self._engine = engine
         self._container = container
@@ -151,20 +151,20 @@ class Exec:
         return state
 
     async def began(self) -> bool:
-        """Whether the program was started; waits until the engine knows."""
+        """Return whether the program was started; waits until the engine knows."""
         pause = 0.001
         while True:
             try:
                 state = await self._inspect()
             except PlaceUnavailable:
-                return True  # nothing says that it was not
+                return True  # there is no evidence of a failed start
             if state.get("Pid") or not state.get("Running"):
                 return not self.began_never
             pause = min(pause * 2, 0.1)
             await asyncio.sleep(pause)
 
     async def outcome(self, broken: str) -> Exit:
-        """How it ended, once it has; ``broken`` says how its connection broke, if it did."""
+        """Return how the exec ended, once it has; ``broken`` is the reason why its connection broke, if it did."""
         try:
             return await self._ended(broken)
         except PlaceUnavailable as error:
@@ -187,7 +187,7 @@ class Exec:
             await asyncio.sleep(pause)
         code = state.get("ExitCode")
         if code == _KILLED:
-            await asyncio.sleep(_LATER_S)  # a dying container's first process is the last one to go
+            await asyncio.sleep(_LATER_S)  # the first process of a dying container ends last
         if code is None or code >= _NO_PROGRAM[0]:
             death = await self._container.death()
             if death:
@@ -196,7 +196,7 @@ class Exec:
 
 
 def _text(word: str | bytes) -> str:
-    """A word as the engine takes it, which is JSON and so text."""
+    """Decode an argument: the engine takes JSON, and so text."""
     text = os.fsdecode(word)
     try:
         text.encode()
@@ -206,13 +206,13 @@ def _text(word: str | bytes) -> str:
 
 
 _READ = 256 << 10
-"""More than a unix socket holds."""
+"""More than a unix socket buffers."""
 _SMALL = 16 << 10
 """A large buffer for a small read costs more than the read."""
 _LONGEST_HEADER = 64 << 10
 _BEGUN = (101, 200)
 _START_S = 45.0
-"""For an engine to answer that it has begun."""
+"""Seconds for an engine to confirm the start."""
 
 
 class ExecChannel(Channel):
@@ -225,7 +225,7 @@ class ExecChannel(Channel):
         self._exec = command
         self._receiver = receiver
         self._demux = Demux(self._deliver)
-        self._header: bytes | None = b""  # None once it is behind us
+        self._header: bytes | None = b""  # None once it is complete
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._size = _SMALL
         self._reading = False
@@ -233,14 +233,14 @@ class ExecChannel(Channel):
         self._over = False
         self._told = False
         self._fresh = True
-        self._doubt = b""  # a first frame that may be the engine's complaint instead of the command's output
+        self._doubt = b""  # a first frame that may be an error of the engine instead of the command's output
         self._complaint = b""
         self._task: asyncio.Task[None] | None = None
         self._pinging: asyncio.Task[None] | None = None
         self._heartbeat = Heartbeat(command.keepalive_s, self._ask, self._fall_silent, lambda: not self._over)
 
     async def start(self, version: str) -> None:
-        """Begin the exec, and take the connection over.
+        """Start the exec, and upgrade the connection.
 
         Raises:
             PlaceUnavailable: the engine refused, so nothing ran.
@@ -263,7 +263,7 @@ class ExecChannel(Channel):
             if isinstance(error, TimeoutError):
                 raise OutcomeUnknown(f"docker: the engine did not answer within {_START_S:g} s") from None
             raise
-        if not self._needs_output:  # else who is given the output finds out by itself, and more
+        if not self._needs_output:  # otherwise the receiver of the output checks that itself
             self._heartbeat.watch()
 
     @property
@@ -274,7 +274,7 @@ class ExecChannel(Channel):
         self._pinging = self._loop.create_task(self._ping())
 
     async def _ping(self) -> None:
-        with contextlib.suppress(PlaceUnavailable):  # the next one may be answered
+        with contextlib.suppress(PlaceUnavailable):  # the next request may succeed
             await self._exec.ping()
             self._heartbeat.record_activity()
 
@@ -306,14 +306,14 @@ class ExecChannel(Channel):
             self._demux.feed(data)
 
     def _rest(self) -> bytes:
-        """What is there by now: in a fast stream the next frame, which saves a turn of the event loop."""
+        """Read more at once: a fast stream often has the next frame, which saves a turn of the event loop."""
         try:
             return self._socket.recv(_READ)
-        except OSError:  # nothing yet, or a break that the next read tells of
+        except OSError:  # nothing yet, or a break that the next read reports
             return b""
 
     def _take_header(self, data: bytes) -> bytes:
-        """The answer to our request; gives the bytes behind it, which are the stream's."""
+        """Parse the HTTP response; return the bytes after it, which belong to the stream."""
         header, end, rest = ((self._header or b"") + data).partition(b"\r\n\r\n")
         status = header.split(b"\r\n", 1)[0].split(b" ")
         code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
@@ -348,7 +348,7 @@ class ExecChannel(Channel):
             (self._receiver.on_stderr if kind == STDERR else self._receiver.on_data)(data)
 
     async def _look(self) -> None:
-        """Hand on what was held back, as soon as the engine says that the command was started."""
+        """Deliver held output as soon as the engine confirms that the command was started."""
         if await self._exec.began():
             self._settle()
 
@@ -402,7 +402,7 @@ class ExecChannel(Channel):
         self._reading = on
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes for standard input, and send what the engine takes at once."""
+        """Queue bytes for standard input, and send as many as the engine accepts at once."""
         self._sender.write(*parts)
 
     def write_eof(self) -> None:
@@ -411,21 +411,21 @@ class ExecChannel(Channel):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the engine has not taken."""
+        """Return the number of bytes that the engine has not taken."""
         return self._sender.unsent
 
     async def drain(self) -> None:
-        """Return when at most 1 MiB is queued, or the engine takes no more."""
+        """Wait until at most 1 MiB is queued, or the engine accepts no more."""
         await self._sender.drained()
 
     def pause(self) -> None:
-        """Stop reading; the engine, and then the command's pipe, hold the producer."""
+        """Stop reading; the engine, and then the command's pipe, stop the producer."""
         self._paused = True
         self._demux.hold()
         self._read(on=False)
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         if self._paused:
             self._paused = False
             self._loop.call_soon(self._go_on)
@@ -433,22 +433,22 @@ class ExecChannel(Channel):
     def _go_on(self) -> None:
         if not self._paused:
             self._demux.release()
-        if not (self._paused or self._over):  # what was kept may have filled the reader again
+        if not (self._paused or self._over):  # delivering held output may have paused the reader again
             self._read(on=True)
 
     def abandon(self) -> None:
-        """Close the connection at once. The engine then closes the command's input, and ends nothing."""
+        """Close the connection at once. The engine then closes the command's input, and ends no process."""
         if self._task is not None:
             self._task.cancel()
         self._tell(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:
-        """The same, for engines cannot end an exec: what it was ends with its input, or with the container."""
+        """Close the connection; engines cannot end an exec, so the program ends with its input or its container."""
         self.abandon()
 
 
 def _message(body: bytes) -> str:
-    """What the engine says in the answer by which it refused."""
+    """Return the message in the engine's refusal."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, TypeError, LookupError):

@@ -25,7 +25,7 @@ _ENDED = {"exited", "dead"}
 
 
 async def reap(engine: Engine) -> list[Leftover]:
-    """Remove them all, with their anonymous volumes; return them.
+    """Remove all expired containers, with their anonymous volumes; return them.
 
     Raises:
         PlaceUnavailable: the engine cannot be reached.

@@ -1,4 +1,4 @@
-"""A launch specification in the words of an engine's API."""
+"""Translation of a launch specification to an engine's API."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 NAMESPACES = frozenset({"pid", "net", "ipc", "uts", "cgroup"})
-"""Those that an engine makes; users are those of the machine."""
+"""The namespaces that an engine creates; the user namespace is the machine's."""
 _NOT_BY_ENGINES = {"as"}
-"""Bounds of processes that engines have no name for; the launcher sets them."""
+"""Limits of processes that engines do not support; the launcher sets them."""
 
 
 def check(confinement: Confinement, argv: Sequence[str]) -> None:
-    """See that an engine can make such a sandbox.
+    """Check that an engine can create such a sandbox.
 
     Raises:
-        UsageError: it makes no sense for a container.
-        Unsupported: no engine can do what it asks for.
+        UsageError: the specification is invalid for a container.
+        Unsupported: no engine supports a required feature.
     """
     if not argv or not argv[0].startswith("/"):
         raise UsageError("the program in a sandbox is named by its absolute path inside")
@@ -44,7 +44,7 @@ def check(confinement: Confinement, argv: Sequence[str]) -> None:
 
 
 def options(confinement: Confinement, limits: Limits) -> dict[str, Any]:
-    """``Config`` with ``HostConfig`` of the container."""
+    """Return ``Config`` with ``HostConfig`` of the container."""
     user = f"{confinement.uid}:{confinement.uid if confinement.gid is None else confinement.gid}"
     return {
         "User": user,

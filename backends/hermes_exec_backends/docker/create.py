@@ -1,4 +1,4 @@
-"""Create a container, or take the one that is there under the same name with the same configuration."""
+"""Creation of a container, or reuse of the one that has the same name and the same configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _BAD_REQUEST = 400
-"""How engines refuse to start a program that is not there; the container may be gone by then."""
+"""The status with which engines refuse a missing program; the container may already be gone by then."""
 _NO_PROGRAM = (126, 127)
 _NO_DRIVER = "could not select device driver"
-"""What an engine says for GPUs that it cannot give; its status is that of any failure."""
+"""The engine's error for GPUs that it cannot provide; its status is that of any failure."""
 
 
 async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: float) -> Container:
@@ -29,7 +29,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
 
     Raises:
         ConfigError, Unsupported: see ``options``.
-        PlaceUnavailable: it could not be; nothing is left behind.
+        PlaceUnavailable: it could not be created; nothing remains.
     """
     security = options.security_options(profile)
     container, host = options.arguments(profile, security)
@@ -52,7 +52,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
 
 
 async def _started(engine: Engine, new: Container, name: str, *, gpus: bool) -> bool:
-    """Start a new container; False, and it is removed again, when its image lacks the program."""
+    """Start a new container; if its image lacks the program, remove it again and return false."""
     try:
         if gpus:
             await _check_requested(new)
@@ -73,7 +73,7 @@ async def _started(engine: Engine, new: Container, name: str, *, gpus: bool) -> 
 
 
 async def _check_requested(new: Container) -> None:
-    """Refuse an engine that has not kept the request for GPUs: it would start the container without them."""
+    """Refuse an engine that has dropped the request for GPUs: it would start the container without them."""
     if not (await new.inspect())["HostConfig"].get("DeviceRequests"):
         raise Unsupported(
             "docker: gpus: this engine takes the request and ignores it, as Podman's does",
@@ -82,7 +82,7 @@ async def _check_requested(new: Container) -> None:
 
 
 async def _no_program(new: Container) -> bool:
-    """Whether a container that did not start is there still, and had nothing to start."""
+    """Return whether a container that did not start still exists, and lacked its program."""
     try:
         return (await new.inspect())["State"].get("ExitCode") in _NO_PROGRAM
     except HermesError:
@@ -106,10 +106,10 @@ async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any], pa
 
 
 async def reusable(engine: Engine, profile: DockerProfile) -> Container | None:
-    """The running container of the profile's name; None when there is none of that name.
+    """Return the running container of the profile's name; None if no container has that name.
 
     Raises:
-        PlaceUnavailable: there is one, of somebody else's or with another configuration, and it is left alone.
+        PlaceUnavailable: another owner's container, or one with another configuration, has the name. It is unchanged.
     """
     name = str(profile.name)
     container = Container(engine, name)

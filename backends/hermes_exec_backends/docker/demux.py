@@ -1,7 +1,7 @@
-"""The engine's frames: each has a header of 8 bytes that says which stream it belongs to and how long it is.
+"""The engine's frames: each has a header of 8 bytes with its stream and its length.
 
-The engine cuts a stream into frames of at most 32 KiB. What of one stream came together is handed on as one
-piece, because all that is above costs by the piece.
+The engine splits a stream into frames of at most 32 KiB. Consecutive data of one stream is delivered as one piece,
+because the cost of all further steps depends on the number of pieces.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STDOUT, STDERR, ENGINE = 1, 2, 3
-"""Streams; the last one is the engine's own, for its errors."""
+"""Stream numbers; the last one carries the engine's own errors."""
 _HEADER = struct.Struct(">B3xI")
 
 
 class Demux:
-    """Cuts what comes from the engine into streams, and hands on a piece for each turn of one."""
+    """A demultiplexer of the engine's frames that delivers one piece for each run of frames of one stream."""
 
     def __init__(self, deliver: Callable[[int, bytes, bool], None]) -> None:
-        self._deliver = deliver  # stream, bytes, and whether they are one whole frame and nothing else
+        self._deliver = deliver  # stream, bytes, and whether they are exactly one whole frame
         self._head = b""
         self._kind = 0
         self._size = 0
@@ -31,22 +31,22 @@ class Demux:
         self._held = False
 
     def feed(self, data: bytes) -> None:
-        """Hand on what is in ``data``, unless or until held."""
+        """Deliver the content of ``data``, unless held, and up to a hold."""
         self._data = self._data[self._at :] + data if self._at < len(self._data) else data
         self._at = 0
         self._go_on()
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun of which not all has come."""
+        """Return whether an incomplete frame was received."""
         return bool(self._head or self._left)
 
     def hold(self) -> None:
-        """Hand on nothing more until ``release``."""
+        """Stop delivering until ``release``."""
         self._held = True
 
     def release(self) -> None:
-        """Hand on again, beginning with what was kept."""
+        """Continue delivering, beginning with the held data."""
         self._held = False
         self._go_on()
 
@@ -57,7 +57,7 @@ class Demux:
                 self._deliver(kind, data, whole)
 
     def _collect(self) -> tuple[int, bytes, bool]:
-        """What there is of one stream, up to the first byte of another one."""
+        """Collect the data of one stream, up to the first byte of another one."""
         data = memoryview(self._data)
         pieces: list[memoryview] = []
         kind, whole = self._kind, False

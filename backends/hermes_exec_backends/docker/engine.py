@@ -1,8 +1,7 @@
-"""The way to an engine: an SDK client for requests, and raw sockets for streams.
+"""Access to an engine: an SDK client for requests, and raw sockets for streams.
 
-Both come from here alone, so that a way through something else (a tunnel) has one thing to replace. The
-SDK blocks; its calls run in a few threads that belong to the backend. Streams need none: their sockets are
-on the event loop.
+Both are created only here, so that another route (a tunnel) replaces one class. The SDK blocks; its calls run in a few
+threads of the backend. Streams need no thread: their sockets are on the event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _THREADS = 4
 _CONNECT_S = 20.0
 _thread = threading.local()
 REQUEST_S = 120.0
-"""Seconds without a byte that one request may take; pulls and builds tell of their progress all the time."""
+"""Seconds without a byte that one request may take; pulls and builds report progress all the time."""
 SOON_S = 45.0
 """The same for requests that an engine answers at once."""
 
@@ -45,16 +44,16 @@ class Engine:
         self._wanted = wanted
         self._environ = os.environ if environ is None else environ
         self._address: Address | None = None
-        self._client: Any = None  # the SDK's own types are full of holes
+        self._client: Any = None  # the SDK's own types are incomplete
         self._threads: ThreadPoolExecutor | None = None
 
     @property
     def address(self) -> Address:
-        """Where it listens.
+        """Return the engine's address.
 
         Raises:
-            ConfigError: the address that was asked for is none.
-            PlaceUnavailable: nothing was asked for, and no usual socket answers.
+            ConfigError: the configured address is invalid.
+            PlaceUnavailable: no address is configured, and no default socket answers.
         """
         if self._address is None:
             self._address = addresses.find(self._wanted, self._environ)
@@ -62,28 +61,28 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """The version of the API that both sides speak; known once it is open."""
+        """Return the version of the API that both sides support; known once the engine is open."""
         return str(self._client.api_version) if self._client is not None else ""
 
     async def open(self) -> None:
-        """Connect, and agree on a version of the API. Safe to call twice.
+        """Connect, and negotiate a version of the API. Safe to call twice.
 
         Raises:
-            MissingExtra: there is no SDK.
+            MissingExtra: the SDK is not installed.
             PlaceUnavailable: there is no engine, or no permission.
         """
         if self._client is None:
             self._client = await self._run(self.connect_client)
 
     def connect_client(self) -> Any:
-        """A new SDK client; blocks."""
+        """Return a new SDK client; blocks."""
         require("docker", "docker")
         with sdk_errors("docker: the engine cannot be used", self.address):
             from docker import APIClient
             from docker.tls import TLSConfig
 
             class Client(APIClient):
-                """One for which the engine's authority counts, and not those that variables name for the web."""
+                """A client that trusts the engine's authority, and not those that variables name for the web."""
 
                 def merge_environment_settings(
                     self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
@@ -107,7 +106,7 @@ class Engine:
             return Client(base_url=str(self.address), version="auto", timeout=int(REQUEST_S), tls=tls or False)
 
     async def call(self, what: str, request: Callable[[Any], T], patience_s: float | None = None) -> T:
-        """Make a request; ``what`` begins the error's text, ``patience_s`` is for one that is answered at once.
+        """Send a request; ``what`` begins the error's text, ``patience_s`` is for a request that is answered at once.
 
         Raises:
             PlaceUnavailable: the engine refused, or could not be reached.
@@ -117,7 +116,7 @@ class Engine:
             raise PlaceUnavailable(f"{what}: the engine's connection is closed")
 
         def work() -> T:
-            _thread.patience_s = patience_s  # which the SDK's methods do not take
+            _thread.patience_s = patience_s  # the SDK's methods have no parameter for it
             with sdk_errors(what, self.address):
                 return request(client)
 
@@ -129,10 +128,10 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def connect(self) -> socket.socket:
-        """A new connected socket for a stream; it does not block.
+        """Return a new connected socket for a stream; it does not block.
 
         Raises:
-            PlaceUnavailable: nobody answers.
+            PlaceUnavailable: the engine does not answer.
         """
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -174,7 +173,7 @@ class Engine:
         return secured
 
     async def close(self) -> None:
-        """Let go of every connection. Safe to call twice; ``open`` opens it again."""
+        """Close every connection. Safe to call twice; ``open`` opens the engine again."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

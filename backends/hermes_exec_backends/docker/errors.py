@@ -1,4 +1,4 @@
-"""From what the SDK raises to our errors: by the engine's status, never by what a command printed."""
+"""Translation of the SDK's errors: by the engine's status, never by a command's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 500
 
 
 class Refused(PlaceUnavailable):
-    """The engine answered, and refused: ``status`` is the HTTP status, ``said`` its reason. Nothing ran."""
+    """The error for a refused request: ``status`` is the HTTP status, ``said`` the engine's reason. Nothing ran."""
 
     def __init__(self, what: str, status: int, said: str, *, remedy: str = "") -> None:
         self.status = status
@@ -28,7 +28,7 @@ class Refused(PlaceUnavailable):
 
 @contextlib.contextmanager
 def sdk_errors(what: str, where: Address) -> Generator[None]:
-    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    """Translate the SDK's errors; ``what`` names the attempted operation."""
     try:
         yield
     except ImportError as error:
@@ -38,7 +38,7 @@ def sdk_errors(what: str, where: Address) -> Generator[None]:
 
 
 def translated(what: str, where: Address, error: Exception) -> Exception:
-    """The error of ours for one of the SDK's; any other is returned as it is."""
+    """Return the translation of an SDK error; return any other error unchanged."""
     from docker.errors import APIError, BuildError, DockerException, TLSParameterError
     from requests.exceptions import RequestException
 
@@ -58,7 +58,7 @@ def translated(what: str, where: Address, error: Exception) -> Exception:
 
 
 def unreachable(what: str, where: Address, error: Exception) -> PlaceUnavailable:
-    """The error for an engine that does not answer, by the operating system's reason."""
+    """Return the error for an engine that does not answer, with the operating system's reason."""
     reason: BaseException | None = error
     seen: set[int] = set()
     while reason is not None and id(reason) not in seen:

@@ -1,6 +1,6 @@
 """The image of a new container: found, pulled, or built from a Dockerfile or from Python requirements.
 
-What is built is tagged with a digest of all that goes into it, so it is built once and again on a change.
+A built image is tagged with a digest of all its inputs, so it is built only once and after a change.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = 404
 _FIRST: tuple[tuple[str, str, list[str]], ...] = (("ENTRYPOINT", "Entrypoint", [""]), ("CMD", "Cmd", []))
-"""Instructions, what they set, and what stands for nothing: an empty list would leave our own words there."""
+"""Instructions, the fields that they set, and their empty forms: an empty list would keep this project's argv there."""
 _REPOSITORY = "hermes-exec"
 _SAID = 600
 _LIST = "/tmp/hermes-exec-requirements.txt"  # noqa: S108  in an image, while it is built
 
 
 async def image_id(engine: Engine, profile: DockerProfile) -> str:
-    """The id of the image that the profile means, which is then there.
+    """Return the ID of the profile's image, which is then present.
 
     Raises:
         ConfigError: the Dockerfile or its context cannot be read.
-        PlaceUnavailable: it is not there and could not be pulled or built; says why.
+        PlaceUnavailable: it is not present and could not be pulled or built; includes the reason.
     """
     if profile.dockerfile is not None:
         return await _from_dockerfile(engine, profile)
@@ -109,7 +109,7 @@ async def _from_dockerfile(engine: Engine, profile: DockerProfile) -> str:
 
 
 def _context_digest(file: Path, context: Path) -> Any:
-    """A digest of the Dockerfile and of every file that the build may see, with its mode."""
+    """Return a digest of the Dockerfile and of every file that the build can read, with its mode."""
     from docker.utils.build import exclude_paths
 
     digest = hashlib.sha256()
@@ -177,7 +177,7 @@ def _follow(progress: Iterable[Any]) -> None:
     """Wait for the end of a pull or a build.
 
     Raises:
-        PlaceUnavailable: it failed; says why, with the last that was printed.
+        PlaceUnavailable: it failed; includes the reason, with the last lines of output.
     """
     said = ""
     for step in progress:
@@ -188,7 +188,7 @@ def _follow(progress: Iterable[Any]) -> None:
 
 
 async def commit(engine: Engine, container: Container, name: str | None) -> str:
-    """Make an image of a container's files, with the start-up words of the image that it came from; gives its name."""
+    """Commit a container's files as an image with its original image's entry point and command; return its name."""
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(name or f"{_REPOSITORY}-snapshot:{secrets.token_hex(6)}")
@@ -197,7 +197,7 @@ async def commit(engine: Engine, container: Container, name: str | None) -> str:
     def make(client: Any) -> None:
         origin: dict[str, Any] = client.inspect_image(client.inspect_container(container.id)["Image"])["Config"] or {}
         first = [f"{word} {json.dumps(origin.get(key) or none)}" for word, key, none in _FIRST]
-        # Empty, they are nobody's: what is started from the image by others must not be reaped as ours.
+        # Empty labels have no owner: the cleanup must not remove containers that others start from the image.
         blank = [f'LABEL {label}=""' for label in labels.OURS]
         client.commit(container.id, repository, tag, changes="\n".join([*first, *blank]))
 

@@ -1,4 +1,4 @@
-"""From a profile to what the engine is asked to create, and what it has to be able to enforce for that."""
+"""Conversion of a profile to the engine's creation parameters, and checks that the engine can enforce them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _CREATION = (
 """The fields of a profile that are fixed once a container is created."""
 _SECCOMP_WORDS = {"unconfined", "builtin"}
 SYSTEM_PATHS = "systempaths=unconfined"
-"""An option of the docker program that the engine does not know: nothing of /proc and /sys is covered in there."""
+"""An option of the docker program that the engine does not know: it unmasks all of /proc and /sys."""
 
 
 def fixed(profile: DockerProfile, image: str, security: list[str]) -> dict[str, Any]:
-    """What a container that is to be reused must have been created with; ``image`` is the image's id."""
+    """Return the options that a container must have been created with to be reused; ``image`` is the image's ID."""
     return {**profile.model_dump(include=set(_CREATION)), "image": image, "security_opt": security}
 
 
 def arguments(profile: DockerProfile, security: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The SDK's arguments for the container, and those for its host configuration.
+    """Return the SDK's arguments for the container, and those for its host configuration.
 
     Raises:
-        ConfigError: a bind's source is no absolute path.
+        ConfigError: a bind's source is not an absolute path.
     """
     from docker.types import Ulimit
 
@@ -40,7 +40,7 @@ def arguments(profile: DockerProfile, security: list[str]) -> tuple[dict[str, An
         "hostname": profile.hostname,
         "user": profile.user,
         "platform": profile.platform,
-        "healthcheck": {"test": ["NONE"]},  # an image's own is about its own program, which is not started
+        "healthcheck": {"test": ["NONE"]},  # an image's own check is for its own program, which is not started
         "stop_signal": "SIGTERM",
     }
     host: dict[str, Any] = {
@@ -74,7 +74,7 @@ def _mounts(profile: DockerProfile) -> Iterator[Any]:
                 f"docker: the source of a bind at {bind.target!r} is not an absolute path",
                 remedy="a folder of the engine's host as /FOLDER:/TARGET, a named volume under 'volumes'",
             )
-        # As a mount and not as a bind: a source that is missing is then refused instead of created as root.
+        # As a mount and not as a bind: the engine then refuses a missing source instead of creating it as root.
         yield Mount(bind.target, bind.source, type="bind", read_only=not bind.writable)
     for target, name in profile.volumes.items():
         yield Mount(target, name, type="volume")
@@ -91,10 +91,10 @@ def _gpus(wanted: str | None) -> list[Any] | None:
 
 
 def security_options(profile: DockerProfile) -> list[str]:
-    """The security options as the engine takes them: the profile named by ``seccomp=FILE`` is read.
+    """Return the security options in the engine's format: the profile named by ``seccomp=FILE`` is read.
 
     Raises:
-        ConfigError: the file cannot be read, or is no JSON.
+        ConfigError: the file cannot be read, or is not valid JSON.
     """
     return [_with_profile(option) for option in profile.security_opt]
 
@@ -112,15 +112,15 @@ def _with_profile(option: str) -> str:
 
 
 def needs_enforcement(profile: DockerProfile) -> bool:
-    """Whether anything is asked for that an engine would leave out without a word."""
+    """Return whether the profile needs a limit that an engine would silently ignore."""
     return bool(profile.security_opt or profile.cpus or profile.memory or profile.pids)
 
 
 def check_enforced(profile: DockerProfile, info: Mapping[str, Any]) -> None:
-    """Refuse what this engine accepts and does not enforce; ``info`` is its own account of itself.
+    """Refuse options that this engine accepts and does not enforce; ``info`` is its own report.
 
     Raises:
-        Unsupported: names the option, and what is missing.
+        Unsupported: names the option, and the missing feature.
     """
     security = {part.partition("=")[2] for entry in info.get("SecurityOptions") or () for part in entry.split(",")}
     wanted = {

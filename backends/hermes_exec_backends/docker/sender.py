@@ -1,4 +1,4 @@
-"""Sending to a socket that does not block: what it takes at once is sent at once, the rest when it can."""
+"""Writes to a non-blocking socket: bytes that it does not accept at once are sent later."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket raises that would have to wait."""
+"""The errors of a socket that would block."""
 
 
 class Sender:
-    """The way out of one connection. A connection that breaks is for its reader to notice."""
+    """The output of one connection. Its reader detects a broken connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,11 +29,11 @@ class Sender:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the socket has not taken."""
+        """Return the number of bytes that the socket has not taken."""
         return self._outgoing.size
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes, and send what the socket takes."""
+        """Queue bytes, and send as many as the socket accepts."""
         if self._eof or not self._open:
             return
         self._outgoing.add(parts)
@@ -41,18 +41,18 @@ class Sender:
             self._flush()
 
     def write_eof(self) -> None:
-        """Say that nothing more comes, once everything queued is sent."""
+        """Shut down the output once everything queued is sent."""
         if not self._eof:
             self._eof = True
             if not self.unsent:
                 self._shut()
 
     async def drained(self) -> None:
-        """Return when at most 1 MiB is queued, or nothing is sent any more."""
+        """Wait until at most 1 MiB is queued, or sending has stopped."""
         await self._outgoing.drain()
 
     def stop(self) -> None:
-        """Send nothing more, and forget what is queued."""
+        """Stop sending, and drop the queue."""
         self._open = False
         self._wait(on=False)
         self._outgoing.clear()
@@ -88,8 +88,8 @@ class Sender:
         self._open = False
         try:
             if isinstance(self._socket, ssl.SSLSocket):
-                self._socket.unwrap()  # says so to the other side, whose own bytes still come
+                self._socket.unwrap()  # notifies the other side, which may still send bytes
             else:
                 self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is at its end, or (TLS) waits for the other side's farewell
+            pass  # it has ended, or (TLS) waits for the other side's close_notify

@@ -1,8 +1,8 @@
-"""Start one program in one container, from outside, with nothing of ours beside it that is believed.
+"""Start of one program in one container, controlled from outside: no process inside the container is trusted.
 
-For untrusted code. The engine applies what it has options for; the launcher, which is the container's first process,
-the rest: Landlock and bounds of a process. What the container is, is read from the kernel and not asked of the engine,
-so the engine has to be one of this machine.
+For untrusted code. The engine applies the restrictions that it has options for; the launcher, which is the
+container's first process, applies the others: Landlock and limits of a process. The container's state is read from the
+kernel and not requested from the engine, so the engine must run on this machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _START_S = 120.0
 _LEFT_S = 3600.0
-"""Seconds after which a container that nobody removed is one that was left behind."""
+"""Seconds after which a container that was not removed counts as left behind."""
 
 
 async def start(
@@ -49,21 +49,21 @@ async def start(
     python: str = "/usr/bin/python3",
     engine: str = "",
 ) -> Run:
-    """Make a container and hold ``argv`` in it, ready to begin.
+    """Create a container and hold ``argv`` in it, ready to begin.
 
     Args:
-        confinement: what it is made of, beside the image.
+        confinement: the restrictions and mounts of the container, apart from the image.
         argv: the program by its absolute path inside, and its arguments.
-        image: its name; it is there already.
-        stdin: all that it can read from its standard input.
-        limits: what ends it as a whole.
+        image: the name of an image that is present.
+        stdin: all data of its standard input.
+        limits: the limits that end the whole container.
         python: the interpreter in the image that confines it, Python 3.6 or later.
-        engine: the address of an engine of this machine; the usual one where it is left out.
+        engine: the address of an engine of this machine; the default one if omitted.
 
     Raises:
-        UsageError: the specification or the program makes no sense here.
-        Unsupported: something required cannot be applied, or the engine is another machine's; nothing was started.
-        PlaceUnavailable: the container cannot be made; nothing was started.
+        UsageError: the specification or the program is invalid.
+        Unsupported: a required restriction cannot be applied, or the engine is on another machine; nothing was started.
+        PlaceUnavailable: the container cannot be created; nothing was started.
     """
     check(confinement, argv)
     limits = limits or Limits()
@@ -85,7 +85,7 @@ async def start(
 
 
 async def image_of(name: str, engine: str = "") -> str:
-    """The digest by which an engine knows an image, and the versions of the engine and of its parts.
+    """Return the digest by which an engine identifies an image, and the versions of the engine and its components.
 
     Raises:
         PlaceUnavailable: there is no such image, or no engine.
@@ -102,7 +102,7 @@ async def image_of(name: str, engine: str = "") -> str:
 
 
 class Made:
-    """A container whose first process is the launcher; see ``confined.held.Held``."""
+    """A container whose first process is the launcher; see ``SandboxHandle``."""
 
     def __init__(self, engine: Engine, container: Container, streams: Attached, bounds: ContainerBounds) -> None:
         self.first = 0
@@ -115,13 +115,13 @@ class Made:
         self._engine = engine
 
     def begin(self, output: Callable[[int, bytes], None], stdin: bytes | None) -> None:
-        """See ``Held``."""
+        """Start the program; see ``SandboxHandle``."""
         self.streams.begin(output)
         self.streams.send(b"go" + (self.stdin if stdin is None else stdin))
         self.streams.end_input()
 
     async def wait_status(self) -> tuple[int | None, str]:
-        """See ``Held``. An engine tells one number, so an exit with 137 and an end by signal 9 are the same."""
+        """Return the wait status; an engine reports one number, so an exit with 137 equals an end by signal 9."""
         await self.streams.over()
         await self._engine.call("docker: a sandbox's end", lambda client: client.wait(self.container.id))
         state = (await self.container.inspect())["State"]
@@ -130,12 +130,12 @@ class Made:
         return (code - 128 if 128 < code < 193 else code << 8), ""
 
     async def wait_gone(self) -> None:
-        """See ``Held``; the engine has said so."""
+        """Wait until the container has ended, as the engine reports; see ``SandboxHandle``."""
 
     async def release(self) -> None:
-        """See ``Held``."""
+        """Remove the container; see ``SandboxHandle``."""
         self.streams.close()
-        with contextlib.suppress(HermesError):  # what is left is found by its label
+        with contextlib.suppress(HermesError):  # a container that remains is found by its label
             await self.container.remove()
         await self._engine.close()
 
@@ -143,7 +143,7 @@ class Made:
 async def _created(
     engine: Engine, confinement: Confinement, argv: Sequence[str], image: str, limits: Limits, python: str
 ) -> Made:
-    ours = replace(confinement, apparmor="")  # which the engine applies to our launcher already
+    ours = replace(confinement, apparmor="")  # the engine already applies it to the launcher
     source = launcher_payload(ours, argv, mounts=False, wall_s=limits.wall_s)
     mark = secrets.token_hex(16)
     config: dict[str, Any] = {

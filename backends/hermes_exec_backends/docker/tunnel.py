@@ -1,8 +1,8 @@
-"""An engine in another place, reached through that place: a socket of ours here, a process of ours there.
+"""Access to an engine in another target: a local socket, and a relay process in that target.
 
-Each connection to the socket starts ``docker system dial-stdio`` there, or where no ``docker`` program is a few
-lines of Python, and is tied to its streams. So the SDK and the raw sockets work as with an engine of this machine,
-and no port is opened on either side.
+Each connection to the socket starts ``docker system dial-stdio`` there, or a few lines of Python if there is no
+``docker`` program, and is connected to its streams. So the SDK and the raw sockets work as with an engine of this
+machine, and no port is opened on either side.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ for data in iter(lambda: s.recv(1 << 18), b""):
 
 
 class Tunnel:
-    """A private socket whose connections lead to the engine of an open place."""
+    """A private socket whose connections lead to the engine of an open target."""
 
     def __init__(self, outer: Backend, wanted: str | None) -> None:
         self._outer = outer
@@ -49,15 +49,15 @@ class Tunnel:
         self._server: asyncio.Server | None = None
         self._tied: set[asyncio.Task[None]] = set()
         self.complaint = ""
-        """The last that a relay complained of."""
+        """The last error output of a relay."""
 
     @property
     def address(self) -> str:
-        """The address of the socket, as an engine's."""
+        """Return the socket's address in the engine's format."""
         return f"unix://{self._folder}/sock"
 
     async def open(self) -> None:
-        """Listen."""
+        """Start listening."""
         self._folder.mkdir(mode=0o700)
         self._server = await asyncio.start_unix_server(self._accept, self._folder / "sock", limit=_READ)
 
@@ -75,14 +75,14 @@ class Tunnel:
         self._folder.rmdir()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # closed while it was on its way
+        if self._server is None:  # closed during the start
             writer.close()
             return
-        # A task of our own: asyncio writes a traceback for a handler of its server that is cancelled.
+        # A task of our own: asyncio prints a traceback when a handler of its server is cancelled.
         task = asyncio.get_running_loop().create_task(self._tie(reader, writer))
         self._tied.add(task)
         task.add_done_callback(self._tied.discard)
-        task.add_done_callback(lambda _: writer.close())  # also of a task that is cancelled before it begins
+        task.add_done_callback(lambda _: writer.close())  # also for a task that is cancelled before it begins
 
     async def _tie(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back = _Back(writer)
@@ -99,17 +99,17 @@ class Tunnel:
             channel.write_eof()
             await back.ended.wait()
         except OSError:
-            pass  # whoever had connected is gone
+            pass  # the client has disconnected
         finally:
             self.complaint = back.complaint or self.complaint
             channel.kill()
 
 
 class _Back:
-    """Takes what the relay gives, at the pace of whoever has connected."""
+    """A receiver that passes the relay's output to the client, with flow control."""
 
     needs_output = True
-    """See ``OutputReceiver``."""
+    """Always true; see ``OutputReceiver``."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.channel: Channel | None = None
@@ -119,7 +119,7 @@ class _Back:
         self._draining: asyncio.Task[None] | None = None
 
     def on_data(self, data: bytes, /) -> None:
-        """Bytes from the engine."""
+        """Send bytes from the engine to the client."""
         if self._writer.is_closing():
             return
         self._writer.write(data)
@@ -136,11 +136,11 @@ class _Back:
             self.channel.resume()
 
     def on_stderr(self, data: bytes, /) -> None:
-        """Why there is no engine."""
+        """Record the reason why there is no engine."""
         self.complaint = data.decode("utf-8", "replace").strip()[-300:]
 
     def on_close(self, exit: Exit, /) -> None:
-        """The engine has hung up, or the relay is lost."""
+        """Close the client's connection: the engine has closed it, or the relay is lost."""
         self.ended.set()
         with contextlib.suppress(OSError):
             self._writer.write_eof()

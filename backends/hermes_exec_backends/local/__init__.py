@@ -1,4 +1,4 @@
-"""This machine: the reference for every other place."""
+"""This machine: the reference for every other target."""
 
 from hermes_exec_backends.local.backend import LocalBackend
 

@@ -1,7 +1,7 @@
 """Run commands on this machine, as this user.
 
-What a command sees is an environment of its own: names that say where and who we are, and what the
-profile adds. The rest of the orchestrator's environment, with its secrets, is not passed on.
+A command has an environment of its own: variables that name the user and the system, and those that the profile adds.
+The rest of the orchestrator's environment, with its secrets, is not passed on.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ INHERITED = frozenset(
         "XDG_RUNTIME_DIR",
     ]
 )
-"""Variables, besides ``LC_*``, that commands get from the orchestrator."""
+"""Variables, besides ``LC_*``, that commands inherit from the orchestrator."""
 _MORE_INOTIFY = "sysctl fs.inotify.max_user_instances=1024"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that a command may see."""
+    """Return the part of an environment that a command may see."""
     env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
     env.setdefault("PATH", _PATH)
     env.setdefault("HOME", str(home_folder(environ)))
@@ -55,7 +55,7 @@ def _check_inotify() -> Check:
 
     watches: list[inotify.Inotify] = []
     try:
-        watches.extend(inotify.Inotify() for _ in range(2))  # as many as a guest takes
+        watches.extend(inotify.Inotify() for _ in range(2))  # as many as a guest needs
     except (OSError, AttributeError):
         return Check("inotify", "warning", "none is left, so sessions are slower", _MORE_INOTIFY)
     finally:
@@ -65,7 +65,7 @@ def _check_inotify() -> Check:
 
 
 class LocalBackend(Backend):
-    """The backend without a set-up."""
+    """The backend without configuration."""
 
     type: ClassVar[str] = "local"
 
@@ -76,12 +76,12 @@ class LocalBackend(Backend):
 
     @property
     def target(self) -> str:
-        """``local``."""
+        """Return ``local``."""
         return "local"
 
     @property
     def traits(self) -> BackendTraits:
-        """The running interpreter serves as the guest's, so that compiled code can be sent."""
+        """Return the traits; the running interpreter is also the guest's, so that compiled code can be sent."""
         linux = sys.platform == "linux"
         return BackendTraits(
             pythons=(sys.executable,) if sys.executable else ("/usr/bin/python3", "python3"),
@@ -93,12 +93,12 @@ class LocalBackend(Backend):
 
     @classmethod
     def from_profile(cls, profile: Profile) -> LocalBackend:
-        """This machine, with the options that every profile has."""
+        """Return a backend with the options that every profile has."""
         return cls(profile)
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  every profile has these
-        """Look for what live shells and limits need."""
+        """Check the requirements of live shells and limits."""
         if sys.platform == "win32":
             return [Check("system", "missing", "Windows is not supported", "use WSL2")]
         checks = [
@@ -116,14 +116,14 @@ class LocalBackend(Backend):
         return checks
 
     async def open(self) -> None:
-        """Nothing to do, but Windows has no such place."""
+        """Refuse Windows; other systems need no preparation."""
         if sys.platform == "win32":
             raise PlaceUnavailable("Windows cannot be a local place", remedy="run hermes_exec inside WSL2")
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start a child process of ours."""
+        """Start a child process."""
         from hermes_exec_backends.local.channel import ProcessChannel
 
         try:
@@ -135,7 +135,7 @@ class LocalBackend(Backend):
             raise PlaceUnavailable(what) from error
 
     async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  this machine stays anyway
-        """Nothing was created; what was killed is gone afterwards."""
+        """Wait for killed processes; no other resources were created."""
         from hermes_exec_backends.local import channel
 
         await channel.killed()

@@ -1,8 +1,8 @@
-"""A child process of ours as a channel: three pipes on the event loop, and its end.
+"""A child process as a channel: three pipes on the event loop, and its exit status.
 
-The end is told once both outputs are at their end *and* the process is reaped; a pidfd (Linux 5.3) tells
-of it without a thread, a waiting thread does elsewhere. Who wants to know is told of the process's end alone
-as soon as what the pipes held at that moment has been read.
+The end is reported once both outputs have ended *and* the process is reaped; a pidfd (Linux 5.3) detects the exit
+without a thread, elsewhere a thread waits. An ``ExitReceiver`` is notified of the process's exit alone as soon as the
+data that the pipes held at that moment has been read.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 _READ = 256 << 10
 _PIPE = 1 << 20
 _SMALL = 64 << 10
-"""A large buffer for a small read costs more than the read."""
+"""A large buffer for a small read is slower than the read."""
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
 _left: set[ProcessChannel] = set()
-"""Those whose process outlives them, as a guest does that keeps jobs; each is reaped when it has ended."""
+"""Channels whose process outlives them, such as a guest that keeps jobs; each process is reaped after its end."""
 _DYING_S = 2.0
 
 
 def reap() -> None:
-    """Reap what has ended of those whose event loop is closed, for nobody else will."""
+    """Reap ended processes whose event loop is closed, since no other code does."""
     for channel in list(_left):
         channel.reap()
 
 
 async def killed() -> None:
-    """Return when what was killed on this loop is gone, or hangs in the kernel."""
+    """Return when the killed processes of this loop are gone, or hang in the kernel."""
     loop = asyncio.get_running_loop()
     dying = [channel.gone for channel in _left if channel.killed and channel.gone.get_loop() is loop]
     if dying:
@@ -52,14 +52,14 @@ async def killed() -> None:
 
 @atexit.register
 def _let_go() -> None:
-    """Those that go on without us are meant to: nothing is to be complained of at our end."""
+    """Silence Python's warnings about processes that are meant to outlive this one."""
     reap()
     for channel in _left:
         channel.let_go()
 
 
 def _waiting_bytes(fd: int) -> int:
-    """How many bytes a pipe holds."""
+    """Return the number of bytes that a pipe holds."""
     return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0])
 
 
@@ -96,11 +96,11 @@ class ProcessChannel(Channel):
         self._writing = False
         self._paused = False
         self._told = False
-        self._unread: dict[int, int] | None = None  # of each output, what it held when the process ended
+        self._unread: dict[int, int] | None = None  # bytes in each output when the process ended
         self._size = _SMALL
         for fd in (self._in, *self._readers):
             os.set_blocking(fd, False)
-            with contextlib.suppress(OSError):  # over the user's pipe limit: it stays as it is
+            with contextlib.suppress(OSError):  # over the user's pipe limit: the size stays
                 fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE)
         self.resume()
         self._watch_exit()
@@ -129,7 +129,7 @@ class ProcessChannel(Channel):
                 os.close(self._pidfd)
 
     def let_go(self) -> None:
-        """The process is to outlive this one, so its Popen is told not to complain."""
+        """Mark the process as reaped: it is meant to outlive this one, so its Popen must not warn."""
         self._process.returncode = 0
 
     def _ended(self) -> None:
@@ -184,7 +184,7 @@ class ProcessChannel(Channel):
             stream.close()
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes for standard input, and write what it takes at once."""
+        """Queue bytes for standard input, and write as many as it accepts at once."""
         if self._in < 0 or self._eof:
             return
         self._outgoing.add(parts)
@@ -227,27 +227,27 @@ class ProcessChannel(Channel):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the process has not taken."""
+        """Return the number of bytes that the process has not taken."""
         return self._outgoing.size
 
     async def drain(self) -> None:
-        """Return when at most 1 MiB is queued, or the process takes no more."""
+        """Wait until at most 1 MiB is queued, or the process takes no more."""
         await self._outgoing.drain()
 
     def pause(self) -> None:
-        """Stop reading; the pipes hold the process."""
+        """Stop reading; full pipes stop the process."""
         self._paused = True
         for fd in self._readers:
             self._loop.remove_reader(fd)
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         self._paused = False
         for fd in self._readers:
             self._loop.add_reader(fd, self._readable, fd)
 
     def abandon(self) -> None:
-        """Close our ends at once; the process is reaped when it ends."""
+        """Close this side's pipe ends at once; the process is reaped when it ends."""
         if self._process.returncode is None:
             _left.add(self)
         self._close_stdin()
@@ -256,7 +256,7 @@ class ProcessChannel(Channel):
         self._tell(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:
-        """SIGKILL to the process group, and let go."""
+        """Send SIGKILL to the process group, and close the pipes."""
         if self._process.returncode is None:
             self.killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Sandboxes of Modal, through the vendor's own SDK."""
+"""Modal sandboxes, through the vendor's own SDK."""
 
 from hermes_exec_backends.modal.backend import ModalBackend
 

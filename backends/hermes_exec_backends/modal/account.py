@@ -1,6 +1,6 @@
-"""The way to Modal: one client for each token and event loop, which all backends with that token share.
+"""Access to Modal: one client for each token and event loop, shared by all backends with that token.
 
-Every call is bounded: the SDK waits without a limit when it is throttled, and for most of its replies.
+Every call has a time limit: the SDK waits without one when it is throttled, and for most of its responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CALL_S = 60.0
-"""Seconds that one request may take, with all that the SDK tries again."""
+"""Seconds that one request may take, with all retries of the SDK."""
 BUILD_S = 3600.0
 """Seconds that building an image may take."""
 _THROTTLED_S = "20"
@@ -31,12 +31,12 @@ _accounts: dict[tuple[object, ...], Account] = {}
 
 
 def bound_throttling() -> None:
-    """Let the SDK give up when it is throttled for long, unless a limit is set; it has no other switch for that."""
+    """Make the SDK give up after long throttling, unless a limit is set; a variable is its only setting for that."""
     os.environ.setdefault(_SWITCH, _THROTTLED_S)
 
 
 class Account:
-    """A client of the SDK, and what it has found out: the app, and images that are built."""
+    """A client of the SDK, with cached results: the app, and built images."""
 
     def __init__(self, key: tuple[object, ...]) -> None:
         self.app: Any = None
@@ -48,11 +48,11 @@ class Account:
 
     @classmethod
     async def of(cls, profile: ModalProfile) -> Account:
-        """The account that a profile names, or that Modal's own settings do; ``leave`` it in the end.
+        """Return the account of a profile, or of Modal's own settings; the caller must ``leave`` it in the end.
 
         Raises:
-            ConfigError: a source of the token gives none.
-            PlaceUnavailable: there is no SDK, no token, or no such app and no right to make it.
+            ConfigError: a source of the token has no value.
+            PlaceUnavailable: there is no SDK, no token, or no such app and no permission to create it.
         """
         token_id, token_secret = credentials(profile)
         digest = hashlib.sha256(token_secret.encode()).hexdigest()
@@ -100,14 +100,14 @@ class Account:
 
     @property
     def client(self) -> Any:
-        """The SDK's client."""
+        """Return the SDK's client."""
         return self._client
 
     async def call(self, what: str, work: Awaitable[T], limit_s: float = CALL_S) -> T:
         """Wait for a request of the SDK; ``what`` begins the error's text.
 
         Raises:
-            PlaceUnavailable: Modal refused, could not be reached, or gave no answer in time.
+            PlaceUnavailable: Modal refused, could not be reached, or did not answer in time.
         """
         with sdk_errors(what):
             task = asyncio.ensure_future(work)
@@ -122,7 +122,7 @@ class Account:
             return task.result()
 
     async def leave(self) -> None:
-        """Let go of it; the last one to leave closes the client."""
+        """Release the account; the last user closes the client."""
         self._users -= 1
         if self._users <= 0:
             _accounts.pop(self._key, None)
@@ -136,7 +136,7 @@ def _unreached_error(obstacle: Obstacle) -> Unreached:
 
 
 def sdk() -> Any:
-    """The SDK, imported on first use; its own types are full of holes.
+    """Return the SDK, imported on first use; its own types are incomplete.
 
     Raises:
         PlaceUnavailable: it is not installed.
@@ -149,11 +149,11 @@ def sdk() -> Any:
 
 
 def credentials(profile: ModalProfile) -> tuple[str, str]:
-    """The token that a profile names, or that Modal's own settings do.
+    """Return the token of a profile, or of Modal's own settings.
 
     Raises:
-        ConfigError: a source gives none.
-        PlaceUnavailable: there is none, or no SDK.
+        ConfigError: a source has no value.
+        PlaceUnavailable: there is no token, or no SDK.
     """
     sources = {"token_id": profile.token_id, "token_secret": profile.token_secret}
     named = resolve_secrets({name: source for name, source in sources.items() if source}, os.environ)

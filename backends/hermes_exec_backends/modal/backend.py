@@ -1,7 +1,8 @@
-"""Run commands in a sandbox of Modal: one that is created for that and ended afterwards, or one that runs already.
+"""Run commands in a Modal sandbox: one that is created and later ended, or an existing one.
 
 Every channel is an exec of its own, whose streams go to the sandbox's worker (``channel``). The sandbox's first process
-is ours (``lease``): it ends, and with it the sandbox, when the orchestrator has vanished and the lease is over.
+belongs to this project (``lease``): it ends, and with it the sandbox, when the orchestrator has vanished and the lease
+has expired.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _log = logging.getLogger("hermes_exec.place")
 
 
 class ModalBackend(Backend):
-    """A sandbox of the account whose token the profile names, or Modal's own settings do."""
+    """A sandbox of the account of the profile's token, or of Modal's own settings."""
 
     type: ClassVar[str] = "modal"
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
@@ -45,13 +46,13 @@ class ModalBackend(Backend):
         self._sandbox: Sandbox | None = None
         self._ours = False
         self._created: float | None = None
-        """When it was created, of one that was there: seconds since 1970."""
+        """The creation time of an existing sandbox, in seconds since 1970."""
         self._kept = ""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def target(self) -> str:
-        """``modal:@ID`` while the sandbox is there, ``modal:im-ID`` once it is kept, else ``modal:IMAGE``."""
+        """Return ``modal:@ID`` while the sandbox exists, ``modal:im-ID`` once it is kept, else ``modal:IMAGE``."""
         if self._sandbox is not None:
             return f"modal:@{self._sandbox.id}"
         return f"modal:{self._kept}" if self._kept else self._profile.target_text()
@@ -63,7 +64,7 @@ class ModalBackend(Backend):
 
     @property
     def traits(self) -> BackendTraits:
-        """The image's own Python, which is first on its PATH, serves before the system's.
+        """Return the traits; the image's own Python, which is first on its PATH, is preferred to the system's.
 
         A sandbox whose profile asks for a longer life than the vendor permits migrates.
         """
@@ -75,24 +76,24 @@ class ModalBackend(Backend):
 
     @property
     def bulk_transfer(self) -> FileStreams:
-        """A separate exec for each large file."""
+        """Return transfers with a separate exec for each large file."""
         return FileStreams(self._there)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> ModalBackend:
-        """A backend with the options of a ``ModalProfile``."""
+        """Return a backend with the options of a ``ModalProfile``."""
         return cls(cast("ModalProfile", profile))
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the SDK, a token, the service, and what the account is allowed."""
+        """Check the SDK, the token, the service, and the account's limits."""
         from hermes_exec_backends.modal.doctor import checks
 
         return await checks(cast("ModalProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
-        """End sandboxes of ours whose lease is over, of the account that is found without a profile."""
+        """Terminate expired sandboxes of this project, on the account that is found without a profile."""
         from hermes_exec_backends.modal.cleanup import reap
 
         return await reap()
@@ -105,11 +106,11 @@ class ModalBackend(Backend):
         return await list_resources(cast("ModalProfile | None", profile))
 
     async def open(self) -> None:
-        """Create the sandbox, or find the one to work in.
+        """Create the sandbox, or find the existing one.
 
         Raises:
             ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
-            PlaceUnavailable: no SDK, no token, no such sandbox, or Modal refused; nothing is left behind.
+            PlaceUnavailable: no SDK, no token, no such sandbox, or Modal refused; nothing remains.
             PlaceGone: the sandbox to reopen has ended.
         """
         profile = self._profile
@@ -132,7 +133,7 @@ class ModalBackend(Backend):
             self._tasks = [loop.create_task(renewing), loop.create_task(self._move())]
 
     async def _found(self) -> Sandbox | None:
-        """The one that is alive under the profile's name."""
+        """Return the running sandbox of the profile's name, if there is one."""
         profile = self._profile
         found = await create.find(self._opened(), profile, profile.name) if profile.name else None
         if found is not None:
@@ -140,7 +141,7 @@ class ModalBackend(Backend):
         return found
 
     async def _taken_over(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox is one of ours; its lease is renewed then, and its age is known."""
+        """Return whether this project created the sandbox; if so, renew its lease and read its age."""
         told = await self._opened().call("modal: its tags", sandbox.handle.get_tags.aio())
         self._created = labels.read_created(told)
         if self._created is None:
@@ -161,7 +162,7 @@ class ModalBackend(Backend):
             await self._sandbox.renew(self.options.lease_s)
 
     async def _move(self) -> None:
-        """Go on in a new sandbox with the same files, each time before the vendor ends this one."""
+        """Migrate to a new sandbox with the same files, each time before the vendor ends the present one."""
         age_s = time.time() - self._created if self._created is not None else 0.0
         left_s = float(self._profile.timeout)
         while left_s > options.LONGEST_S:
@@ -196,30 +197,30 @@ class ModalBackend(Backend):
         return await self._there().spawn(argv, receiver, env or {})
 
     async def snapshot(self, name: str | None = None) -> str:
-        """Keep the sandbox's files as an image, published as ``name`` if there is one, until somebody deletes it.
+        """Save the sandbox's files as an image, published as ``name`` if given, until the user deletes it.
 
         Raises:
-            PlaceUnavailable: it could not be made.
+            PlaceUnavailable: it could not be created.
         """
         return f"modal:{await persistence.save_image(self._opened(), self._profile, self._there(), name or '')}"
 
     async def tunnels(self) -> dict[int, tuple[str, int]]:
-        """The addresses at Modal of the profile's ``ports``: host and port of each.
+        """Return the public addresses of the profile's ``ports``: host and port of each.
 
         Raises:
-            PlaceUnavailable: Modal does not say.
+            PlaceUnavailable: Modal does not answer.
         """
         found = await self._opened().call("modal: the tunnels", self._there().handle.tunnels.aio())
         return {port: tunnel.tcp_socket for port, tunnel in found.items()}
 
     async def release(self) -> None:
-        """Leave the sandbox to its jobs; it ends after the last one, or when they have used up their time."""
+        """Leave the sandbox running for its jobs; it ends after the last one, or when their time is used up."""
         await self._part(lambda sandbox: sandbox.renew(0))
 
     async def close(self, *, keep: bool = False) -> None:
-        """End the sandbox that ``open`` created; one that was found by its id is left as it is.
+        """End the sandbox that ``open`` created; one that was found by its ID is left unchanged.
 
-        With ``keep`` its files become an image, from which the next ``open`` of a profile with the same name goes on.
+        With ``keep`` its files become an image, from which the next ``open`` of a profile with the same name continues.
 
         Raises:
             PlaceUnavailable: its files could not be kept, or Modal does not confirm that it ended; its lease ends it.
@@ -230,7 +231,7 @@ class ModalBackend(Backend):
         self._kept = await persistence.hibernate(self._opened(), self._profile, sandbox)
 
     async def _part(self, farewell: Callable[[Sandbox], Awaitable[None]]) -> None:
-        """Let go of the sandbox, after ``farewell`` if it is ours. Safe to call twice."""
+        """Release the sandbox, after ``farewell`` if this project created it. Safe to call twice."""
         sandbox, account, ours = self._sandbox, self._account, self._ours
         for task in self._tasks:
             task.cancel()

@@ -1,6 +1,6 @@
 """One exec of a sandbox as a channel: its streams are the SDK's, always bytes.
 
-The SDK resumes them at their offsets when a connection breaks, and tries for some ten seconds.
+After a broken connection the SDK resumes them at their offsets, with retries for some ten seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNALLED = 128
 
 
 class ExecChannel(Channel):
-    """The streams of a process of the SDK; ``death`` tells why it is lost, if its sandbox has ended."""
+    """The streams of a process of the SDK; ``death`` returns how its sandbox ended, if it did."""
 
     def __init__(
         self, process: Any, receiver: Receiver, death: Callable[[], Awaitable[str]], *, bulk: bool = False
@@ -35,7 +35,7 @@ class ExecChannel(Channel):
         self._told = False
         self._concluding: asyncio.Task[None] | None = None
         self.over = asyncio.Event()
-        """Set once nothing of it is under way any more, not even its farewell."""
+        """Set once all of its work has ended, its last messages included."""
         self._pipes.start(self._received, self._taken, self._ended)
 
     def _received(self, number: int, data: bytes) -> None:
@@ -52,10 +52,10 @@ class ExecChannel(Channel):
             self._concluding = self._loop.create_task(self._conclude(code, broken))
 
     async def _conclude(self, code: int | None, broken: Exception | None) -> None:
-        # Whoever ends a sandbox kills what is in it, and an exec's own signal looks the same.
+        # Ending a sandbox kills its processes, which looks the same as a signal of the exec's own.
         doubtful = code is None or code < 0 or code >= _SIGNALLED
         why = await self._why(broken) if doubtful else ""
-        # The SDK tells a signal as 128 and more, as shells do, so there is no telling which it was.
+        # The SDK reports a signal as 128 + N, as shells do, so it cannot be distinguished from an exit code.
         self._tell(Exit(lost=why) if why or code is None else Exit(code=code))
 
     async def _why(self, broken: Exception | None) -> str:
@@ -82,30 +82,30 @@ class ExecChannel(Channel):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the worker has not taken."""
+        """Return the number of bytes that the worker has not taken."""
         return 0 if self._told else self._queued - self._pipes.sent
 
     async def drain(self) -> None:
-        """Return when at most 1 MiB is queued, or the channel is gone."""
+        """Wait until at most 1 MiB is queued, or the channel has ended."""
         await self._drained.wait()
 
     def pause(self) -> None:
-        """Take nothing more from the SDK; the worker then holds the producer, or keeps what it says."""
+        """Stop taking output from the SDK; the worker then stops the producer, or stores its output."""
         self._pipes.flow(on=False)
 
     def resume(self) -> None:
-        """Take on."""
+        """Continue taking output."""
         self._pipes.flow(on=True)
 
     def abandon(self) -> None:
-        """Let go of the streams. The input is closed behind us, as a broken connection would close it."""
+        """Release the streams. The input is closed later, as by a broken connection."""
         if not self._told:
             self._pipes.end_input(drop=True)
             self._pipes.stop()
             self._tell(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:
-        """The same, for the vendor cannot end an exec: what it was ends with its input, or with the sandbox."""
+        """Release the streams; the vendor cannot end an exec, so the program ends with its input or its sandbox."""
         self.abandon()
 
     def _tell(self, exit: Exit) -> None:

@@ -21,7 +21,7 @@ _GRACE_S = 60
 
 
 async def reap(profile: ModalProfile | None = None) -> list[Leftover]:
-    """Terminate them all, in the profile's app; return them.
+    """Terminate all expired sandboxes in the profile's app; return them.
 
     Raises:
         PlaceUnavailable: Modal cannot be reached.

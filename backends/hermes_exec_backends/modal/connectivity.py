@@ -1,4 +1,4 @@
-"""What is in the way to Modal: its address, the proxy and the certificates that the SDK uses."""
+"""Obstacles to a connection to Modal, checked with the address, the proxy and the certificates of the SDK."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hermes_exec_backends._shared.connectivity import Endpoint, Obstacle, find_obstacle
 
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""How HTTP/2 begins: the preface and empty settings, which a server answers with its own."""
+"""The client's first bytes in HTTP/2: the preface and empty settings, which a server answers with its own."""
 _UNTRUSTED = (
     'cat CA.pem >> "$(python -m certifi)", where CA.pem is the certificate of the authority that signed it, often a '
     "proxy's; the SDK does not read SSL_CERT_FILE"
@@ -18,7 +18,7 @@ _NO_SOCKS = "pip install python-socks, or NO_PROXY={host} where there is a way w
 
 
 def servers() -> list[str]:
-    """The addresses that the SDK connects to; any one of them is enough."""
+    """Return the addresses that the SDK connects to; any one of them is enough."""
     from modal.config import config
 
     settings: Any = config
@@ -26,7 +26,7 @@ def servers() -> list[str]:
 
 
 async def look() -> Obstacle | None:
-    """Give what keeps the SDK from Modal; None where one of its addresses answers."""
+    """Return the obstacle between the SDK and Modal; None where one of its addresses answers."""
     found: list[Obstacle] = []
     for url in servers():
         obstacle = await _look_at(url)
@@ -53,7 +53,7 @@ async def _look_at(url: str) -> Obstacle | None:
 
 
 def _trust() -> ssl.SSLContext:
-    """What the SDK trusts: certifi's authorities where it is installed."""
+    """Return the trust store of the SDK: certifi's authorities where it is installed."""
     try:
         import certifi
     except ImportError:

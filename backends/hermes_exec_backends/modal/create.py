@@ -1,7 +1,7 @@
-"""Finding or creating the sandbox of a profile, so that however often it is tried there is one.
+"""Lookup or creation of the one sandbox of a profile, even if requests are repeated.
 
-Every sandbox of ours has a name, the profile's or one that nobody else has: when the reply to a creation is lost, the
-SDK's own repetition of it is refused because the name is taken, and the sandbox is found by it.
+Every sandbox of this project has a name, the profile's or a unique one: when the response to a creation is lost, the
+SDK's own retry is refused because the name is taken, and the sandbox is found by its name.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 SIZE = "hermes_exec.size"
-"""The tag that says what a sandbox has, for people."""
+"""The tag with the sandbox's resources, for display."""
 _LONGEST_NAME = 60
 
 
 async def attach(account: Account, sandbox_id: str, *, returning: bool) -> Sandbox:
-    """The sandbox of that id.
+    """Return the sandbox of that ID.
 
     Raises:
         PlaceUnavailable: there is none, or it has ended.
-        PlaceGone: so, where somebody was ``returning`` to it.
+        PlaceGone: the same, if ``returning`` is true.
     """
     what = f"modal: the sandbox {sandbox_id}"
     missing = PlaceGone if returning else Gone
@@ -49,7 +49,7 @@ async def attach(account: Account, sandbox_id: str, *, returning: bool) -> Sandb
 
 
 async def find(account: Account, profile: ModalProfile, name: str) -> Sandbox | None:
-    """The living sandbox of that name, if there is one."""
+    """Return the running sandbox of that name, if there is one."""
     work = sdk().Sandbox.from_name.aio(profile.app, name, environment_name=profile.environment, client=account.client)
     try:
         return Sandbox(account, await account.call(f"modal: the sandbox {name!r}", work))
@@ -58,11 +58,11 @@ async def find(account: Account, profile: ModalProfile, name: str) -> Sandbox | 
 
 
 async def create(account: Account, profile: ModalProfile, lease_s: float, image: Any = None) -> Sandbox:
-    """A new sandbox, from the profile's image or from ``image``; or the one that has its name.
+    """Create a sandbox from the profile's image or from ``image``; or return the one that has its name.
 
     Raises:
         ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
-        PlaceUnavailable: it could not be created, and none is left.
+        PlaceUnavailable: it could not be created, and none remains.
     """
     cost_guard.check_profile(profile, kinds(profile))
     if profile.max_sandboxes is not None:
@@ -88,14 +88,14 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
             return found
 
     try:
-        return await repeat(once, (Trouble,))  # its name keeps it from being created twice
+        return await repeat(once, (Trouble,))  # its name prevents a second creation
     except (AmbiguousOutcome, asyncio.CancelledError):
         await shield_to_completion(_end_doubtful(account, profile, name))
         raise
 
 
 async def _end_doubtful(account: Account, profile: ModalProfile, name: str) -> None:
-    """Whether it was created nobody has said: end it, if so. What cannot be asked ends by its lease."""
+    """End a sandbox whose creation was not confirmed, if it exists. If Modal does not answer, its lease ends it."""
     try:
         found = None if profile.name else await find(account, profile, name)
         if found is not None:
@@ -105,10 +105,10 @@ async def _end_doubtful(account: Account, profile: ModalProfile, name: str) -> N
 
 
 async def list_running(account: Account, wanted: dict[str, str]) -> list[Any]:
-    """The SDK's handles of the account's living sandboxes with these tags.
+    """Return the SDK's handles of the account's running sandboxes with these tags.
 
     Raises:
-        PlaceUnavailable: Modal does not say.
+        PlaceUnavailable: Modal does not answer.
     """
 
     async def collect() -> list[Any]:
@@ -119,12 +119,12 @@ async def list_running(account: Account, wanted: dict[str, str]) -> list[Any]:
 
 
 def kinds(profile: ModalProfile) -> list[str]:
-    """The kind of GPU that a profile asks for, without a count."""
+    """Return the kind of GPU that a profile asks for, without a count."""
     return [profile.gpu.partition(":")[0].rstrip("!+").upper()] if profile.gpu else []
 
 
 def size(profile: ModalProfile) -> str:
-    """What a sandbox of a profile has, in words."""
+    """Describe the resources of a profile's sandbox."""
     parts = [f"{profile.cpu:g} CPU"] if profile.cpu else []
     if profile.memory:
         parts.append(f"{profile.memory / 2**30:.1f} GiB")
@@ -132,7 +132,7 @@ def size(profile: ModalProfile) -> str:
 
 
 def image_name(profile: ModalProfile) -> str:
-    """Under which name the files of a profile's sandbox are kept."""
+    """Return the name under which the files of a profile's sandbox are kept."""
     name = f"hermes-exec-{profile.app}-{profile.name}"
     if len(name) <= _LONGEST_NAME:
         return name

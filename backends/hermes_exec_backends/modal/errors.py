@@ -1,7 +1,7 @@
-"""What the SDK raises, as our errors. Which class means what was measured against the SDK, not read in its names.
+"""Translation of the SDK's errors. The meaning of each class was measured, not derived from its name.
 
-Failures of a worker come as the built-in ``ConnectionError``, those of the control plane as the SDK's own, which is
-no subclass of it; an ended sandbox is "not found" on the handle that saw it alive, and a conflict on a fresh one.
+Failures of a worker are raised as the built-in ``ConnectionError``, those of the control plane as the SDK's own, which
+is not a subclass of it; an ended sandbox is "not found" on the handle that saw it running, and a conflict on a new one.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ DOCTOR = "hermes-exec doctor modal"
 
 
 class Refused(PlaceUnavailable):
-    """Modal answered, and refused. Nothing ran."""
+    """The error for a request that Modal refused. Nothing ran."""
 
 
 class Gone(Refused):
-    """The sandbox has ended. Nothing ran."""
+    """The error for a sandbox that has ended. Nothing ran."""
 
 
 class NotFound(Gone):
-    """Modal knows nothing of that name or id. Nothing ran."""
+    """The error for a name or ID that Modal does not know. Nothing ran."""
 
 
 class Taken(Refused):
-    """The name is taken. Nothing ran."""
+    """The error for a name that is taken. Nothing ran."""
 
 
 class AmbiguousOutcome(PlaceUnavailable):
-    """No answer came, or one that settles nothing: what was asked for may have been done."""
+    """The error for no response, or an inconclusive one: the request may have been carried out."""
 
     state = "unknown: it may have been done"
 
 
 class Exhausted(Refused):
-    """A quota, the spending limit, or too many requests. Nothing ran."""
+    """The error for a quota, the spending limit, or too many requests. Nothing ran."""
 
 
 class Trouble(AmbiguousOutcome):
-    """The service, or the way to it, failed in a way that may pass."""
+    """The error for a possibly temporary failure of the service or the connection."""
 
 
 @contextlib.contextmanager
 def sdk_errors(what: str) -> Generator[None]:
-    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    """Translate the SDK's errors; ``what`` names the attempted operation."""
     try:
         yield
     except ImportError as error:
@@ -65,7 +65,7 @@ def sdk_errors(what: str) -> Generator[None]:
 
 
 def translated(what: str, error: Exception) -> Exception:
-    """The error of ours for one of the SDK's; any other is returned as it is."""
+    """Return the translation of an SDK error; return any other error unchanged."""
     if isinstance(error, HermesError):
         return error
     exception = _exceptions()
@@ -105,7 +105,7 @@ def _said(error: Exception) -> str:
 
 
 def _of_the_transport() -> tuple[type[Exception], ...]:
-    """What the SDK lets through of the library below it, such as a connection that breaks at every try."""
+    """Return the transport library's errors that the SDK does not translate, such as repeated connection failures."""
     from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
     return GRPCError, ProtocolError, StreamTerminatedError

@@ -1,4 +1,4 @@
-"""Large files by an exec of their own, for the terminal's file operations: one stream, straight from end to end."""
+"""Transfer of large files, each by an exec of its own, for the terminal's file operations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hermes_exec_backends.modal.sandbox import Sandbox
 
 _STALLED_S = 60.0
-"""Seconds for the next bytes of a file."""
+"""Seconds to wait for the next bytes of a file."""
 _HIGH = 8 << 20
-"""Bytes that came and were not taken, with which no more are let come."""
-# Modal cannot end an exec, so the end of its input does that, also while nobody reads what it says.
+"""The number of received and unused bytes at which receiving stops."""
+# Modal cannot end an exec, so the end of its input ends it, even while its output is not read.
 _FETCH = r"""
 exec 3<&0
 cat -- "$0" 3<&- & cat=$!
@@ -31,7 +31,7 @@ _POUR = '[ -p "$0" ] && exec cat >"$0"'
 
 
 class FileStreams:
-    """Files of the sandbox that is open."""
+    """The file transfers of the open sandbox."""
 
     piece = 1 << 20
 
@@ -39,10 +39,10 @@ class FileStreams:
         self._sandbox = sandbox
 
     async def fetch(self, path: str) -> AsyncGenerator[bytes]:
-        """The content of a file, as it comes.
+        """Yield the content of a file as it arrives.
 
         Raises:
-            PlaceUnavailable: it did not come, or no more of it.
+            PlaceUnavailable: it did not arrive, or not all of it.
         """
         incoming = _Incoming()
         channel = incoming.channel = await self._sandbox().spawn(["sh", "-c", _FETCH, path], incoming, {})
@@ -55,10 +55,10 @@ class FileStreams:
         _check(incoming.exit)
 
     async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview]) -> None:
-        """Write all that comes into a pipe of the sandbox.
+        """Write all ``pieces`` into a named pipe of the sandbox.
 
         Raises:
-            PlaceUnavailable: not all of it was taken.
+            PlaceUnavailable: not all of it was accepted.
         """
         told = Collector()
         channel = await self._sandbox().spawn(["sh", "-c", _POUR, path], told, {}, bulk=True)
@@ -80,7 +80,7 @@ class FileStreams:
 
 
 class _Incoming:
-    """What came of a file, until it is taken."""
+    """The received and unused data of a file."""
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
@@ -90,7 +90,7 @@ class _Incoming:
         self._changed = asyncio.Event()
 
     def on_data(self, data: bytes, /) -> None:
-        """A part of it."""
+        """Add received data."""
         self._pieces.append(data)
         self._size += len(data)
         self._changed.set()
@@ -98,15 +98,15 @@ class _Incoming:
             self.channel.pause()
 
     def on_stderr(self, data: bytes, /) -> None:
-        """Is not looked at."""
+        """Ignore the error output."""
 
     def on_close(self, exit: Exit, /) -> None:
-        """Nothing more comes."""
+        """Mark the end of the data."""
         self.exit = exit
         self._changed.set()
 
     async def take(self) -> list[bytes]:
-        """What came since the last time; nothing at the end."""
+        """Wait for data; return all that was received since the last call, or nothing at the end."""
         if not self._pieces and self.exit is None:
             self._changed.clear()
             try:

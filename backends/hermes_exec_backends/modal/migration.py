@@ -1,6 +1,6 @@
-"""A life longer than the vendor allows: before a sandbox's time is over its files go on in a new one.
+"""Migration to a new sandbox with the same files before the vendor's time limit ends the old one.
 
-Processes end with the old sandbox, and requests under way have an unknown outcome. The terminal continues
+Processes end with the old sandbox, and pending requests have an unknown outcome. The terminal continues
 (``hermes_exec.transport.migration``). The log announces a migration before it happens.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 ANNOUNCED_S = 900.0
-"""Seconds between the announcement and the move."""
+"""Seconds between the announcement and the migration."""
 BEFORE_S = 300.0
-"""Seconds before its end at which a sandbox is moved; the snapshot takes its time."""
+"""Seconds before its end at which a sandbox is migrated; the snapshot needs that time."""
 _log = logging.getLogger("hermes_exec.place")
 
 
 async def announce(target: str, age_s: float) -> None:
-    """Return when it is time to move a sandbox that is ``age_s`` old."""
+    """Announce the migration in time; return when a sandbox that is ``age_s`` old must migrate."""
     await asyncio.sleep(max(options.LONGEST_S - BEFORE_S - ANNOUNCED_S - age_s, 0.0))
     _log.warning(
         "%s reaches the vendor's longest life: in %g s its files and sessions go on in a new sandbox, what runs ends",
@@ -36,10 +36,10 @@ async def announce(target: str, age_s: float) -> None:
 
 
 async def move(account: Account, profile: ModalProfile, sandbox: Sandbox, lease_s: float) -> Sandbox:
-    """The new sandbox; the old one has ended.
+    """Migrate to a new sandbox and return it; the old one has ended.
 
     Raises:
-        PlaceUnavailable: there is none; where the files could not be copied, the old one goes on until its end.
+        PlaceUnavailable: there is none; where the files could not be copied, the old one continues until its end.
     """
     image = await sandbox.snapshot()
     await sandbox.terminate()

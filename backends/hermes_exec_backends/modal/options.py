@@ -1,4 +1,4 @@
-"""From a profile to what the SDK is asked for: the image, and the sandbox's options."""
+"""Conversion of a profile to the SDK's parameters: the image, and the sandbox's options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 LONGEST_S = 24 * 3600
-"""What the vendor allows as a sandbox's life."""
+"""The vendor's limit of a sandbox's life."""
 _MIB = 1 << 20
 _SWITCH = "MODAL_SANDBOX_V2"
 _firsts = 0
@@ -26,10 +26,10 @@ _before: str | None = None
 
 
 async def image(account: Account, profile: ModalProfile) -> Any:
-    """The image of a profile; one that was used before with this account needs no request.
+    """Return the image of a profile; one that this account has used before needs no request.
 
     Raises:
-        NotFound: there is no image of that id.
+        NotFound: there is no image of that ID.
     """
     key = _digest(profile)
     if key not in account.images:
@@ -60,7 +60,7 @@ def _digest(profile: ModalProfile) -> str:
 
 
 def sandbox(account: Account, profile: ModalProfile) -> dict[str, Any]:
-    """The keyword arguments for a new sandbox, but for its name, its image and its tags."""
+    """Return the keyword arguments for a new sandbox, apart from its name, its image and its tags."""
     options: dict[str, Any] = {
         "app": account.app,
         "client": account.client,
@@ -89,9 +89,9 @@ def sandbox(account: Account, profile: ModalProfile) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def generation(wanted: str) -> Generator[None]:
-    """Let the SDK create sandboxes of the generation that is wanted: its only switch is a variable of this process.
+    """Make the SDK create sandboxes of the given generation: its only setting is a variable of this process.
 
-    Others that are created at the same moment and leave the choice to the SDK get the same one.
+    Sandboxes created at the same moment without an explicit generation get the same one.
     """
     global _firsts, _before  # noqa: PLW0603  the variable is the process's too
     if wanted == "auto":
@@ -112,7 +112,7 @@ def generation(wanted: str) -> Generator[None]:
 
 
 def _request(reserved: float | None, limit: float | None, least: float) -> Any:
-    """What the SDK takes for both; a limit alone needs the vendor's least reservation beside it."""
+    """Return a reservation and a limit for the SDK; a limit alone needs the vendor's smallest reservation."""
     if limit is None:
         return reserved
     return (reserved if reserved is not None else min(least, limit), limit)

@@ -1,7 +1,7 @@
-"""Keeping a sandbox's files between two times that it is open, as an image under the profile's name.
+"""Storage of a sandbox's files between two openings, as an image under the profile's name.
 
-A sandbox that is kept costs nothing: its files are an image, and the sandbox ends. The next ``open`` of the same
-profile starts from that image; the image before it is deleted.
+A kept sandbox costs nothing: its files are an image, and the sandbox ends. The next ``open`` of the same profile
+starts from that image; the previous image is deleted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _log = logging.getLogger("hermes_exec.place")
 
 
 async def find_kept_image(account: Account, profile: ModalProfile, name: str) -> Any:
-    """The image that is published as ``name``, or None.
+    """Return the image that is published as ``name``, or None.
 
     Raises:
-        PlaceUnavailable: Modal does not say.
+        PlaceUnavailable: Modal does not answer.
     """
 
     async def look() -> Any:
@@ -40,10 +40,10 @@ async def find_kept_image(account: Account, profile: ModalProfile, name: str) ->
 
 
 async def save_image(account: Account, profile: ModalProfile, sandbox: Sandbox, name: str = "") -> str:
-    """Keep the sandbox's files as ``name``, or as nothing but an image's id, which is given.
+    """Save the sandbox's files as ``name``, or without a name; return the image's ID.
 
     Raises:
-        PlaceUnavailable: they could not be kept; what was kept before still is.
+        PlaceUnavailable: they could not be saved; previously kept files remain.
     """
     before = await find_kept_image(account, profile, name) if name else None
     image = await sandbox.snapshot()
@@ -58,10 +58,10 @@ async def save_image(account: Account, profile: ModalProfile, sandbox: Sandbox, 
 
 
 async def hibernate(account: Account, profile: ModalProfile, sandbox: Sandbox) -> str:
-    """Keep the files under the profile's name, if it has one, and end the sandbox; gives the image's id.
+    """Keep the files under the profile's name, if it has one, and end the sandbox; return the image's ID.
 
     Raises:
-        PlaceUnavailable: the files could not be kept; the sandbox goes on until its lease ends.
+        PlaceUnavailable: the files could not be kept; the sandbox continues until its lease ends.
     """
     image_id = await save_image(account, profile, sandbox, image_name(profile) if profile.name else "")
     await sandbox.terminate()

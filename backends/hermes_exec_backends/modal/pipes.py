@@ -1,8 +1,8 @@
-"""The streams of an exec where they are served: on the event loop that the SDK keeps in a thread of its own.
+"""The streams of an exec, served on the event loop that the SDK runs in a thread of its own.
 
-The SDK's public objects carry every read and every write from one loop to the other and back. Behind them are the
-objects of its own loop; served there, a command costs one hop each way. Where a later SDK hides them differently, the
-public ones are used on our loop, by the same code.
+The SDK's public objects pass every read and every write from one loop to the other and back. They wrap the objects of
+its own loop; served there, a command needs one thread switch each way. If a later SDK hides them differently, the same
+code uses the public objects on this side's loop.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 _BATCH = 4 << 20
-"""Bytes of one request; the SDK refuses more than 16 MiB."""
+"""The most bytes of one request; the SDK refuses more than 16 MiB."""
 _PART = 256 << 10
-"""Bytes of one message, of a request that carries the whole input."""
+"""The bytes of one message in a request that contains the whole input."""
 _PATIENCE_S = 0.2
-"""Seconds for which a paused stream is left open: the window of a connection is for all its streams."""
+"""Seconds for which a paused stream stays open: all streams of a connection share its window."""
 WAIT_S = 15.0
-"""Seconds for what settles how an exec ended; the SDK itself would wait for ever for a worker that is gone."""
+"""Seconds for the requests that determine how an exec ended; the SDK itself would wait forever for a lost worker."""
 
 
 def _behind(process: Any) -> tuple[Any, Any] | None:
-    """The SDK's own process and its loop, or None where they are not found."""
+    """Return the SDK's internal process and its loop, or None where they are not found."""
     try:
         from modal._utils.async_utils import synchronizer
 
@@ -43,7 +43,7 @@ def _behind(process: Any) -> tuple[Any, Any] | None:
 
 
 def _whole_input(process: Any) -> Callable[[AsyncIterator[bytes]], Awaitable[object]] | None:
-    """The SDK's own way of sending a file: one request for all of a process's input. None where it is not found."""
+    """Return the SDK's method that sends all of a process's input in one request, or None where it is not found."""
     try:
         send = process._command_router_client._exec_stdin_write_stream  # noqa: SLF001  see _behind
         return partial(send, process._task_id, process._process_id, 0)  # noqa: SLF001  the same
@@ -52,10 +52,10 @@ def _whole_input(process: Any) -> Callable[[AsyncIterator[bytes]], Awaitable[obj
 
 
 class Pipes:
-    """Serves the streams of a process; all callbacks are made on our loop.
+    """The streams of a process; all callbacks run on the caller's loop.
 
-    ``bulk`` sends the input by one request, where the SDK has that: it never waits for the worker's word, and when it
-    breaks the input has ended.
+    ``bulk`` sends the input in one request, where the SDK supports that: it does not wait for the worker's
+    acknowledgments, and when the request fails the input has ended.
     """
 
     def __init__(self, process: Any, ours: asyncio.AbstractEventLoop, *, bulk: bool = False) -> None:
@@ -70,7 +70,7 @@ class Pipes:
         self._changed: asyncio.Event | None = None
         self._serving: Future[None] | None = None
         self.sent = 0
-        """Bytes that the worker has taken; written by this side alone."""
+        """The bytes that the worker has taken; written by the SDK's loop only."""
 
     def start(
         self,
@@ -78,7 +78,7 @@ class Pipes:
         taken: Callable[[], None],
         ended: Callable[[int | None, Exception | None], None],
     ) -> None:
-        """Serve: ``received`` is told what comes (1 or 2, and bytes), ``ended`` the exit code or what broke, once."""
+        """Serve the streams: call ``received`` for output (1 or 2, and bytes), ``ended`` once with code or error."""
         work = self._serve(received, taken, ended)
         self._serving = asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -88,23 +88,23 @@ class Pipes:
         self._wake()
 
     def end_input(self, *, drop: bool = False) -> None:
-        """Close standard input, after what is queued unless that is to be dropped."""
+        """Close standard input, after the queued bytes unless ``drop`` is true."""
         if drop:
             self._queue.clear()
         self._eof = True
         self._wake()
 
     def flow(self, *, on: bool) -> None:
-        """Take output, or none."""
+        """Start or stop taking output."""
         self._flowing = on
         self._wake()
 
     def stop(self) -> None:
-        """Let go of the outputs. Input that is under way, and its end, are still sent."""
+        """Release the outputs. Pending input, and its end, are still sent."""
         self._call(self._cancel)
 
     def _call(self, call: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everything
+        with contextlib.suppress(RuntimeError):  # that loop is closed, with all streams
             self._loop.call_soon_threadsafe(call)
 
     def _wake(self) -> None:
@@ -129,7 +129,7 @@ class Pipes:
         try:
             await asyncio.wait([self._reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if not self._reading.done():
-                # The outputs follow; they may tell of the end, which explains why the input was not taken.
+                # The outputs follow; they may report the end, which explains why the input was not taken.
                 await asyncio.wait([self._reading], timeout=WAIT_S if writing.exception() else None)
             if self._reading.done():
                 code = self._reading.result()
@@ -150,11 +150,11 @@ class Pipes:
             self._reading.cancel()
 
     async def _farewell(self, writing: asyncio.Future[Any]) -> None:
-        with contextlib.suppress(Exception):  # it ends with the sandbox's lease then
+        with contextlib.suppress(Exception):  # it then ends with the sandbox's lease
             await asyncio.wait([writing], timeout=WAIT_S)
 
     async def _read(self, received: Callable[[int, bytes], None]) -> int:
-        """Both outputs to their ends, then the exit code."""
+        """Read both outputs to their ends, then the exit code."""
         await asyncio.gather(
             self._pump(self._process.stdout, 1, received), self._pump(self._process.stderr, 2, received)
         )
@@ -162,7 +162,7 @@ class Pipes:
             return int(await _plain(self._process.wait)())
 
     async def _pump(self, stream: Any, number: int, received: Callable[[int, bytes], None]) -> None:
-        # Whoever asks again gets what follows: the SDK opens the stream anew at the offset that was reached.
+        # A retry continues: the SDK opens the stream again at the last offset.
         at_end = False
         while not at_end:
             chunks = aiter(stream)
@@ -210,13 +210,13 @@ class Pipes:
         try:
             await self._whole(self._parts(taken))
         except Exception:
-            # The worker keeps the input open for the rest, which does not come: who waits for it is to end.
+            # The worker keeps the input open for the missing rest; a program that waits for it must end.
             self._process.stdin.write_eof()
             await _plain(self._process.stdin.drain)()
             raise
 
     async def _parts(self, taken: Callable[[], None]) -> AsyncIterator[bytes]:
-        """What is queued, and what will be, to the end of the input."""
+        """Yield all queued and future input, up to its end."""
         while self._queue or not self._eof:
             if not self._queue:
                 assert self._changed is not None  # noqa: S101  it is served
@@ -225,17 +225,17 @@ class Pipes:
             whole = memoryview(self._queue.popleft())
             for start in range(0, len(whole), _PART):
                 yield bytes(whole[start : start + _PART])
-                await asyncio.sleep(0)  # who sends on and on does not hear that the connection broke
+                await asyncio.sleep(0)  # a sender that never yields to the loop does not notice a broken connection
             self.sent += len(whole)
             self._ours.call_soon_threadsafe(taken)
 
     def _take(self, stdin: Any) -> int:
-        """Hand queued bytes to the SDK, as many as one request carries."""
+        """Pass queued bytes to the SDK, as many as one request can contain."""
         size = 0
         while size < _BATCH:
             try:
                 part = self._queue.popleft()
-            except IndexError:  # nothing more; the other side may drop it at any moment
+            except IndexError:  # the queue is empty; the other side may clear it at any moment
                 break
             if size + len(part) > _BATCH:
                 self._queue.appendleft(memoryview(part)[_BATCH - size :])
@@ -246,7 +246,7 @@ class Pipes:
 
 
 def _plain(method: Any) -> Any:
-    """A method to be awaited, of the SDK's public objects as of its own."""
+    """Return an awaitable form of a method, for the SDK's public and internal objects alike."""
     return getattr(method, "aio", method)
 
 

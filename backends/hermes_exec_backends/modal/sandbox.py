@@ -1,4 +1,4 @@
-"""One sandbox as Modal knows it: execs in it, whether it lives, how it ended."""
+"""One sandbox of Modal: its execs, its state, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.modal.account import Account
 
 _LONGEST_ARGV = 60_000
-"""Characters; the SDK refuses 65,536 before it asks anybody. Nothing of ours is near that."""
+"""In characters; the SDK refuses 65,536 before any request. No argv of this project is near that."""
 _FAREWELL_S = 2.0
 _BY_HAND = "hermes-exec backends --cost shows it; end it at https://modal.com/sandboxes"
 _TIMEOUT, _KILLED = 124, 137
@@ -32,7 +32,7 @@ _ENDED = {
 
 
 class Sandbox:
-    """A sandbox that is there, or was; ``handle`` is the SDK's."""
+    """A sandbox that exists, or existed; ``handle`` is the SDK's."""
 
     def __init__(self, account: Account, handle: Any) -> None:
         self._account = account
@@ -41,13 +41,13 @@ class Sandbox:
 
     @property
     def id(self) -> str:
-        """What Modal calls it."""
+        """Return the sandbox's ID at Modal."""
         return str(self.handle.object_id)
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str], *, bulk: bool = False
     ) -> Channel:
-        """Start a program in it; ``bulk`` as for ``Pipes``.
+        """Start a program in the sandbox; ``bulk`` as for ``Pipes``.
 
         Raises:
             PlaceGone: the sandbox has ended.
@@ -68,7 +68,7 @@ class Sandbox:
         return channel
 
     async def _unwanted(self, process: Any) -> None:
-        """End the input of a program that nobody waits for any more."""
+        """End the input of a program whose caller was cancelled."""
         channel = self._channel(process, Collector())
         channel.abandon()
         await channel.over.wait()
@@ -76,7 +76,7 @@ class Sandbox:
     async def _call(self, what: str, work: Any) -> Any:
         try:
             return await self._account.call(what, work)
-        except ConfigError as error:  # a program that is not there is refused like a wrong argument
+        except ConfigError as error:  # a missing program is refused like a wrong argument
             raise PlaceUnavailable(error.what) from error
         except (NotFound, PlaceGone) as error:
             raise PlaceGone(f"modal: the sandbox {self.id} is gone: {await self.death() or error.what}") from error
@@ -87,10 +87,10 @@ class Sandbox:
             raise
 
     async def death(self) -> str:
-        """How it ended, in words; empty while it lives.
+        """Describe how the sandbox ended; empty while it runs.
 
         Raises:
-            PlaceUnavailable: Modal does not say.
+            PlaceUnavailable: Modal does not answer.
         """
         try:
             code = await self._account.call(f"modal: the sandbox {self.id}", self.handle.poll.aio())
@@ -105,10 +105,10 @@ class Sandbox:
             return ""
 
     async def run(self, argv: Sequence[str], limit_s: float = 60.0) -> bytes:
-        """Run a short program of ours in it; gives its standard output.
+        """Run a short internal program in the sandbox; return its standard output.
 
         Raises:
-            PlaceUnavailable: it could not be started, failed, or was not through in time.
+            PlaceUnavailable: it could not be started, failed, or did not end in time.
         """
         receiver = Collector()
         channel = await self.spawn(argv, receiver, {})
@@ -124,25 +124,25 @@ class Sandbox:
         return bytes(receiver.data)
 
     async def renew(self, lease_s: float) -> None:
-        """Write down that it is wanted for that long.
+        """Renew the lease for that long.
 
         Raises:
-            PlaceUnavailable: that could not be done.
+            PlaceUnavailable: the lease could not be renewed.
         """
         await self.run(lease.renewal(lease_s))
 
     async def snapshot(self, limit_s: float = 600.0) -> Any:
-        """Its files as an image, which is kept until it is deleted.
+        """Save the sandbox's files as an image, which is kept until it is deleted.
 
         Raises:
-            PlaceUnavailable: it could not be made.
+            PlaceUnavailable: it could not be created.
         """
-        # Without a limit of time for the image: the SDK's own is thirty days, after which the work would be gone.
+        # Without an expiry of the image: the SDK's default is thirty days, after which the files would be lost.
         work = self.handle.snapshot_filesystem.aio(timeout=round(limit_s), ttl=None)
         return await self._call(f"modal: the snapshot of {self.id}", work)
 
     async def terminate(self) -> None:
-        """End it, and wait until it has ended. One that has ended already is fine.
+        """End the sandbox, and wait until it has ended. An ended sandbox is not an error.
 
         Raises:
             PlaceUnavailable: Modal does not confirm it.
@@ -156,33 +156,33 @@ class Sandbox:
             raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
 
     async def detach(self) -> None:
-        """Let go of the connection to its worker, after what is under way has been said."""
+        """Close the connection to the sandbox's worker, after pending messages were sent."""
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await asyncio.gather(*(channel.over.wait() for channel in self._channels))
         except TimeoutError:
-            pass  # what is still said ends with the connection
+            pass  # pending messages end with the connection
         try:
             await self._account.call("modal", self.handle.detach.aio(), 5.0)
         except HermesError:
-            return  # there was none
+            return  # there was no connection
 
 
 class Collector:
-    """Takes what a short program says."""
+    """A receiver that collects the output of a short program."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def on_data(self, data: bytes, /) -> None:
-        """Its standard output."""
+        """Add standard output."""
         self.data += data
 
     def on_stderr(self, data: bytes, /) -> None:
-        """Is not looked at."""
+        """Ignore error output."""
 
     def on_close(self, exit: Exit, /) -> None:
-        """It has ended, or is lost."""
+        """Record the end of the program, or the loss of its channel."""
         if not self.ended.done():
             self.ended.set_result(exit)

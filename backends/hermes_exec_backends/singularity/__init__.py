@@ -1,4 +1,4 @@
-"""Singularity and Apptainer: containers of image files, where no daemon and no root is needed."""
+"""Singularity and Apptainer: containers of image files, without a daemon and without root."""
 
 from hermes_exec_backends.singularity.backend import SingularityBackend
 

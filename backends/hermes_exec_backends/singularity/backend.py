@@ -1,11 +1,11 @@
-"""Run commands in a Singularity or Apptainer container, started by the program of that name in the place outside.
+"""Run commands in a Singularity or Apptainer container, started by the program of that name in the outer target.
 
-An instance is kept for the life of the terminal, so that no command pays for the start of a container, and all of
-them share processes, /tmp and what is written. The container ends with its last guest, or when the lease after a
-crash of ours is over: a small process in the place outside sees to it (``scripts.py``).
+An instance lives as long as the terminal, so that no command waits for the start of a container, and all commands
+share processes, /tmp and written files. The container ends with its last guest, or when the lease expires after a
+crash of the orchestrator: a small process in the outer target ends it (``scripts.py``).
 
-The runtime says what it does on standard error, which would end up in a command's output, so it is always told to
-be silent; what it says of a failed start is read from a file.
+The runtime logs to standard error, which would be mixed with a command's output, so it always runs with its quiet
+option; the messages of a failed start are read from a file.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
 progress = logging.getLogger("hermes_exec.progress")
-"""What takes long, told as it goes on."""
+"""Progress messages of slow operations."""
 
 _START_S = 1800.0
-"""An image may have to be fetched and converted first."""
+"""An image may have to be downloaded and converted first."""
 _FIND = 'for name; do command -v "$name" && exit; done; exit 1'
 
 
 class SingularityBackend(Wrapper):
-    """A container of an image, or an instance that runs already."""
+    """A container of an image, or an existing instance."""
 
     type: ClassVar[str] = "singularity"
     features: ClassVar[frozenset[str]] = frozenset({"gpu"})
@@ -59,14 +59,14 @@ class SingularityBackend(Wrapper):
 
     @property
     def own_target(self) -> str:
-        """By its image, or by its name."""
+        """Return the target with the image, or with the instance's name."""
         from hermes_exec.config.targets import format_target
 
         return format_target(self._profile)
 
     @property
     def traits(self) -> BackendTraits:
-        """The GPU of an instance that existed before is unknown."""
+        """Return the traits; the GPU of an instance that existed before is unknown."""
         wants_gpu = self._profile.nv or self._profile.rocm
         has_gpu = wants_gpu and (self.options.reopen or not self._profile.instance)
         return replace(super().traits, features=self.features if has_gpu else frozenset())
@@ -78,7 +78,7 @@ class SingularityBackend(Wrapper):
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """The container of a profile in the outer target."""
+        """Return the backend of a profile in the outer target."""
         from hermes_exec_backends.profiles.singularity import SingularityProfile
 
         assert isinstance(profile, SingularityProfile)  # noqa: S101  the registry pairs them
@@ -86,14 +86,14 @@ class SingularityBackend(Wrapper):
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the program here."""
+        """Check the program on this machine."""
         from hermes_exec_backends.singularity.doctor import examine
 
         return await examine(cast("SingularityProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
-        """Remove instances of ours on this machine that nobody holds any more."""
+        """Remove instances of this project on this machine that no lease process holds any more."""
         from hermes_exec_backends.singularity.cleanup import reap
 
         program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
@@ -103,7 +103,7 @@ class SingularityBackend(Wrapper):
         """Find the program, and start an instance.
 
         Raises:
-            PlaceUnavailable: it is not there, or does not start the image; says what it said.
+            PlaceUnavailable: it is missing, or does not start the image; includes its error output.
             PlaceGone: the container to reopen has ended.
         """
         self._program = await self._find()
@@ -130,7 +130,7 @@ class SingularityBackend(Wrapper):
         self._exec = [*flags, f"{INSTANCE}{name}"] if warm else [*flags, *self._folders(uid, work, home), image]
 
     async def _remove(self, name: str) -> None:
-        """Remove what there is of a container whose start was not told."""
+        """Remove the parts of a container whose start was not confirmed."""
         with contextlib.suppress(HermesError):
             await run_helper(self.outer, ["/bin/sh", "-c", scripts.END, "sh", name, self._program])
 
@@ -141,17 +141,17 @@ class SingularityBackend(Wrapper):
         return await built_image(self.outer, self._program, self._profile)
 
     def _folders(self, uid: str, work: str, home: str) -> list[str]:
-        """The options by which containers that share no processes share their files."""
+        """Return the options by which containers that share no processes share their files."""
         options = [*start_options(self._profile), "--workdir", f"{work}/work"]
         homes = {"private": ["--home", f"{work}/home:{home}"], "shared": ["--home", home]}
-        if home == "/":  # none outside; the holder does the same
+        if home == "/":  # there is none outside; the lease process does the same
             homes = {"private": ["--no-home"]}
-        # A guest keeps its door where every container of ours has it, so that a later one finds it.
+        # The control socket has the same path in every container, so that a later one finds it.
         door = f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"
         return [*options, *homes.get(home_mode(self._profile), []), "--bind", door]
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """One more process in the instance; its variables travel under the names that the runtime passes on."""
+        """Return the argv of another process in the instance; variables get the names that the runtime passes on."""
         prefix = "SINGULARITYENV_" if self._program.endswith("singularity") else "APPTAINERENV_"
         variables = {prefix + name: value for name, value in env.items()}
         if not self._profile.clean_env:
@@ -160,7 +160,7 @@ class SingularityBackend(Wrapper):
         return [*words, *self._exec, *argv], variables
 
     async def leave(self, *, keep: bool) -> None:
-        """End the container; with ``keep`` it stays for the lease, as an instance that can be attached to."""
+        """End the container; with ``keep`` it remains for the lease, as an instance that can be attached to."""
         await self._part_with("" if keep else scripts.END)
 
     async def leave_to_jobs(self) -> None:
@@ -189,7 +189,7 @@ class SingularityBackend(Wrapper):
         return lines[-1]
 
     async def _attached(self, name: str) -> list[str]:
-        """How to enter what runs already."""
+        """Return the way to enter the existing instance."""
         rest = [f"{INSTANCE}{name}"]
         if self.options.reopen:
             reply = await run_helper(self.outer, ["/bin/sh", "-c", scripts.FIND, "sh", name, self._program])

@@ -1,4 +1,4 @@
-"""Remove instances of ours on this machine whose holder was killed, so that nobody counts their lease any more."""
+"""Removal of instances on this machine whose lease process was killed, so that their leases never expire."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NAME = re.compile(r"hx-[0-9a-f]{12}", re.ASCII)
 
 
 async def reap(program: str) -> list[Leftover]:
-    """Remove them all; one that has its holder is left to it.
+    """Remove all such instances; those with a running lease process stay.
 
     Raises:
-        PlaceUnavailable: the program does not say what runs.
+        PlaceUnavailable: the program does not list its instances.
     """
     here = find_backend_class("local")()
     swept: list[Leftover] = []

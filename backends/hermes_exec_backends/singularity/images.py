@@ -1,6 +1,6 @@
-"""Images that are built: from a definition, from a Dockerfile, or from an image and Python requirements.
+"""Built images: from a definition, from a Dockerfile, or from an image and Python requirements.
 
-All become a definition's text, and the place outside builds it, once: the file is named for a digest of the text.
+Each becomes the text of a definition, and the outer target builds it once: the file is named by a digest of the text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ echo "hx $image"
 
 
 async def built_image(outer: Backend, program: str, profile: SingularityProfile) -> str:
-    """The path, at the place outside, of the image that the profile describes; built there unless it is there.
+    """Return the path, in the outer target, of the profile's image; build it unless it exists.
 
     Raises:
-        ConfigError: the definition cannot be read, or is no definition and no Dockerfile.
-        PlaceUnavailable: it could not be built; says why.
+        ConfigError: the definition cannot be read, or is neither a definition nor a Dockerfile.
+        PlaceUnavailable: it could not be built; includes the reason.
     """
     text = await asyncio.to_thread(definition_of, profile)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -57,7 +57,7 @@ async def built_image(outer: Backend, program: str, profile: SingularityProfile)
 
 
 def definition_of(profile: SingularityProfile) -> str:
-    """The text of the definition that a profile means.
+    """Return the text of the profile's definition.
 
     Raises:
         ConfigError: see ``built_image``.

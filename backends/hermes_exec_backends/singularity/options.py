@@ -1,4 +1,4 @@
-"""From a profile to the words that start its container."""
+"""Conversion of a profile to the options that start its container."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INSTANCE = "instance://"
 
 
 def start_options(profile: SingularityProfile) -> list[str]:
-    """The options of ``exec`` and ``instance start``, but for user namespace and home, which depend on the place."""
+    """Return the options of ``exec`` and ``instance start``, but for user namespace and home (set by the target)."""
     words: list[str] = []
     flags = {
         "--containall": profile.contain,
@@ -39,20 +39,20 @@ def start_options(profile: SingularityProfile) -> list[str]:
 
 
 def home_mode(profile: SingularityProfile) -> str:
-    """How the holder script arranges the home folder: contained ones have an empty one of their own already."""
+    """Return how the lease process sets up the home directory: a contained one is already empty and private."""
     if profile.home:
         return "shared"
     return "" if profile.contain else "private"
 
 
 def limits_asked(profile: SingularityProfile) -> list[str]:
-    """The names of the limits that the profile sets."""
+    """Return the names of the limits that the profile sets."""
     return [name for name in ("cpus", "memory", "pids") if getattr(profile, name) is not None]
 
 
 def mount(source: str, target: str, *, writable: bool) -> str:
-    """What is to be seen where, in one word."""
-    # Fields are separated as in a CSV file, so that any path can be said; --bind splits at every colon.
+    """Return a mount as one argument."""
+    # Fields are separated as in a CSV file, so that any path can be written; --bind splits at every colon.
     fields = ["type=bind", f"source={source}", f"destination={target}"]
     fields += [] if writable else ["ro"]
     return ",".join('"' + field.replace('"', '""') + '"' if set(field) & set(',"\n') else field for field in fields)

@@ -1,9 +1,9 @@
-"""The texts that run with ``sh`` in the place outside of a container: one holds it, the others let it go.
+"""The ``sh`` scripts that run outside a container, in the outer target: one holds it, the others release it.
 
-The holder makes a folder for the container's /tmp and home, starts an instance, says what it did, and waits. When
-nobody is there any more it stays while a guest lives in the container (which knows its own lease and its jobs), and
-for the lease in any case; then it ends the instance and removes the folder. A guest is known by its arguments, and
-belongs to this container when our folder is among its mounts.
+The holder creates a directory for the container's /tmp and home, starts an instance, reports it, and waits. When the
+orchestrator is gone it stays while a guest runs in the container (which has its own lease and jobs), and for the lease
+in any case; then it ends the instance and removes the directory. A guest is identified by its arguments, and belongs to
+this container when that directory is among its mounts.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ for name in CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES; do
 done
 exec "$@"
 """
-"""Which GPUs are ours, as a scheduler says outside, has to be known inside: the others may be somebody else's.
+"""GPUs that a scheduler assigned outside must be visible inside: the others may belong to other users.
 
-Called by the name that variables for the inside begin with. Parameters: the program and its arguments.
+Parameters: the program and its arguments. ``$0`` is the prefix of variables for the container.
 """
 
 FIND = (
@@ -115,10 +115,10 @@ elif [ -d "$work/run" ]; then echo "hx folder $(id -u) $work $outside"
 fi
 """
 )
-"""Parameters: name and program. Says in a line that begins with ``hx`` what there is of a container."""
+"""Parameters: name and program. Prints the existing parts of a container in a line that begins with ``hx``."""
 
 END = _COMMON + "finish\n"
 """Parameters: name and program."""
 
 ENTRUST = _COMMON + 'touch "$work/left"\n'
-"""Parameters: name and program. From now on the container ends with its last guest, lease or not."""
+"""Parameters: name and program. From now on the container ends with its last guest, even before the lease."""

@@ -1,8 +1,8 @@
-"""Start one program in one container of Apptainer, from outside, with nothing of ours beside it that is believed.
+"""Start of one program in one container of Apptainer, controlled from outside: no process inside is trusted.
 
-For untrusted code. Apptainer gives namespaces and the image; everything else of the specification is applied by the
-launcher, in a user namespace more (``confined.nested``), because Apptainer lacks the options. Root becomes an ordinary
-user first: a container that root starts can write the kernel's settings.
+For untrusted code. Apptainer creates namespaces and provides the image; the launcher applies the rest of the
+specification, in one more user namespace (``sandbox.userns``), because Apptainer lacks the options. Root changes to an
+ordinary user first: a container that root starts can write the kernel's settings.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("apptainer", "singularity")
 CONFIGURATIONS = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
-"""Where an administrator says what is mounted in every container."""
+"""The administrator's configuration of the mounts in every container."""
 NESTED = ("user", "ipc", "uts", "cgroup")
-"""Namespaces that the launcher makes; those of processes and of the network have to be there before it."""
+"""Namespaces that the launcher creates; those of processes and of the network must exist before it."""
 _START_S = 120.0
 """An image file may have to be unpacked first."""
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -50,7 +50,7 @@ _AS_USER = (
     'mount --bind "$1" /etc/passwd && user=$2 && shift 2 && '
     'exec setpriv --reuid "$user" --regid "$user" --clear-groups --pdeathsig KILL "$@"'
 )
-"""Apptainer refuses users that have no name, so it is given one, in a mount namespace that it alone sees."""
+"""Apptainer refuses users without a name, so it sees one, in a private mount namespace."""
 
 
 async def start(
@@ -63,21 +63,21 @@ async def start(
     python: str = "/usr/bin/python3",
     program: str = "",
 ) -> Run:
-    """Make a container and hold ``argv`` in it, ready to begin.
+    """Create a container and hold ``argv`` in it, ready to begin.
 
     Args:
-        confinement: what it is made of, beside the image.
+        confinement: the restrictions and mounts of the container, apart from the image.
         argv: the program by its absolute path inside, and its arguments.
-        image: the path of an image file or of an unpacked tree, which the confinement's user has to be able to reach.
-        stdin: all that it can read from its standard input.
-        limits: what ends it as a whole.
+        image: the path of an image file or of an unpacked tree, which the confinement's user must be able to read.
+        stdin: all data of its standard input.
+        limits: the limits that end the whole container.
         python: the interpreter in the image that confines it, Python 3.6 or later.
-        program: ``apptainer``, else ``singularity``, where it is left out.
+        program: ``apptainer``, else ``singularity``, if omitted.
 
     Raises:
-        UsageError: the specification or the program makes no sense here.
-        Unsupported: something required cannot be applied here; nothing was started.
-        PlaceUnavailable: the container cannot be made; nothing was started.
+        UsageError: the specification or the program is invalid.
+        Unsupported: a required restriction cannot be applied here; nothing was started.
+        PlaceUnavailable: the container cannot be created; nothing was started.
     """
     _check(confinement, argv)
     path = next((found for name in ([program] if program else PROGRAMS) if (found := shutil.which(name))), None)
@@ -106,7 +106,7 @@ async def start(
             async with asyncio.timeout(_START_S):
                 return await _ready(process, control, confinement, limits, image)
         except BaseException as error:
-            kill_group(process)  # with it, all that is inside
+            kill_group(process)  # and with it all processes inside
             await asyncio.shield(wait_for_exit(process))
             for stream in output_streams(process):
                 stream.close()
@@ -128,7 +128,7 @@ async def _ready(
 
 
 def options(confinement: Confinement) -> list[str]:
-    """The options of ``apptainer exec``."""
+    """Return the options of ``apptainer exec``."""
     words = ["--userns", "--containall", "--no-home", "--no-init", "--cleanenv", "--no-privs", "--drop-caps", "all"]
     if "net" in confinement.namespaces:
         words += ["--net", "--network", "none"]
@@ -136,7 +136,7 @@ def options(confinement: Confinement) -> list[str]:
         words += ["--mount", mount(bind.source, bind.target, writable=bind.writable)]
     for folder in confinement.tmpfs:
         if not folder.target.startswith("/dev/"):
-            words += ["--scratch", folder.target]  # so that there is something to mount the real one on
+            words += ["--scratch", folder.target]  # creates a mount point for the real one
     return words
 
 
@@ -178,7 +178,7 @@ def _spawn(
 
 @contextlib.contextmanager
 def _named(confinement: Confinement) -> Generator[str]:
-    """A list of users in which the sandbox's has a name; empty where it has to be nobody but us."""
+    """Yield the path of a passwd file that names the sandbox's user; empty where the user stays the same."""
     if confinement.uid is None or os.geteuid() != 0:
         yield ""
         return

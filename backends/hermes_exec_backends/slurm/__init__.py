@@ -1,4 +1,4 @@
-"""Slurm: nodes of a cluster, held from open to close."""
+"""Slurm: nodes of a cluster, allocated from open to close."""
 
 from hermes_exec_backends.slurm.backend import SlurmBackend
 

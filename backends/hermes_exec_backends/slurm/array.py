@@ -1,4 +1,4 @@
-"""Job arrays: one program, many tasks, each on whatever node is free."""
+"""Job arrays: one program, many tasks, each on any free node."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Task:
     """One task of an array, after its end."""
 
     index: int
-    """Its number, ``SLURM_ARRAY_TASK_ID``."""
+    """The task's number, ``SLURM_ARRAY_TASK_ID``."""
     exit_code: int | None
-    """128 and more: ended by a signal. None when it left none: cancelled before it began, or its node was lost."""
+    """128 or more: ended by a signal. None if there is none: cancelled before it began, or its node was lost."""
     stdout_path: str
-    """The path, at the place outside, of what it printed."""
+    """The path, in the outer target, of the standard output."""
     stderr_path: str
-    """The same of its complaints."""
+    """The path, in the outer target, of the standard error."""
 
 
 async def run_array(
@@ -53,15 +53,15 @@ async def run_array(
     """Run ``argv`` once for each index, and wait for all.
 
     Args:
-        profile: what to ask for, for each task.
+        profile: the resources to request for each task.
         argv: the program and its arguments.
         indices: the numbers of the tasks.
-        folder: a folder that the nodes and the place outside share; it must exist.
-        outer: an open place where Slurm's commands are; this machine when left out.
+        folder: a directory that the nodes and the outer target share; it must exist.
+        outer: an open target with Slurm's commands; this machine if omitted.
 
     Raises:
         PlaceUnavailable: Slurm refuses the array; nothing ran.
-        OutcomeUnknown: the place outside was lost; the array goes on.
+        OutcomeUnknown: the outer target was lost; the array continues.
         asyncio.CancelledError: the task was cancelled; the array is cancelled too.
     """
     if outer is None:

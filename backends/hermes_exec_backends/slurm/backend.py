@@ -1,9 +1,9 @@
-"""Run commands on the nodes of a Slurm allocation, asked for at the place outside (a login node, or this machine).
+"""Run commands on the nodes of a Slurm allocation, requested in the outer target (a login node, or this machine).
 
-The allocation is a batch job that does nothing but wait (``scripts.py``), so it needs nobody at the place outside:
-it outlives a broken connection by the lease, and ends by itself. Every channel is a step of its own on the first
-node, sharing all that the job has (``srun --overlap``). One more step is our presence there: by its end the job
-learns that we are gone, and we learn that the job is.
+The allocation is a batch job that only waits (``scripts.py``), so it needs no process in the outer target: it outlives
+a broken connection by the lease, and ends by itself. Every channel is a separate step on the first node that shares all
+resources of the job (``srun --overlap``). One more step is the presence of the orchestrator: its end informs the job
+that the orchestrator is gone, and informs the orchestrator that the job has ended.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.slurm")
 progress = logging.getLogger("hermes_exec.progress")
-"""What takes long, told as it goes on."""
+"""Progress messages of slow operations."""
 
 _STEP_S = 120.0
 _POLL_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _SETTLING = 20
-"""Looks at a job that is ending, half a second apart."""
+"""The number of checks of a job that is ending, half a second apart."""
 _WARN_S = 300.0
-"""Seconds before the time limit at which it is told; at once when less is left."""
+"""Seconds before the time limit at which a warning is logged; at once when less is left."""
 
 
 class SlurmBackend(Wrapper):
-    """An allocation of our own, or a job that runs already."""
+    """An allocation of this project, or an existing job."""
 
     type: ClassVar[str] = "slurm"
     features: ClassVar[frozenset[str]] = frozenset({"gpu"})
@@ -61,14 +61,14 @@ class SlurmBackend(Wrapper):
 
     @property
     def own_target(self) -> str:
-        """``slurm``, or by the number of the job that is attached to."""
+        """Return ``slurm``, or the target with the number of the existing job."""
         from hermes_exec.config.targets import format_target
 
         return format_target(self._profile)
 
     @property
     def traits(self) -> BackendTraits:
-        """Slurm sends streams between nodes over plain TCP. The GPU of a job that existed before is unknown."""
+        """Return the traits; Slurm sends streams over plain TCP, and the GPU of an existing job is unknown."""
         wants_gpu = self._profile.gpus not in {None, "0"}
         has_gpu = wants_gpu and (self.options.reopen or not self._profile.job)
         return replace(super().traits, needs_checksum=True, features=self.features if has_gpu else frozenset())
@@ -80,17 +80,17 @@ class SlurmBackend(Wrapper):
 
     @property
     def _ours(self) -> bool:
-        """Whether it is ours to end."""
+        """Return whether this project requested the job, and so must end it."""
         return self.options.take_ownership or not self._profile.job
 
     @property
     def job(self) -> str:
-        """The number of the allocation while it is open."""
+        """Return the job ID of the allocation while it is open."""
         return self._job
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """An allocation that is requested in the outer target."""
+        """Return a backend that requests its allocation in the outer target."""
         from hermes_exec_backends.profiles.slurm import SlurmProfile
 
         assert isinstance(profile, SlurmProfile)  # noqa: S101  the registry pairs them
@@ -98,17 +98,17 @@ class SlurmBackend(Wrapper):
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  PATH has them
-        """Look for Slurm's commands here, and for a controller that answers."""
+        """Check Slurm's commands on this machine, and whether a controller answers."""
         from hermes_exec_backends.slurm.doctor import examine
 
         return await examine()
 
     async def enter(self) -> None:
-        """Ask for the allocation, and wait in the queue for as long as it takes.
+        """Request the allocation, and wait in the queue for as long as it takes.
 
         Raises:
-            PlaceUnavailable: Slurm refuses it, or it ended before it began; nothing is left in the queue.
-            PlaceGone: the job that was to be entered has ended.
+            PlaceUnavailable: Slurm refuses it, or it ended before it began; nothing remains in the queue.
+            PlaceGone: the job to reopen has ended.
         """
         self._job = self._profile.job or ""
         if not self._job:
@@ -126,26 +126,26 @@ class SlurmBackend(Wrapper):
             self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
-        """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
+        """Return the argv of a step that shares the job's resources; two ``--quiet`` silence srun about failures."""
         words = [os.fsdecode(word) for word in argv]
-        if ":" in words:  # which srun takes for the end of one step and the beginning of another
+        if ":" in words:  # srun takes it for the separator between two steps
             argv = ["/bin/sh", "-c", f"exec {shlex.join(words)}"]
         return [*self._step(), "--quiet", "/bin/sh", "-c", scripts.ENTER, self._nodes, *argv], env
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start a step, unless the allocation is gone.
+        """Start a step, unless the allocation has ended.
 
         Raises:
-            PlaceGone: the allocation has ended, and why.
+            PlaceGone: the allocation has ended; includes the reason.
         """
         if self._presence is not None and self._presence.ended:
             await self._return()
         return await super().spawn(argv, receiver, env=env)
 
     async def leave(self, *, keep: bool) -> None:
-        """Give the allocation back; with ``keep`` it stays for the lease, or for its jobs and its time at most."""
+        """End the allocation; with ``keep`` it remains for the lease, or at most for its jobs and their time."""
         presence, self._presence = self._presence, None
         if self._warning is not None:
             self._warning.cancel()
@@ -203,7 +203,7 @@ class SlurmBackend(Wrapper):
         return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again")
 
     async def _settled(self) -> Standing:
-        """How the job is, once it is not on its way out any more, for its state says only then why it ended."""
+        """Return the job's state once it has finished ending, because only then the state shows why it ended."""
         for _ in range(_SETTLING):
             now = await standing(self.outer, self._job)
             if now.state != "COMPLETING":

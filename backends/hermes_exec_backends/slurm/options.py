@@ -1,4 +1,4 @@
-"""From a profile to the options of ``sbatch``."""
+"""Conversion of a profile to the options of ``sbatch``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MIB = 1 << 20
 
 
 def submit_options(profile: SlurmProfile) -> list[str]:
-    """What is asked for. The job is not requeued: what ran in it would be lost without a word."""
+    """Return the options. The job is not requeued: that would silently lose its processes."""
     values = {
         "job-name": profile.job_name,
         "partition": profile.partition,

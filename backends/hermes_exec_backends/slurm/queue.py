@@ -1,4 +1,4 @@
-"""What Slurm says of a job, and what that means for whoever works in it."""
+"""Slurm's report of a job, and its meaning for the user of the job."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ _ENDS = {
     "STOPPED": "it is stopped",
     "COMPLETED": "it had ended: nobody was there for longer than its lease",
 }
-# days-hours:minutes:seconds, of which the first ones may be missing
+# days-hours:minutes:seconds, of which the first parts may be missing
 _LEFT = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a job is."""
+    """The state of a job."""
 
     state: str
-    """Slurm's own word, such as ``RUNNING``; ``UNKNOWN`` when Slurm has forgotten it."""
+    """Slurm's own term, such as ``RUNNING``; ``UNKNOWN`` when Slurm has forgotten the job."""
     reason: str = ""
     nodes: str = ""
-    """Its nodes, as Slurm writes them."""
+    """Its nodes, in Slurm's notation."""
     left_s: float | None = None
     """Seconds until its time limit; None when it has none."""
     start: str = ""
-    """When it began, or is expected to begin."""
+    """The time of its start, actual or expected."""
 
     @property
     def running(self) -> bool:
-        """Whether one can work in it."""
+        """Return whether the job accepts steps."""
         return self.state == "RUNNING"
 
     @property
     def waiting(self) -> bool:
-        """Whether it is in the queue."""
+        """Return whether the job is in the queue."""
         return self.state in WAITING
 
     @property
     def why_ended(self) -> str:
-        """Why it is not there any more, in words."""
+        """Describe why the job has ended."""
         if self.state in WAITING:
             return "Slurm has put it back into the queue, and what ran in it is lost"
         if self.state == "UNKNOWN":
@@ -67,10 +67,10 @@ class Standing:
 
 
 async def standing(outer: Backend, job: str) -> Standing:
-    """Ask Slurm about a job.
+    """Query Slurm about a job.
 
     Raises:
-        PlaceUnavailable: Slurm does not answer; says what it said.
+        PlaceUnavailable: Slurm does not answer; includes its error output.
     """
     reply = await run_helper(outer, ["squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"])
     for line in reply.stdout.decode("utf-8", "replace").splitlines():

@@ -1,9 +1,9 @@
-"""The texts that run with ``sh`` on the first node of an allocation.
+"""The ``sh`` scripts that run on the first node of an allocation.
 
-The placeholder is the batch job itself: the allocation lasts as long as it does. While our presence (a step whose
-standard input we hold) is there, it waits. Once that is gone, it waits for the lease, and longer only while a guest
-or the holder of a container is there, which have leases of their own. It looks at the node's processes and never
-asks the controller.
+The placeholder is the batch job itself: the allocation lasts as long as it does. It waits while the orchestrator's
+presence runs (a step whose standard input the orchestrator holds). After its end, it waits for the lease, and longer
+only while a guest or the lease process of a container runs, which have leases of their own. It inspects the node's
+processes and never queries the controller.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ENTER = """\
 unset SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_TASKS_PER_NODE
 export SLURM_JOB_NODELIST="$0"
 exec "$@\""""
-"""Our step has one task on one node, and would hide the others from an ``srun`` within. Parameter: all nodes."""
+"""This step has one task on one node, which an inner ``srun`` would inherit. Parameter: all nodes."""
 
 PRESENCE = "echo hx ready; cat >/dev/null; exit"
-"""Started with the name ``hx-presence``, under which the placeholder finds it."""
+"""Started with the name ``hx-presence``, by which the placeholder finds it."""
 PRESENCE_NAME = "hx-presence"
 
 
 def placeholder(lease_s: float) -> bytes:
-    """The batch script."""
+    """Return the batch script."""
     pause = max(1, min(5, int(lease_s / 4)))
     return f"#!/bin/sh\nlease={int(lease_s)} pause={pause}\n{_COMMON}{_LOOP}".encode()

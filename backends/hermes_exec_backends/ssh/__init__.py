@@ -1,4 +1,4 @@
-"""A host over SSH: through paramiko, or through the ``ssh`` program."""
+"""SSH hosts, reached through paramiko or through the ``ssh`` program."""
 
 from hermes_exec_backends.ssh.backend import SshBackend
 

@@ -1,4 +1,4 @@
-"""One packet of SSH sealed by AES-GCM, and opened (RFC 5647, as OpenSSH's ``aes256-gcm@openssh.com`` has it)."""
+"""Encryption of single SSH packets with AES-GCM (RFC 5647, in OpenSSH's variant ``aes256-gcm@openssh.com``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LENGTH = struct.Struct(">I")
 _TAG = 16
 _BLOCK = 16
 _MAX_PACKET = 256 << 10
-"""Bytes of a packet that OpenSSH too takes at most."""
+"""The largest packet in bytes, as in OpenSSH."""
 
 
 def whole_size(data: bytes, at: int) -> int:
-    """Bytes of the packet that begins there, with its length and its tag; raises ValueError on an impossible one."""
+    """Return the size of the packet that begins at ``at``, with length and tag; raise ValueError if impossible."""
     size: int = _LENGTH.unpack_from(data, at)[0]
     if not _BLOCK <= size <= _MAX_PACKET or size % _BLOCK:
         raise ValueError(f"a length of {size}")
@@ -24,11 +24,11 @@ def whole_size(data: bytes, at: int) -> int:
 
 
 class Key:
-    """The key of one direction, with the number that each packet counts up (RFC 5647, 7.1)."""
+    """The key of one direction, with the invocation counter that each packet increments (RFC 5647, 7.1)."""
 
     def __init__(self, engine: Any, first: bytes) -> None:
         self.used = 0
-        """Bytes sealed or opened with it."""
+        """Bytes encrypted or decrypted with this key."""
         self._encrypt: Callable[[bytes, bytes, bytes], bytes] = engine.encrypt
         self._decrypt: Callable[[bytes, memoryview, memoryview], bytes] = engine.decrypt
         self._fixed = first[:4]
@@ -41,9 +41,9 @@ class Key:
         return number
 
     def seal(self, *payload: bytes | memoryview) -> tuple[bytes, bytes]:
-        """A whole packet of some parts, to be sent after those that were sealed before it.
+        """Return one encrypted packet that contains ``parts``; packets must be sent in the order of encryption.
 
-        The padding needs no chance here: what it is sealed with never comes again, as in RFC 4344's modes.
+        The padding need not be random: its nonce is never used again, as in the modes of RFC 4344.
         """
         padding = _BLOCK - (sum(map(len, payload)) + 1) % _BLOCK
         padding += _BLOCK if padding < 4 else 0  # RFC 4253, 6: at least four bytes
@@ -52,8 +52,8 @@ class Key:
         return length, self._encrypt(self._number(len(plain)), plain, length)
 
     def open(self, packet: memoryview) -> bytes:
-        """What is in a whole packet: the number of bytes of padding, the payload, the padding.
+        """Decrypt a whole packet; return the number of padding bytes, the payload and the padding.
 
-        Raises InvalidTag when it is not what was sealed, in that order.
+        Raises InvalidTag when the packet was modified or is out of order.
         """
         return self._decrypt(self._number(len(packet)), packet[_LENGTH.size :], packet[: _LENGTH.size])

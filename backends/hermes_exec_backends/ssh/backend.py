@@ -42,7 +42,7 @@ class SshBackend(Backend):
 
     @property
     def traits(self) -> BackendTraits:
-        """Each SSH packet has a message authentication code; the time to connect shows the latency."""
+        """Return the traits; SSH packets have a message authentication code, the time to connect shows the latency."""
         return BackendTraits(
             pythons=_PYTHONS,
             authenticated=True,
@@ -52,12 +52,12 @@ class SshBackend(Backend):
 
     @classmethod
     def from_profile(cls, profile: Profile) -> SshBackend:
-        """A backend for one host; nothing is read yet."""
+        """Return a backend for one host; no file is read yet."""
         return cls(cast("SshProfile", profile))
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for what connections need on this side."""
+        """Check the requirements of connections on this machine."""
         from hermes_exec_backends.ssh.doctor import checks
 
         return checks(cast("SshProfile | None", profile))
@@ -91,7 +91,7 @@ class SshBackend(Backend):
         return await self._way.spawn(argv, receiver, env, setup, self._profile.lease_s)
 
     async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created on the host
-        """Leave the connection, which closes after its last user."""
+        """Release the connection, which closes after its last user."""
         way, self._way = self._way, None
         if way is not None:
             await pool.leave(way)

@@ -1,8 +1,8 @@
 """One session channel of a paramiko transport, without a thread of its own.
 
-What came lies in a list, left there by the loop itself (``packets``) or by paramiko's thread, which then wakes
-the loop, once for many packets; the loop takes all of it. The attributes of ``paramiko.Channel`` that are
-replaced for this are public ones.
+Received data is collected in a list, by the event loop itself (``packets``) or by paramiko's thread, which then wakes
+the loop once for many packets; the loop takes all of it. Only public attributes of ``paramiko.Channel`` are replaced
+for this.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.protocol_requests import Transport
 
 _MESSAGE = 32 << 10
-"""What OpenSSH's server takes in one packet."""
+"""The most bytes that OpenSSH's server accepts in one packet."""
 _FIRST_MESSAGE = 4 << 10
 _FIRST = 64 << 10
-"""A packet is of use there when all of it has come, and a new connection carries 14 KB in its first round trip."""
+"""A packet is usable only when it is complete, and a new connection transfers 14 KB in its first round trip."""
 _WORTH = 256 << 10
 _REST_S = 0.001
-"""A host tells of room in small pieces; to send as small ones costs everybody on the way more than a short wait."""
+"""A host grants window space in small pieces; sending packets as small costs more than a short wait."""
 _REKEY_S = 0.01
-"""How soon to look again while keys are exchanged, when nothing may be sent."""
+"""Seconds until the next check during a key exchange, when no data may be sent."""
 
 
 class SshChannel(Channel):
-    """The streams of one command. ``attach`` it to paramiko's channel before the command is asked for."""
+    """The streams of one command. ``attach`` it to paramiko's channel before the command is requested."""
 
     def __init__(self, receiver: Receiver, wire: NonblockingSocket, ended: Callable[[SshChannel], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -58,14 +58,14 @@ class SshChannel(Channel):
         self._sent = 0
         self._turn = False
         self._held_up = False
-        """Whether something else than the end of this turn makes it write on."""
+        """Whether an event other than the end of this turn of the loop continues writing."""
         self._eof = False
-        self._mute = False  # True once something could not be sent, so that nothing more may be
+        self._mute = False  # True after a write failed: then no more data may be sent
         self._paused = False
         self._over = False
 
     def attach(self, transport: Transport, chan: paramiko.Channel) -> None:
-        """Be told of everything that happens to ``chan``; on any thread, before anything can."""
+        """Receive every event of ``chan``; call it on any thread before the first event."""
         self._transport = transport
         self._chan = chan
         self._number = chan.get_id()
@@ -77,12 +77,12 @@ class SshChannel(Channel):
         chan.settimeout(0.0)
         if isinstance(transport.packetizer, Packets):
             transport.packetizer.take(self._number, Stream(self._out, self._err, self._take, self._more_room))
-        self._tell()  # the other end of a tunnel may have spoken already
+        self._tell()  # the other end of a tunnel may have sent data already
 
     def _tell(self) -> None:
         if not self._told:
             self._told = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no receiver is left
                 self._loop.call_soon_threadsafe(self._take)
 
     def _tell_room(self) -> None:
@@ -92,7 +92,7 @@ class SshChannel(Channel):
                 self._loop.call_soon_threadsafe(self._flush)
 
     def _more_room(self, size: int) -> None:
-        """The host takes so many more bytes. On the loop."""
+        """Add ``size`` bytes to the host's window. Call it on the loop."""
         with self._chan.lock:
             self._chan.out_window_size += size
         if self._waits_for_room:
@@ -119,7 +119,7 @@ class SshChannel(Channel):
         self._told = False
         if self._paused or self._over:
             return
-        if not self._may_send:  # taking may have to announce more room
+        if not self._may_send:  # taking data may have to announce more window space
             self._told = True
             self._loop.call_later(_REKEY_S, self._take)
             return
@@ -134,7 +134,7 @@ class SshChannel(Channel):
             self._finish(self._exit())
 
     def _deliver(self, feed: Feed, receive: Callable[[bytes], None]) -> None:
-        """Hand on what came, and only then let the host send as much again: that fails where the connection broke."""
+        """Deliver received data, and only then grow the host's window: that fails on a broken connection."""
         if len(feed) and not self._paused and not self._over:
             data = feed.take()
             receive(data)
@@ -162,9 +162,9 @@ class SshChannel(Channel):
         self._receiver.on_close(exit)
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes, and send what the host and the network take at once.
+        """Queue bytes, and send as many as the host and the network accept at once.
 
-        What is written after the first of a turn of the loop goes with all the rest of that turn.
+        Later writes of the same turn of the loop are sent together at its end.
         """
         if self._over or self._eof or self._mute:
             return
@@ -189,18 +189,18 @@ class SshChannel(Channel):
             while self._outgoing.size and not self._held_up:
                 self._outgoing.flush(self._send)
         except (OSError, EOFError, SSHException) as error:
-            # What follows a part that was lost must not be sent, and what was cut short has no proper end.
+            # After lost data no more may be sent, and a truncated stream must not end as if it were complete.
             self._mute = True
             self._outgoing.clear()
-            if not self._chan.closed and not self._wire.closed:  # else the end is told by what comes
+            if not self._chan.closed and not self._wire.closed:  # otherwise received packets report the end
                 self._fail(error)
         if self._eof and not self._outgoing.size:
             self._send_eof()
 
     def _send(self, parts: list[bytes | memoryview]) -> int:
-        """Send of some parts what the host and the network take now; gives how many bytes.
+        """Send as much of ``parts`` as the host and the network accept now; return the number of bytes.
 
-        Raises OSError or EOFError when they take no more at all.
+        Raises OSError or EOFError when the connection accepts no more data.
         """
         if not self._may_send:
             self._held_up = True
@@ -210,7 +210,7 @@ class SshChannel(Channel):
             self._held_up = True
             self._wire.on_room(self._flush)
             return 0
-        self._waits_for_room = True  # before looking: paramiko's thread tells of room
+        self._waits_for_room = True  # set before the check: paramiko's thread reports window space
         done = self._pass_on(parts)
         self._waits_for_room = self._held_up = not done
         self._sent += done
@@ -232,7 +232,7 @@ class SshChannel(Channel):
         return done
 
     def _room_for(self, parts: list[bytes | memoryview], most: int) -> int:
-        """Take as much of the host's window as there is use for."""
+        """Reserve as much of the host's window as ``parts`` can use."""
         with self._chan.lock:
             if self._chan.closed or self._chan.eof_sent:
                 raise EOFError
@@ -257,19 +257,19 @@ class SshChannel(Channel):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the host has not taken."""
+        """Return the number of bytes that the host has not taken."""
         return self._outgoing.size
 
     async def drain(self) -> None:
-        """Return when at most 1 MiB is queued, or the channel closed."""
+        """Wait until at most 1 MiB is queued or the channel is closed."""
         await self._outgoing.drain()
 
     def pause(self) -> None:
-        """Stop taking; the window of the channel then holds the host."""
+        """Stop taking data; the channel's window then stops the host."""
         self._paused = True
 
     def resume(self) -> None:
-        """Take on."""
+        """Continue taking data."""
         self._paused = False
         self._tell()
 
@@ -278,7 +278,7 @@ class SshChannel(Channel):
         self._let_go(kill=False)
 
     def kill(self) -> None:
-        """Have sshd kill the command's process group, where it does that for this user, and close the channel."""
+        """Ask sshd to kill the command's process group, where it permits that, and close the channel."""
         self._let_go(kill=True)
 
     def _let_go(self, *, kill: bool) -> None:
@@ -289,7 +289,7 @@ class SshChannel(Channel):
         self._finish(Exit(lost="the channel was closed here"))
 
     def _fail(self, error: Exception) -> None:
-        """End the channel as lost, because something of it could not be passed on."""
+        """End the channel as lost, because some of its data could not be delivered."""
         self._close(kill=False)
         self._finish(Exit(lost=f"the connection broke ({error})"))
 

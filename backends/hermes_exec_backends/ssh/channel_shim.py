@@ -1,4 +1,4 @@
-"""What stands in for parts of a ``paramiko.Channel``, so that its thread tells the event loop and keeps nothing."""
+"""Replacements for parts of ``paramiko.Channel`` that make its thread notify the event loop and store no data."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 
 
 def _nobody() -> None:
-    """Nobody wants to know yet."""
+    """Ignore the event: no receiver is attached yet."""
 
 
 class Feed:
-    """What came on one stream and the loop has not taken; stands in for paramiko's BufferedPipe."""
+    """Received data of one stream that the loop has not taken; replaces paramiko's BufferedPipe."""
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
         self.tell: Callable[[], None] = _nobody
-        """What is called when something has come."""
+        """Called when data was received."""
 
     def feed(self, data: bytes) -> None:
-        """Bytes, on paramiko's thread."""
+        """Add bytes, on paramiko's thread."""
         self._parts.append(data)
         self.tell()
 
     def put(self, data: bytes) -> None:
-        """Bytes, on the loop, by somebody who tells of them."""
+        """Add bytes, on the loop; the caller sends the notification."""
         self._parts.append(data)
 
     def close(self) -> None:
-        """No more will come."""
+        """Mark the end of the data."""
         self.tell()
 
     def take(self) -> bytes:
-        """Everything that is there. On the loop."""
+        """Return and remove all data. Call it on the loop."""
         parts = [self._parts.popleft() for _ in range(len(self._parts))]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -47,42 +47,42 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Where the packets of a channel go."""
+    """The destination of a channel's packets."""
 
     out: Feed
     err: Feed
     told: Callable[[], None]
-    """Called once for all data that came at once."""
+    """Called once for all data received together."""
     room: Callable[[int], None]
-    """Called when the host takes so many more bytes."""
+    """Called with the number of bytes by which the host's window grew."""
 
 
 class Room(threading.Condition):
-    """The condition that paramiko notifies when the host takes more."""
+    """The condition that paramiko notifies when the host's window grows."""
 
     def __init__(self, lock: Any, tell: Callable[[], None]) -> None:
         super().__init__(lock)
         self._told = tell
 
     def notify_all(self) -> None:
-        """The window grew, or the channel closed; on paramiko's thread."""
+        """Report that the window grew or the channel closed; on paramiko's thread."""
         super().notify_all()
         self._told()
 
 
 class Open:
-    """Stands in for a transport's ``clear_to_send``: nobody waits, ``Packets`` keeps what has to."""
+    """A replacement for a transport's ``clear_to_send`` that never blocks: ``Packets`` queues packets instead."""
 
     def is_set(self) -> bool:
-        """Send."""
+        """Return true: sending is always possible."""
         return True
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  nobody waits
-        """Send."""
+        """Return true at once: sending is always possible."""
         return True
 
     def set(self) -> None:
-        """It is."""
+        """Do nothing: the event is always set."""
 
     def clear(self) -> None:
-        """It stays."""
+        """Do nothing: the event stays set."""

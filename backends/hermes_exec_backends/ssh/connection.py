@@ -1,4 +1,4 @@
-"""One connection to a host, shared by every terminal there."""
+"""One connection to a host, shared by all terminals of that host."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _log = logging.getLogger("hermes_exec.ssh")
 
 
 class Full(Exception):
-    """The host gives this connection no further channel."""
+    """The error for a host that accepts no further channel on this connection."""
 
 
 class Connection:
-    """A transport that has logged in. Use it on one event loop."""
+    """An authenticated transport. Use it on one event loop."""
 
     def __init__(
         self, host: Host, way: Route, wire: NonblockingSocket, transport: Transport, early: PipelinedOpen | None
@@ -55,11 +55,11 @@ class Connection:
 
     @classmethod
     async def make(cls, host: Host, *, interactive: bool, early: bool = True) -> Connection:
-        """Connect and log in, and with ``early`` ask for the first session at once.
+        """Connect and log in, and with ``early`` request the first session at once.
 
         Raises:
-            PlaceUnavailable: it did not work; says which step, and why. Nothing is left.
-            NeedsPerson: only somebody's answers would make it work, and ``interactive`` is false.
+            PlaceUnavailable: a step failed; the error names the step and the reason. Nothing remains.
+            NeedsPerson: the login needs interactive answers, and ``interactive`` is false.
         """
         from hermes_exec_backends.ssh.packets import Packets
         from hermes_exec_backends.ssh.protocol_requests import Transport
@@ -69,8 +69,8 @@ class Connection:
         wire = NonblockingSocket(way.sock, loop)
         transport = None
         try:
-            packets = None if host.compression else Packets  # ours have no compression
-            sock = cast("socket.socket", wire)  # it is one as far as paramiko uses one
+            packets = None if host.compression else Packets  # the shim supports no compression
+            sock = cast("socket.socket", wire)  # paramiko uses only the methods that it has
             transport = Transport(sock, packetizer_class=packets)
             log_in = partial(login.log_in, transport, host, way, interactive=interactive, early=early)
             session = await loop.run_in_executor(None, log_in)
@@ -81,18 +81,18 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether new channels can be asked for."""
+        """Return whether new channels can be opened."""
         return self._transport.is_active() and not self._silent
 
     @property
     def far(self) -> bool:
-        """Whether round trips cost more here than a slower start of the guest does."""
+        """Return whether round trips are slower than a slower start of the guest."""
         return self._way.round_trip_s > _FAR_S
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str] | None, setup: Sequence[str]
     ) -> Channel:
-        """Start words on the host; see ``Backend.spawn``.
+        """Start a program on the host; see ``Backend.spawn``.
 
         Raises:
             Full: this connection has as many channels as the host allows.
@@ -108,10 +108,10 @@ class Connection:
         return channel
 
     async def tunnel(self, address: str, port: int, receiver: Receiver) -> Channel:
-        """A stream to another host, as this one sees it.
+        """Open a stream to another host as seen from this one.
 
         Raises:
-            PlaceUnavailable: this host cannot, or will not, reach it.
+            PlaceUnavailable: this host cannot reach it, or refuses to.
         """
         channel = SshChannel(receiver, self._wire, self._ended)
         try:
@@ -121,7 +121,7 @@ class Connection:
         return channel
 
     async def _opened(self, channel: SshChannel, work: Callable[[], None]) -> None:
-        """Open it in a thread, which nobody can stop: where nobody waits any more it is closed as soon as it is."""
+        """Open the channel in a thread, which cannot be stopped: after cancellation it is closed once it is open."""
 
         def close(done: asyncio.Future[None]) -> None:
             if done.exception() is None:
@@ -155,7 +155,7 @@ class Connection:
 
     def _fall_silent(self) -> None:
         _log.info("%s was silent for %g s, so the connection counts as broken", self.host, self._heartbeat.patience_s)
-        self._silent = True  # paramiko's thread learns of it a moment later
+        self._silent = True  # paramiko's thread notices a moment later
         self._wire.close()
 
     @contextlib.contextmanager
@@ -174,7 +174,7 @@ class Connection:
         self.full = False
 
     async def close(self) -> None:
-        """Close it, with every channel."""
+        """Close the connection with every channel."""
         self._heartbeat.stop()
         await _end(self._transport, self._wire, self._way)
 
@@ -182,7 +182,7 @@ class Connection:
 async def _end(transport: Transport | None, wire: NonblockingSocket, way: Route) -> None:
     wire.close()
     if transport is not None:
-        with contextlib.suppress(RuntimeError):  # it was never started
+        with contextlib.suppress(RuntimeError):  # the thread was never started
             await asyncio.get_running_loop().run_in_executor(None, transport.close)
     wire.dispose()
     await way.close()

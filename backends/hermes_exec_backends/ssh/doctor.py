@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.ssh import SshProfile
 
 _USUAL = Path(".ssh/known_hosts")
-"""In the home folder."""
+"""Relative to the home directory."""
 
 
 def checks(profile: SshProfile | None = None) -> list[Check]:
-    """Check paramiko, the ``ssh`` program, the agent, and the usual files of ssh, or those that a profile names."""
+    """Check paramiko, the ``ssh`` program, the agent, and the default files of ssh, or those that a profile names."""
     if profile is None:
         return [_paramiko(), _program(), _agent(), _known_hosts(_USUAL), *_open_keys(_usual_keys())]
     client = _program(needed=True) if profile.transport == "openssh" else _paramiko()

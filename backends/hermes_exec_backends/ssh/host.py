@@ -1,4 +1,4 @@
-"""Which host is meant and how it is reached: the profile first, then the OpenSSH client's own files."""
+"""Resolution of a profile to one host and its connection settings: the profile first, then OpenSSH's client files."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _MAX_JUMPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host and all that its connection depends on: two equal ones can share a connection."""
+    """One host with all settings of its connection: two equal ones can share a connection."""
 
     name: str
-    """As it was asked for."""
+    """The name as the profile has it."""
     address: str
     port: int
     user: str
     keys: tuple[Path, ...]
-    """Files of private keys, best first."""
+    """Private key files, best first."""
     certificates: tuple[Path, ...]
     keys_only: bool
-    """Whether of the agent's keys only those that are in ``keys`` are tried."""
+    """Whether to try only those keys of the agent that are in ``keys``."""
     agent: str
-    """The agent's socket, or nothing."""
+    """The agent's socket, or empty."""
     known_hosts: tuple[Path, ...]
     known_as: str
-    """The name in ``known_hosts``."""
+    """The host's name in ``known_hosts``."""
     accept_new: bool
     password: SecretSource | None
     passphrase: SecretSource | None
@@ -49,16 +49,16 @@ class Host:
     connect_timeout_s: float
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Return the host as users write it."""
         where = f"[{self.address}]:{self.port}" if self.port != 22 else self.address
         return f"{self.user}@{where}"
 
 
 def resolve(profile: SshProfile) -> Host:
-    """Everything about the profile's host. Reads the OpenSSH client's files.
+    """Return all settings of the profile's host. Reads the OpenSSH client's files.
 
     Raises:
-        ConfigError: one of these files makes no sense.
+        ConfigError: one of these files is invalid.
     """
     jumps = profile.proxy_jump.split(",") if profile.proxy_jump else None
     return _resolve(profile, profile.host, profile.user, profile.port, jumps, depth=0)
@@ -103,7 +103,7 @@ def _resolve(
 
 
 def _jump(profile: SshProfile, jumps: list[str], depth: int) -> Host | None:
-    """The last of ``jumps``, which itself is reached through those before."""
+    """Return the last of ``jumps``, which is reached through those before it."""
     if not jumps:
         return None
     *before, last = (jump.strip().removeprefix("ssh://") for jump in jumps)
@@ -117,7 +117,7 @@ def _jump(profile: SshProfile, jumps: list[str], depth: int) -> Host | None:
 
 
 def _keys(profile: SshProfile, options: dict[str, object]) -> tuple[tuple[Path, ...], bool]:
-    """The keys to try, and whether somebody named them."""
+    """Return the keys to try, and whether the profile or a file names them."""
     if profile.key_path:
         return (profile.key_path,), True
     named = options.get("identityfile")
@@ -156,12 +156,12 @@ def _proxy_command(profile: SshProfile, options: dict[str, object]) -> tuple[str
 
 
 def _words(command: object) -> tuple[str, ...]:
-    """A line of the client's file, which is meant for a shell."""
+    """Return the argv that runs a command of the client's file, which is written for a shell."""
     return ("/bin/sh", "-c", f"exec {command}") if command else ()
 
 
 def _expand(word: str, address: str, port: int, user: str) -> str:
-    """What ssh_config(5) lets a proxy's command say."""
+    """Expand the tokens of a proxy command as in ssh_config(5)."""
     marks = {"%%": "%", "%h": address, "%p": str(port), "%r": user}
     parts = [word[i : i + 2] for i in range(len(word))]
     out, skip = "", False

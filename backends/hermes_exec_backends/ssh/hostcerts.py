@@ -1,4 +1,4 @@
-"""Certificates of hosts: whether somebody whom known_hosts lets vouch for a host has vouched for its key."""
+"""Host certificates: whether a certificate authority of known_hosts has signed a host's key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def authorities(host: Host) -> list[str]:
-    """The keys, in base64, that may vouch for the host: those of ``@cert-authority`` lines that name it."""
+    """Return the keys, in base64, of the ``@cert-authority`` lines that name the host."""
     found: list[str] = []
     for _, _, line in known_hosts.lines(host):
         mark, _, rest = line.partition(" ")
@@ -30,7 +30,7 @@ def authorities(host: Host) -> list[str]:
 
 
 def _names(patterns: Iterable[str], host: Host) -> bool:
-    """Whether a list of patterns means the host; one with ``!`` that fits excludes it (sshd(8))."""
+    """Return whether a list of patterns matches the host; a matching one with ``!`` excludes it (sshd(8))."""
     named = False
     for pattern in patterns:
         fits = any(
@@ -43,17 +43,17 @@ def _names(patterns: Iterable[str], host: Host) -> bool:
 
 
 def _plain(pattern: str) -> str:
-    return pattern.replace("[", "[[]").lower()  # of a shell's patterns ssh knows * and ? alone
+    return pattern.replace("[", "[[]").lower()  # of a shell's patterns ssh supports only * and ?
 
 
 def _bare(host: Host) -> str:
-    """Its name without a port, as certificates have it."""
+    """Return the host's name without a port, as in certificates."""
     name = host.known_as
     return (name[1:].rpartition("]")[0] if name.startswith("[") else name).lower()
 
 
 def complaint(host: Host, key: paramiko.PKey) -> str:
-    """Why the certificate that the host has shown proves nothing; nothing when it does."""
+    """Return the reason to reject the host's certificate; empty if it is valid."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import SSHCertificate, load_ssh_public_identity
 

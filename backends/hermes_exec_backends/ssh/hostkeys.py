@@ -1,4 +1,4 @@
-"""Whether a host is the one that we know. A key that changed is never accepted, whatever was asked for."""
+"""Verification of host keys. A changed key is never accepted, regardless of the configuration."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _log = logging.getLogger("hermes_exec.ssh")
 
 
 def known_types(host: Host) -> list[str]:
-    """The kinds of key that are known for the host, so that it is asked for one of those."""
+    """Return the types of the host's known keys, to request one of those."""
     return list(dict.fromkeys(key.get_name() for _, _, key in _known(host)))
 
 
 def wants_certificate(host: Host) -> bool:
-    """Whether the host can only be known by a certificate, or is best known so."""
+    """Return whether the host can be verified only by a certificate, or best by one."""
     return bool(hostcerts.authorities(host))
 
 
 def check(host: Host, shown: paramiko.PKey) -> None:
-    """Compare the key that the host has shown with what is known.
+    """Compare the host's key with the known ones.
 
     Raises:
-        PlaceUnavailable: it is another one, is revoked, or none is known; nothing was sent.
+        PlaceUnavailable: the key differs, is revoked, or none is known; no data was sent.
     """
     key = _key_alone(shown)
     known = _known(host)
@@ -65,7 +65,7 @@ def check(host: Host, shown: paramiko.PKey) -> None:
 
 
 def _key_alone(shown: paramiko.PKey) -> paramiko.PKey:
-    """The host's key, without the certificate that it came with."""
+    """Return the host's key without its certificate."""
     if shown.public_blob is None:
         return shown
     alone = copy.copy(shown)
@@ -74,7 +74,7 @@ def _key_alone(shown: paramiko.PKey) -> paramiko.PKey:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """As ssh shows it."""
+    """Return the fingerprint in the format of ssh."""
     return f"{key.get_name().removeprefix('ssh-').upper()} {key.fingerprint}"
 
 
@@ -88,7 +88,7 @@ def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
         try:
             entry = HostKeyEntry.from_line(line, number)
         except InvalidHostKey:
-            continue  # as ssh does: a line that is broken makes nothing known
+            continue  # as ssh does: an invalid line is ignored
         if entry is None:
             continue
         one = HostKeys()

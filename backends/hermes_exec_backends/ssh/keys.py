@@ -1,4 +1,4 @@
-"""The keys that a login may be tried with, from files and from the agent, in the order that ssh tries them."""
+"""The keys to try in a login, from files and from the agent, in the order of ssh."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Agent(AgentSSH):
-    """A connection to an agent; paramiko's own looks at ``SSH_AUTH_SOCK`` alone."""
+    """A connection to an agent; paramiko's own class reads only ``SSH_AUTH_SOCK``."""
 
     def __init__(self, path: str) -> None:
-        """Ask for its keys; raises OSError when no agent answers there."""
+        """Request the agent's keys; raises OSError when no agent answers."""
         super().__init__()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(10)
@@ -34,24 +34,24 @@ class Agent(AgentSSH):
         except (OSError, paramiko.SSHException) as error:
             connection.close()
             raise OSError(f"no agent answers at {path} ({error})") from error
-        connection.settimeout(None)  # it may be asking its person for leave
+        connection.settimeout(None)  # the agent may ask its user for confirmation
 
     @property
     def keys(self) -> list[tuple[paramiko.PKey, str]]:
-        """Its keys with their comments, in its order."""
+        """Return the agent's keys with their comments, in its order."""
         return [(key, str(key.comment)) for key in self.get_keys()]
 
     def close(self) -> None:
-        """Hang up; the keys cannot sign any more."""
+        """Disconnect; the keys can no longer sign."""
         self._close()  # type: ignore[attr-defined]  # likewise
 
 
 LONG = re.compile(r"[\x00-\x1f\x7f]+")
-"""What another's message may hold and a line of ours may not."""
+"""Characters of foreign messages that must not appear in a line of output."""
 
 
 class Keys:
-    """A host's keys; why one cannot be used is added to ``tried``."""
+    """A host's keys; the reasons why some are unusable are added to ``tried``."""
 
     def __init__(self, host: Host, tried: list[str], *, interactive: bool) -> None:
         self._host = host
@@ -60,12 +60,12 @@ class Keys:
         self._agent: Agent | None = None
 
     def close(self) -> None:
-        """Hang up on the agent."""
+        """Disconnect from the agent."""
         if self._agent is not None:
             self._agent.close()
 
     def in_order(self) -> Iterator[tuple[paramiko.PKey, str]]:
-        """Keys to try with the names to tell; files that somebody named first, as ssh does."""
+        """Yield the keys with display names; explicitly named files first, as ssh does."""
         loaded = [(path, key) for path in self._host.keys if (key := self._load(path)) is not None]
         agents = self._agent_keys()
         blobs = {key.asbytes() for _, key in loaded}
@@ -111,7 +111,7 @@ class Keys:
                 self._tried.append(f"publickey ({path}: it needs a passphrase, and the profile names none)")
             return None
         try:
-            return PKey.from_path(path, cast("str", password.encode()) if password else None)  # bytes is what it takes
+            return PKey.from_path(path, cast("str", password.encode()) if password else None)  # its type
         except UnknownKeyType:
             self._tried.append(
                 f"publickey ({path}: a kind of key that paramiko does not know; try transport = 'openssh')"
@@ -129,14 +129,14 @@ class Keys:
 
 
 def secret(source: SecretSource | None, name: str) -> str:
-    """The value that a source gives, looked up now; raises ConfigError when it gives none."""
+    """Return the value of a secret source, looked up now; raises ConfigError when the source has none."""
     from hermes_exec.config.secrets import resolve_secrets
 
     return resolve_secrets({name: source}, os.environ)[name].reveal() if source else ""
 
 
 def _public(path: Path) -> str:
-    """The public half of a key file, if it lies beside it."""
+    """Return the public half of a key file, if it is in the same directory."""
     try:
         words = path.with_name(path.name + ".pub").read_text().split()
     except (OSError, UnicodeDecodeError):
@@ -145,7 +145,7 @@ def _public(path: Path) -> str:
 
 
 def _has_passphrase(data: bytes) -> bool:
-    """Whether a file in OpenSSH's own format is encrypted: the cipher's name is in its first bytes."""
+    """Return whether a file in OpenSSH's own format is encrypted: the cipher's name is in its first bytes."""
     body = b"".join(data.split(b"-----")[2:3]).replace(b"\n", b"")
     try:
         head = base64.b64decode(body[:64])
@@ -155,7 +155,7 @@ def _has_passphrase(data: bytes) -> bool:
 
 
 def ask(prompt: str, *, shown: bool) -> str:
-    """Ask the person at the terminal, with or without showing what is typed."""
+    """Ask the user at the terminal, with or without echo."""
     import getpass
 
     if not shown:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def lines(host: Host) -> list[tuple[Path, int, str]]:
-    """Every line that says something: its file, its number and its text.
+    """Return every entry with its file and its line number.
 
     Raises:
-        PlaceUnavailable: a file that is there cannot be read.
+        PlaceUnavailable: an existing file cannot be read.
     """
     found: list[tuple[Path, int, str]] = []
     for path in host.known_hosts:
@@ -31,5 +31,5 @@ def lines(host: Host) -> list[tuple[Path, int, str]]:
 
 
 def revoked(host: Host, key: str) -> bool:
-    """Whether a key, in base64, is marked as revoked."""
+    """Return whether a key, in base64, is marked as revoked."""
     return any(line.startswith("@revoked") and key in line.split() for _, _, line in lines(host))

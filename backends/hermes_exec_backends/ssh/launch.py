@@ -1,12 +1,12 @@
-"""How words are started on a host whose login shell may be anything.
+"""Start of programs on a host whose login shell is unknown.
 
-sshd gives the login shell *one string*, and shells disagree about quotes: csh expands ``!`` between any of
-them and ends a string at a newline, fish takes backslashes for its own. So the string is a constant that
-all of them read alike. It starts ``sh``, which reads one line of its input and evaluates it; that line
-carries the words, quoted for ``sh`` alone, and the variables, which thereby are in nobody's argv. ``read``
-takes bytes one at a time, so what follows the line is left for the program.
+sshd passes the login shell *one string*, and shells parse quotes differently: csh expands ``!`` inside all quotes and
+ends a string at a newline, fish interprets backslashes. So the string is a constant that all of them parse alike. It
+starts ``sh``, which reads one line of its input and evaluates it; that line contains the argv, quoted only for ``sh``,
+and the variables, which therefore appear in no argv. ``read`` takes bytes one at a time, so input after the line is
+left for the program.
 
-What login scripts print comes before a random word on each stream and is dropped (``Start``).
+Output of login scripts precedes a random word on each stream and is dropped (``Start``).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Receiver
 
 COMMAND = "exec /bin/sh -c 'IFS= read -r hx && eval \"$hx\"'"
-"""What every login shell is told; see above."""
+"""The command that every login shell receives; see above."""
 
 PYTHON = "python3"
-"""Stands for the best interpreter of the host, which is looked for there."""
+"""A placeholder for the best interpreter of the host, which is searched for there."""
 TRIED_PYTHON = "python3.6+"
-"""Stands for the best one that is new enough and works; finding it takes longer."""
+"""A placeholder for the best interpreter that is new enough and works; finding it takes longer."""
 
 _PYTHONS = ("/usr/bin/python3", "python3", *(f"python3.{minor}" for minor in range(14, 5, -1)))
 _PLATFORM = "/usr/libexec/platform-python"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOISE = 64 << 10
-"""Bytes that login scripts may print on one stream."""
+"""The most bytes that login scripts may print on one stream."""
 _TAIL = 2048
 
 
 def new_nonce() -> str:
-    """A word that nothing prints by chance."""
+    """Return a word that no program prints by chance."""
     return f"hx-{secrets.token_hex(12)}"
 
 
@@ -54,14 +54,14 @@ def line(
     *,
     watched: bool = False,
 ) -> bytes:
-    """The line that makes the host's ``sh`` start ``argv``.
+    """Return the line that makes the host's ``sh`` start ``argv``.
 
-    With ``setup`` these shell lines run before, in a login shell, because that is where ``module`` comes from.
-    ``watched`` keeps a shell above the program that exits with 128 + N when signal N ended it, for a way back
-    on which a signal would be lost.
+    With ``setup`` these shell lines run first, in a login shell, because login scripts define ``module``.
+    With ``watched`` a shell stays as the parent of the program and exits with 128 + N when signal N ended it, for
+    transports that would lose a signal.
 
     Raises:
-        UsageError: a word or a variable's name can be given to no program.
+        UsageError: an argument or a variable's name cannot be passed to any program.
     """
     words = [os.fsencode(word) for word in argv]
     if any(b"\0" in word for word in words):
@@ -69,9 +69,9 @@ def line(
     exports = [b"export %b=%b; " % (_name(name), quote(encode(value))) for name, value in (env or {}).items()]
     start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode())
     start += _exec(argv[0], setup, watched=watched)
-    # The standard gives IFS at the start of a shell as space, tab, newline: the one way to a newline on one line.
+    # POSIX sets IFS at the start of a shell to space, tab, newline: the only way to write a newline on one line.
     text = b"n=${IFS#??}; set -- " + b" ".join(map(quote, words)) + b"; "
-    # The login shell has replaced itself and counted down; at level 0 Debian's bash would read its .bashrc again.
+    # The login shell has replaced itself and decremented SHLVL; at level 0 Debian's bash would read its .bashrc again.
     text += b"SHLVL=1; export SHLVL; " + b"".join(exports)
     if setup:
         lines = b"{\n" + b"\n".join(map(encode, setup)) + b"\n} </dev/null\n" + start
@@ -82,7 +82,7 @@ def line(
 
 
 def quote(word: bytes) -> bytes:
-    """A word on one line that ``sh`` reads back as the same bytes; ``$n`` is a newline there."""
+    """Quote a word on one line so that ``sh`` reads back the same bytes; ``$n`` is a newline there."""
     return b"'" + word.replace(b"'", b"'\\''").replace(b"\n", b"'\"$n\"'") + b"'"
 
 
@@ -95,7 +95,7 @@ def _name(name: str) -> bytes:
 def _exec(program: str | bytes, setup: Sequence[str], *, watched: bool) -> bytes:
     if program not in {PYTHON, TRIED_PYTHON}:
         return b'"$@"; exit $?' if watched else b'exec "$@"'
-    # A set-up has put an interpreter on the PATH because the system's is not the wanted one.
+    # A set-up has put an interpreter on the PATH because the system's is unsuitable.
     first, *rest = _PYTHONS
     names = [*rest, first, _PLATFORM] if setup else [*_PYTHONS, _PLATFORM]
     works = ""
@@ -109,7 +109,7 @@ def _exec(program: str | bytes, setup: Sequence[str], *, watched: bool) -> bytes
 
 
 class Start:
-    """Stands before a receiver and keeps from it what was printed before the program started."""
+    """A receiver that drops output printed before the program started, and forwards the rest to another receiver."""
 
     def __init__(self, receiver: Receiver, nonce: str, give_up: Callable[[], None]) -> None:
         self._receiver = receiver
@@ -122,7 +122,7 @@ class Start:
         self.on_stderr: Callable[[bytes], None] = self._first_err
 
     def _first_out(self, data: bytes, /) -> None:
-        if self._out is None:  # a channel may have looked its receiver's methods up once and for all
+        if self._out is None:  # a channel may have looked up its receiver's methods only once
             self._receiver.on_data(data)
             return
         self._out += data
@@ -136,7 +136,7 @@ class Start:
             self._limit(len(noise))
 
     def _first_err(self, data: bytes, /) -> None:
-        if self._err is None:  # a channel may have looked its receiver's methods up once and for all
+        if self._err is None:  # a channel may have looked up its receiver's methods only once
             self._receiver.on_stderr(data)
             return
         self._err += data
@@ -155,7 +155,7 @@ class Start:
             self._give_up()
 
     def on_close(self, exit: Exit, /) -> None:
-        """Tell the end; if nothing had started, tell why, as far as that can be seen from here."""
+        """Report the end; if no program had started, add the likely reason."""
         if self._out is not None:
             exit = Exit(lost=self._why(exit))
         self._receiver.on_close(exit)

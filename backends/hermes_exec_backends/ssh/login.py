@@ -1,4 +1,4 @@
-"""From a connected socket to a transport that has logged in. Blocks: it runs on a thread of the loop's pool."""
+"""Authentication: from a connected socket to an authenticated transport. Blocks, on a thread of the loop's pool."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _INTERACTIVE = "keyboard-interactive"
 
 
 class NeedsPerson(PlaceError):
-    """Only a person can answer what the host asks, and nobody is there to be asked."""
+    """The error for a login that needs interactive answers while no user is present."""
 
 
 def log_in(transport: Transport, host: Host, way: Route, *, interactive: bool, early: bool) -> PipelinedOpen | None:
-    """Exchange keys, check the host's, and log in; with ``early`` gives a session if it could be asked for meanwhile.
+    """Exchange keys, verify the host's, and log in; with ``early`` return a session if it could be requested meanwhile.
 
     Raises:
-        PlaceUnavailable: it did not work; says at which step, and why.
-        NeedsPerson: the host asks something that no secret answers, and ``interactive`` is false.
+        PlaceUnavailable: a step failed; the error names the step and the reason.
+        NeedsPerson: the host asks a question that no secret answers, and ``interactive`` is false.
     """
     hostkeys.check(host, _handshake(transport, host, way))
     transport.auth_timeout = host.connect_timeout_s if not interactive else 300.0
@@ -51,7 +51,7 @@ def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
 
     logger = logging.getLogger(_LOG)
     if not logging.getLogger("hermes_exec").isEnabledFor(logging.DEBUG):
-        logger.setLevel(logging.CRITICAL)  # what goes wrong is raised; it need not be printed as well
+        logger.setLevel(logging.CRITICAL)  # errors are raised; printing them too is redundant
     transport.set_log_channel(_LOG)
     transport.banner_timeout = transport.handshake_timeout = host.connect_timeout_s
     transport.use_compression(host.compression)
@@ -74,7 +74,7 @@ def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
 
 
 def _wanted(host: Host, kinds: Sequence[str]) -> list[str]:
-    """Kinds of host keys, best first: with a certificate where somebody may vouch for the host, else the known ones."""
+    """Return the host key types, best first: with a certificate if an authority is known, else the known types."""
     if hostkeys.wants_certificate(host):
         return [*(f"{kind}{_CERTIFICATE}" for kind in kinds), *kinds]
     known = hostkeys.known_types(host)
@@ -82,11 +82,11 @@ def _wanted(host: Host, kinds: Sequence[str]) -> list[str]:
 
 
 class Login:
-    """Tries what the host allows, in the order that ssh does, and remembers what was tried."""
+    """The login methods that the host allows, tried in the order of ssh, with a record of the attempts."""
 
     def __init__(self, transport: Transport, host: Host, *, interactive: bool, early: bool) -> None:
         self.early: PipelinedOpen | None = None
-        """A session that is asked for with the first key."""
+        """A session that is requested with the first key."""
         self._transport = transport
         self._hurry = early and may_hurry(transport)
         self._host = host
@@ -110,7 +110,7 @@ class Login:
                 return
             if not self._tried and self._try("none", "none", lambda: self._transport.auth_none(self._host.user)):
                 return
-        except AuthenticationException as error:  # the transport is gone: too many tries, most often
+        except AuthenticationException as error:  # the transport is closed: most often after too many attempts
             raise self._refused(str(error)) from error
         except (SSHException, EOFError, OSError) as error:
             raise self._refused(f"the host closed the connection ({error})") from error
@@ -119,7 +119,7 @@ class Login:
         raise self._refused("")
 
     def _try(self, name: str, kind: str, call: Callable[[], list[str]]) -> bool:
-        """True when logged in; False when the host wants something else, or more."""
+        """Return true when logged in; false when the host wants another method, or a further one."""
         from paramiko import AuthenticationException, BadAuthenticationType
 
         if self._allowed is not None and kind not in self._allowed and kind != "none":
@@ -151,7 +151,7 @@ class Login:
         return self._transport.auth_interactive(self._host.user, self._answers)
 
     def _answers(self, title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-        """Answers to the host's questions. On paramiko's thread."""
+        """Answer the host's questions. On paramiko's thread."""
         answers: list[str] = []
         for prompt, shown in prompts:
             if self._host.password and not shown and "password" in prompt.lower() and not self._unanswered:

@@ -1,9 +1,8 @@
-"""The socket that paramiko is given: writing never blocks, reading takes what there is in one call.
+"""The socket that paramiko uses: a write never blocks, a read takes all available bytes in one call.
 
-paramiko writes from whichever thread has something to say, and the event loop's must not wait there. So
-what the kernel does not take at once is queued, and the loop writes it on. paramiko reads each packet in
-three small pieces; reading ahead for it saves most of the system calls. From some point on ``packets``
-has the loop read instead.
+paramiko writes from several threads, and the event loop's thread must not block. So bytes that the kernel does not
+accept at once are queued, and the loop writes them later. paramiko reads each packet in three small pieces; reading
+ahead for it saves most of the system calls. After the login ``packets`` makes the loop read instead.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 FULL = 512 << 10
-"""Queued bytes at which channels stop handing in more."""
+"""Queued bytes at which channels stop adding more."""
 _LOW = 128 << 10
 _READ = 256 << 10
 _WAKE_MS = 500
-"""How often paramiko looks at its own state when nothing comes."""
+"""The interval at which an idle paramiko checks its own state."""
 
 
 def _nothing() -> None:
-    """Nobody asked."""
+    """Ignore the event: no callback is set."""
 
 
 class NonblockingSocket:
@@ -48,17 +47,17 @@ class NonblockingSocket:
         self._waiting: list[Callable[[], None]] = []
         self._reader: Callable[[bytes | None], None] | None = None
         self.on_bytes: Callable[[], None] = _nothing
-        """Called whenever bytes came, on the thread that read them."""
+        """Called on the reading thread whenever bytes were received."""
         sock.setblocking(False)
 
     @property
     def full(self) -> bool:
-        """Whether enough is queued for now."""
+        """Return whether the queue is full for now."""
         return self._outgoing.size > FULL
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Return whether the connection is closed for writing."""
         return self._closed
 
     def on_room(self, call: Callable[[], None]) -> None:
@@ -66,7 +65,7 @@ class NonblockingSocket:
         self._waiting.append(call)
 
     def settimeout(self, _: float | None) -> None:
-        """Paramiko sets how often it wants to wake up; ours does that less often."""
+        """Ignore paramiko's wake-up interval; this socket uses a longer one."""
 
     def recv(self, size: int) -> bytes:
         """Wait a moment for bytes; raises TimeoutError when there are none. On paramiko's thread."""
@@ -83,11 +82,11 @@ class NonblockingSocket:
 
     def on_loop(self, call: Callable[[], None]) -> None:
         """Call back on the loop, from any thread."""
-        with contextlib.suppress(RuntimeError):  # it is closed: nobody reads any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no reader is left
             self._loop.call_soon_threadsafe(call)
 
     def read(self, reader: Callable[[bytes | None], None] | None) -> None:
-        """Have the loop read from now on, and give what comes to ``reader``, and None at the end; or stop. On the loop.
+        """Make the loop read from now on, and pass bytes to ``reader``, and None at the end; or stop. On the loop.
 
         paramiko's thread must not read any more.
         """
@@ -117,12 +116,12 @@ class NonblockingSocket:
             self._reader(data or None)
 
     def send(self, data: bytes) -> int:
-        """Take all of ``data``, on any thread; raises OSError once the connection is broken."""
+        """Send or queue all of ``data``, on any thread; raises OSError once the connection is broken."""
         self.write([data])
         return len(data)
 
     def write(self, parts: Sequence[bytes]) -> None:
-        """Take all of what is in parts, like ``send``."""
+        """Send or queue all ``parts``, like ``send``."""
         with self._lock:
             if self._closed:
                 raise BrokenPipeError
@@ -164,16 +163,16 @@ class NonblockingSocket:
         self._closed = True
         self._outgoing.clear()
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)  # which also wakes the thread that reads
+            self._sock.shutdown(socket.SHUT_RDWR)  # this also wakes the reading thread
 
     def close(self) -> None:
-        """Break the connection, on any thread. The descriptor itself lives until ``dispose``."""
+        """Break the connection, on any thread. The descriptor itself stays open until ``dispose``."""
         with self._lock:
             if not self._closed:
                 self._break()
 
     def dispose(self) -> None:
-        """Give the descriptor back, on the loop, once paramiko's thread has ended."""
+        """Close the descriptor, on the loop, once paramiko's thread has ended."""
         self.close()
         self._loop.remove_writer(self._sock)
         self._loop.remove_reader(self._sock)
@@ -183,10 +182,10 @@ class NonblockingSocket:
 
 
 def tune(sock: socket.socket, keepalive_s: float) -> None:
-    """Send small packets at once, and have the kernel notice a dead peer.
+    """Send small packets at once, and make the kernel detect a dead peer.
 
-    That a host's program does not answer is noticed by a ``Heartbeat``, for a kernel or a proxy may acknowledge what it
-    never reads. The kernel's own timers are quicker where a whole machine is gone.
+    A ``Heartbeat`` detects an unresponsive program on the host, because a kernel or a proxy may acknowledge data that
+    the program never reads. The kernel's own timers are faster when a whole machine is down.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,8 +1,8 @@
-"""The ``ssh`` program as the way to a host: FIDO keys, Kerberos, ``Match``, and connections that ssh shares.
+"""The ``ssh`` program as a transport: FIDO keys, Kerberos, ``Match``, and connections that ssh shares.
 
-One *master* logs in and stays; every command is a client of its socket, which costs no login. A master that
-the person's own configuration keeps (``ControlPath``) is used as it is, and left running. Logging in again
-is tried once, without questions; where that would need a person, nothing is tried until somebody has done it.
+One *master* logs in and stays; every command is a client of its socket and needs no login. A master of the user's own
+configuration (``ControlPath``) is used as it is, and left running. A new login is tried once, without questions; if
+that needs the user, no attempt is made until the user has logged in.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOOK_S = 1.0
-"""How often to look whether somebody has logged in again; it is a look at a local socket."""
+"""The interval of checks whether the user has logged in again; each one queries a local socket."""
 _LOGIN_S = 300.0
 _END_S = 10.0
 _ALONE_S = 60.0
-"""For what ssh does without asking anybody."""
+"""The time limit of ssh commands that ask the user no question."""
 _FAR_LOGIN_S = 0.5
-"""Eight round trips of 20 ms each, and what the programs take; taken for far by mistake, a guest starts 20 ms later."""
+"""Eight round trips of 20 ms each, and the programs' time; a host wrongly classified as slow costs 20 ms per guest."""
 _HINTS = (
     ("Permission denied", "name the right user and key_path, or load the key into the agent"),
     ("IDENTIFICATION HAS CHANGED", "ask its administrator for the new fingerprint; ssh says above what to remove"),
@@ -50,10 +50,10 @@ _HINTS = (
 
 
 def arguments(profile: SshProfile) -> tuple[str, ...]:
-    """What the profile says, in words for ``ssh``; what it leaves out is ssh's own to find.
+    """Return the profile's settings as arguments of ``ssh``, which finds all others itself.
 
     Raises:
-        ConfigError: the profile wants something that this transport cannot do.
+        ConfigError: the profile needs a feature that this transport does not support.
     """
     if profile.password or profile.passphrase:
         raise ConfigError(
@@ -63,7 +63,7 @@ def arguments(profile: SshProfile) -> tuple[str, ...]:
     options = {
         "Compression": "yes" if profile.compression else "",
         "ServerAliveInterval": f"{max(1, round(profile.keepalive_s))}",
-        "ServerAliveCountMax": "2",  # ssh gives up an interval after the last one
+        "ServerAliveCountMax": "2",  # ssh disconnects one interval after the last one
         "ConnectTimeout": f"{max(1, round(profile.connect_timeout_s))}",
         "StrictHostKeyChecking": "accept-new" if profile.accept_new else "yes",
         "UserKnownHostsFile": str(profile.known_hosts_path or ""),
@@ -84,7 +84,7 @@ def arguments(profile: SshProfile) -> tuple[str, ...]:
 
 
 class Master(SharedConnection):
-    """A connection that the ``ssh`` program keeps, ours or the person's own."""
+    """A connection that the ``ssh`` program holds, ours or the user's own."""
 
     def __init__(self, host: str, words: tuple[str, ...]) -> None:
         super().__init__()
@@ -97,14 +97,14 @@ class Master(SharedConnection):
 
     @property
     def far(self) -> bool:
-        """Judged by the duration of the login; true where another process has logged in."""
+        """Return whether the login was slow; true where another process has logged in."""
         return self._login_s is None or self._login_s > _FAR_LOGIN_S
 
     async def connect(self) -> None:
-        """See that the master is there, logging in if it is not.
+        """Start the master unless it runs, logging in if necessary.
 
         Raises:
-            PlaceUnavailable: it did not work, and what ssh said. Nothing is left.
+            PlaceUnavailable: the login failed; includes the error output of ssh. Nothing remains.
         """
         if not shutil.which("ssh"):
             raise PlaceUnavailable("ssh: the program ssh is not here", remedy="apt-get install openssh-client")
@@ -115,7 +115,7 @@ class Master(SharedConnection):
                 await self._log_in(interactive=sys.stdin is not None and sys.stdin.isatty())
 
     async def _control_path(self) -> str:
-        """Where the configuration has ssh keep shared connections, or a private folder of ours."""
+        """Return the configured path of shared connections, or one in a private directory."""
         out = await self._run("-G", self._host)
         found = [line.partition(" ")[2] for line in out.splitlines() if line.startswith("controlpath ")]
         if found and found[0] not in {"", "none"}:
@@ -140,7 +140,7 @@ class Master(SharedConnection):
         self._login_s = asyncio.get_running_loop().time() - began
 
     async def _run(self, *words: str, patience_s: float = _ALONE_S) -> str:
-        # A file takes what it says: the master that stays behind would keep a pipe open.
+        # A file receives its error output: the master that stays running would keep a pipe open.
         with tempfile.TemporaryFile() as said:
             process = await asyncio.create_subprocess_exec(
                 "ssh", *self._words, *words, stdin=None, stdout=asyncio.subprocess.PIPE if "-G" in words else said,
@@ -173,7 +173,7 @@ class Master(SharedConnection):
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """See ``Shared.spawn``."""
+        """Start ``argv`` on the host; see ``SharedConnection.spawn``."""
         async with self._making:
             if not self._alive():
                 try:
@@ -204,7 +204,7 @@ class Master(SharedConnection):
             raise error from None
 
     async def close(self) -> None:
-        """End the master if it is ours."""
+        """End the master if this process started it."""
         if self._folder:
             with contextlib.suppress(PlaceUnavailable):
                 await self._run("-o", f"ControlPath={self._path}", "-O", "exit", self._host, patience_s=_END_S)

@@ -1,9 +1,9 @@
-"""paramiko's packets, read on the event loop where the cipher is AES-GCM.
+"""paramiko's packets, read on the event loop if the cipher is AES-GCM.
 
-By itself paramiko decrypts on its own thread: each answer then waits for two threads to take turns, and a
-large one is copied six times. Here the loop reads the socket, opens the packets and keeps what belongs to
-channels of ours; everything else goes on to paramiko's thread, in its order. This is what
-``Transport(packetizer_class=…)`` is for. Before the first keys, and with other ciphers, paramiko reads.
+By itself paramiko decrypts on its own thread: each response then waits for two thread switches, and a large one is
+copied six times. Here the loop reads the socket, decrypts the packets and keeps those of this project's channels; it
+passes all others to paramiko's thread in order. ``Transport(packetizer_class=…)`` exists for this purpose. Before the
+first keys, and with other ciphers, paramiko reads.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.nonblocking_socket import NonblockingSocket
 
 _DATA = struct.Struct(">BBII")
-"""Of a packet that brings data or room: padding, kind, channel, size; with errors a code comes before the size."""
+"""Of a packet with data or a window adjustment: padding, type, channel, size; stderr has a code before the size."""
 _EXTENDED = struct.Struct(">BBIII")
 _HEAD = struct.Struct(">BII")
-"""Of a packet that brings data, as it is before it is sealed: kind, channel, size."""
+"""Of a data packet before encryption: type, channel, size."""
 _LAST_OF_TRANSPORT = 49
-"""Kinds of packets up to here may be sent while keys are exchanged (RFC 4253, 7.1)."""
+"""Packet types up to here may be sent during a key exchange (RFC 4253, 7.1)."""
 _STDERR = 1
 _OF_CHANNELS = {common.MSG_CHANNEL_DATA, common.MSG_CHANNEL_WINDOW_ADJUST, common.MSG_CHANNEL_EXTENDED_DATA}
 _UNSEALED = "the keys changed to a kind of cipher that is not sealed here"
 _MAX_AHEAD = 4096
-"""Packets that may wait for paramiko's thread."""
+"""The most packets that may wait for paramiko's thread."""
 _WAKE_S = 0.5
-"""How often that thread looks at its state when nothing comes."""
+"""The interval at which that thread checks its state when idle."""
 
 
 def _nothing(*_: object) -> None:
-    """Nobody asked."""
+    """Ignore the event: no callback is set."""
 
 
 class Packets(Packetizer):
-    """Seals and opens the packets of one connection."""
+    """The encryption and decryption of one connection's packets."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -58,7 +58,7 @@ class Packets(Packetizer):
         self._out: Key | None = None
         self._in: Key | None = None
         self._waiting: list[bytes] | None = None
-        """While keys are exchanged: what may not be sent before the new ones are there."""
+        """During a key exchange: the packets to send with the new keys."""
         self._changing = False
         self._held = b""
         self._streams: dict[int, Stream] = {}
@@ -67,36 +67,36 @@ class Packets(Packetizer):
         self._paused = False
         self._hasty = False
         self.on_login: Callable[[], object] = _nothing
-        """What is called after a login was asked for."""
+        """Called after a login was requested."""
         self.on_too_early: Callable[[int], object] = _nothing
-        """What is called when a channel, of this number, was asked for before there was a login."""
+        """Called with the number of a channel that was requested before the login succeeded."""
         self._logged_in = self._refused = False
         self._early: int | None = None
 
     @property
     def opens(self) -> bool:
-        """Whether the cipher is one of those that are opened here."""
+        """Return whether the received packets are decrypted here."""
         return self._in is not None
 
     @property
     def seals(self) -> bool:
-        """Whether data may be given to ``send_data``."""
+        """Return whether ``send_data`` can be used."""
         return self._out is not None
 
     def adopt(self, transport: Any, *, hasty: bool) -> None:
-        """Never let anybody wait for new keys: the loop, which waits for nothing, is needed to get them.
+        """Never block a thread during a key exchange: the event loop, which must not block, has to complete it.
 
-        With ``hasty`` the host's consent to what every host consents to is taken as given.
+        With ``hasty`` the confirmations that every host sends are assumed before they are received.
         """
         transport.clear_to_send = Open()
         self._hasty = hasty
 
     def take(self, number: int, stream: Stream) -> None:
-        """Give a channel's packets to ``stream``."""
+        """Deliver a channel's packets to ``stream``."""
         self._streams[number] = stream
 
     def drop(self, number: int) -> None:
-        """Let paramiko have that channel's data again."""
+        """Deliver that channel's data to paramiko again."""
         self._streams.pop(number, None)
 
     def set_outbound_cipher(self, *args: Any, **options: Any) -> None:
@@ -109,7 +109,7 @@ class Packets(Packetizer):
                 self._seal(self._out, payload)
 
     def set_inbound_cipher(self, *args: Any, **options: Any) -> None:
-        """Open what comes with new keys. On paramiko's thread."""
+        """Decrypt received packets with new keys. On paramiko's thread."""
         super().set_inbound_cipher(*args, **options)
         if options["aead"]:
             self._in = Key(options["block_engine"], options["iv_in"])
@@ -126,7 +126,7 @@ class Packets(Packetizer):
                 return
             payload = data.asbytes()
             kind = payload[0]
-            before = not self._logged_in  # asked now: the answer may be here before this thread goes on
+            before = not self._logged_in  # read now: the response may arrive before this thread continues
             if before and not self._expect(kind, payload):
                 return
             if kind == common.MSG_KEXINIT:
@@ -146,7 +146,7 @@ class Packets(Packetizer):
         self._wire.write(key.seal(payload))
 
     def send_data(self, channel: int, pieces: Iterable[list[bytes | memoryview]]) -> None:
-        """Send pieces of a channel's data, each as a packet, in one write; raises EOFError or OSError, as others do."""
+        """Send pieces of a channel's data, each as a packet, in one write; raises EOFError or OSError."""
         with self._sending:
             key = self._out
             if key is None:
@@ -164,18 +164,18 @@ class Packets(Packetizer):
                 self._want_keys()
 
     def _expect(self, kind: int, payload: bytes) -> bool:
-        """Before there is a login, and before an answer can come; False: it must not be sent."""
+        """Prepare for the response to a packet sent before the login; return false if it must not be sent."""
         if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._given += 1
         elif kind == common.MSG_CHANNEL_OPEN:
             self._early = channel_asked_for(payload)
-            if self._refused:  # behind that answer it would come in between the steps of the next login
+            if self._refused:  # after that response it would interfere with the next login attempt
                 self._withdraw()
                 return False
         return True
 
     def _sent(self, kind: int, payload: bytes) -> None:
-        """Before there is a login, and after it went."""
+        """Deliver an assumed response, or call the login callback, after a packet was sent before the login."""
         if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._wire.on_loop(lambda: self._put(common.cMSG_SERVICE_ACCEPT + payload[1:]))
         elif kind == common.MSG_USERAUTH_REQUEST:
@@ -186,7 +186,7 @@ class Packets(Packetizer):
         self._inbox.put(None)
 
     def read_message(self) -> tuple[int, Message]:
-        """The next packet that is paramiko's to handle. On its thread, which is done with those before."""
+        """Return the next packet for paramiko. On its thread, which has finished with those before."""
         if self._in is None:
             return super().read_message()
         self._done = self._taken
@@ -219,7 +219,7 @@ class Packets(Packetizer):
         self._arrived(b"")
 
     def _arrived(self, data: bytes | None) -> None:
-        """Bytes came, or None: no more will. On the loop."""
+        """Handle received bytes, or None at the end. On the loop."""
         if data is None:
             self._inbox.put(EOFError())
             return
@@ -234,7 +234,7 @@ class Packets(Packetizer):
             tell()
 
     def _open(self, data: bytes, told: dict[Callable[[], None], None]) -> bytes:
-        """Open whole packets; gives what is left."""
+        """Decrypt whole packets; return the rest."""
         key = self._in
         at, end = 0, len(data)
         view = memoryview(data)
@@ -250,7 +250,7 @@ class Packets(Packetizer):
         return data[at:]
 
     def _packet(self, plain: bytes, told: dict[Callable[[], None], None]) -> None:
-        # What paramiko has not looked at yet goes first, also for the channel that this one is for.
+        # Packets that paramiko has not handled yet go first, also those of this packet's channel.
         if self._handed == self._done and self._streams and plain[1] in _OF_CHANNELS:
             _, kind, number, size = _DATA.unpack_from(plain)
             stream = self._streams.get(number)
@@ -269,7 +269,7 @@ class Packets(Packetizer):
         self._hand(plain[1 : len(plain) - plain[0]])
 
     def _hand(self, payload: bytes) -> None:
-        """Give a packet to paramiko's thread, unless it has had it before it came."""
+        """Pass a packet to paramiko's thread, unless its response was assumed earlier."""
         kind = payload[0]
         if kind == common.MSG_SERVICE_ACCEPT and self._given:
             self._given -= 1
@@ -291,7 +291,7 @@ class Packets(Packetizer):
     def _put(self, payload: bytes) -> None:
         kind = payload[0]
         message = Message(payload[1:])
-        message.seqno = self._handed  # what a complaint about it would name
+        message.seqno = self._handed  # the number that an error message would name
         self._changing = kind == common.MSG_NEWKEYS
         self._handed += 1
         self._paused = self._handed - self._done > _MAX_AHEAD

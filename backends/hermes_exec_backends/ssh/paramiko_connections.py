@@ -32,11 +32,11 @@ class Connections(SharedConnection):
 
     @property
     def far(self) -> bool:
-        """Whether one of the connections has a high latency."""
+        """Return whether one of the connections has a high latency."""
         return any(connection.far for connection in self._connections)
 
     async def connect(self) -> None:
-        """See ``Shared.connect``."""
+        """Connect; see ``SharedConnection.connect``."""
         await self.connection(interactive=True)
 
     async def connection(self, *, interactive: bool) -> Connection:
@@ -65,7 +65,7 @@ class Connections(SharedConnection):
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """See ``Shared.spawn``."""
+        """Start ``argv`` on the host; see ``SharedConnection.spawn``."""
         while True:
             try:
                 connection = await self.connection(interactive=False)

@@ -1,7 +1,7 @@
-"""The first channel of a connection, asked for together with the login instead of after it.
+"""The first channel of a connection, requested together with the login instead of after it.
 
-The protocol passes on to the service what follows the request that logs in (RFC 4252, 5.1). OpenSSH does, and where
-that login is refused it answers that it does not know what a channel is. Saves a round trip.
+The protocol passes data after the login request on to the service (RFC 4252, 5.1). OpenSSH does so, and after a
+refused login it answers that it does not know channel requests. This saves a round trip.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LOOK_S = 0.5
 
 
 def may_hurry(transport: Transport) -> bool:
-    """Whether the host is known to take what comes before its answers."""
+    """Return whether the host is known to accept requests before its responses."""
     packets = transport.packetizer
     return isinstance(packets, Packets) and packets.opens and "OpenSSH" in transport.remote_version
 
 
 class PipelinedOpen:
-    """A session that is asked for as soon as a login was. It runs on a thread that ends with the answer."""
+    """A session that is requested right after a login request. It runs on a thread that ends with the response."""
 
     def __init__(self, transport: Transport, patience_s: float) -> None:
         self._transport = transport
@@ -47,17 +47,17 @@ class PipelinedOpen:
         while not self._asked.wait(_LOOK_S):
             if not self._transport.active:
                 return
-        # Where it does not work it is asked for again when it is needed, and told then.
+        # If this fails, the channel is requested again when it is needed, and the error is reported then.
         with contextlib.suppress(SSHException, EOFError, OSError):
             self._chan = self._transport.open_session(timeout=self._patience_s)
 
     def _too_early(self, number: int) -> None:
-        # paramiko's own way would put its reason where the login that failed looks for its own.
+        # paramiko would otherwise store the reason where the failed login looks for its own.
         event = self._transport.channel_events.pop(number, None)
         if event is not None:
             event.set()
 
     def channel(self) -> paramiko.Channel | None:
-        """It, or nothing: it was too early, or the host gives none. Waits for the answer."""
+        """Wait for the response; return the channel, or None if it was too early or the host refused it."""
         self._thread.join()
         return self._chan if self._chan is not None and self._chan.active else None

@@ -25,7 +25,7 @@ class SharedConnection(ABC):
 
     @property
     def far(self) -> bool:
-        """The trait ``high_latency``; false where it is unknown."""
+        """Return the trait ``high_latency``; false where it is unknown."""
         return False
 
     @abstractmethod

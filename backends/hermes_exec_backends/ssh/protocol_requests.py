@@ -1,6 +1,6 @@
-"""What paramiko lacks of the protocol: not waiting for an ``exec``, the signal that ended a command, sending one.
+"""Protocol requests that paramiko lacks: a non-blocking ``exec``, the signal that ended a command, sending a signal.
 
-This is the one place that touches names which paramiko calls private (its version is pinned below 6).
+This is the only module that uses names which paramiko calls private (its version is pinned below 6).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ def _handle_request(chan: Any, message: paramiko.Message) -> None:
         chan.exit_signal = getattr(signal.Signals, f"SIG{name}", signal.SIGKILL).value
         return
     message.rewind()
-    message.get_int()  # the channel, which has been looked at
+    message.get_int()  # the channel, already handled
     paramiko.Channel._handle_request(chan, message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
 
 
 def channel_asked_for(payload: bytes) -> int:
-    """Our number of the channel that a message asks for."""
+    """Return our number of the channel that a message requests."""
     message = paramiko.Message(payload[1:])
     message.get_string()
     return message.get_int()
 
 
 class Transport(paramiko.Transport):
-    """A paramiko transport with what we need besides."""
+    """A paramiko transport with the additional protocol requests."""
 
     active: bool
-    """Whether it is connected; paramiko's own, which its types leave out."""
+    """Whether it is connected; an attribute that paramiko's types omit."""
     packetizer: Packetizer
     _channels: Any
 
     def _parse_channel_open_success(self, message: paramiko.Message) -> None:
-        """Give a new channel its feeds before anything can come through it. On paramiko's thread."""
+        """Attach a new channel's feeds before any data can arrive. On paramiko's thread."""
         chan = self._channels.get(message.get_int())
         message.rewind()
         if chan is not None:
@@ -61,12 +61,12 @@ class Transport(paramiko.Transport):
 
 
 def execute(transport: Transport, chan: paramiko.Channel, command: str) -> None:
-    """Ask for ``command`` and go on at once; a refusal closes the channel. Saves a round trip."""
+    """Request ``command`` without waiting; a refusal closes the channel. Saves a round trip."""
     _ask(transport, chan, "exec", command, reply=True)
 
 
 def widen(transport: Transport, chan: Any, size: int) -> None:
-    """Count ``size`` more bytes as taken, and let the host send on once they are worth a packet.
+    """Count ``size`` more bytes as taken, and grow the host's window once enough have accumulated.
 
     Raises OSError, EOFError or SSHException if the connection is broken.
     """
@@ -80,7 +80,7 @@ def widen(transport: Transport, chan: Any, size: int) -> None:
 
 
 def close(transport: Transport, chan: paramiko.Channel, *, kill: bool) -> None:
-    """Close a channel, and before have its process group killed if the server does that."""
+    """Close a channel, and first kill its process group if the server supports that."""
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         if kill and not chan.closed:
             _ask(transport, chan, "signal", "KILL", reply=False)
@@ -88,12 +88,12 @@ def close(transport: Transport, chan: paramiko.Channel, *, kill: bool) -> None:
 
 
 def ask_for_life(transport: Transport) -> None:
-    """Send a request that every host answers, if only by a refusal; not while keys are exchanged."""
+    """Send a request that every host answers, if only by a refusal; not during a key exchange."""
     if transport.clear_to_send.is_set():
         message = paramiko.Message()
         message.add_byte(common.cMSG_GLOBAL_REQUEST)
         message.add_string("keepalive@openssh.com")
-        message.add_boolean(True)  # it wants a reply
+        message.add_boolean(True)  # want_reply
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             transport._send_user_message(message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
 

@@ -26,7 +26,7 @@ _RELAY = 256 << 10
 
 @dataclass(slots=True)
 class Route:
-    """A connected socket, and what is closed with it."""
+    """A connected socket, and the resources to close with it."""
 
     sock: socket.socket
     round_trip_s: float = math.inf
@@ -42,7 +42,7 @@ class Route:
 
 
 class JumpHost(Protocol):
-    """A connection to a host that opens TCP connections for us."""
+    """A connection to a host that opens TCP connections on request."""
 
     async def tunnel(self, address: str, port: int, receiver: Receiver) -> Channel:
         """Open a TCP connection from that host."""
@@ -171,7 +171,7 @@ async def _through(host: Host, jump: JumpHost) -> Route:
 
 
 class _Relay:
-    """Copies bytes between a tunnel and a socket, on the event loop, with flow control in both directions."""
+    """A copier of bytes between a tunnel and a socket, on the event loop, with flow control in both directions."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -211,7 +211,7 @@ class _Relay:
         self._flush()
 
     def on_stderr(self, data: bytes, /) -> None:
-        """Never called: a tunnel has no standard error."""
+        """Ignore the data: a tunnel has no standard error."""
 
     def on_close(self, exit: Exit, /) -> None:  # noqa: ARG002  the socket just closes
         """Close the socket after the tunnel."""

@@ -12,16 +12,16 @@ from hermes_exec.errors import ConfigError
 _SYSTEM = Path("/etc/ssh")
 _MAX_DEPTH = 16
 _PROBE = "hermesexecprobe"
-"""An option that no file has, to learn whether a block is about the host."""
+"""An option that no file contains, to detect whether a block matches the host."""
 
 
 def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> dict[str, object]:
-    """What the files say about a host: names in lower case, and values, the first found of each.
+    """Return the options of a host from the files: names in lower case, and the first value found for each.
 
-    ``path`` stands for all files, as ``ssh -F`` does.
+    ``path`` replaces all files, as in ``ssh -F``.
 
     Raises:
-        ConfigError: a file cannot be read or understood.
+        ConfigError: a file cannot be read or parsed.
     """
     from paramiko.ssh_exception import ConfigParseError
 
@@ -30,7 +30,7 @@ def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> 
     if path and not path.exists():
         raise ConfigError(f"ssh: no file {path}")
     said = _Said(name)
-    said.lines += ["Host *"]  # what the profile says goes first, and is what %r, %p and Match see
+    said.lines += ["Host *"]  # the profile's settings go first; %r, %p and Match see them
     said.lines += [f"User {user}"] if user else []
     said.lines += [f"Port {port}"] if port else []
     try:
@@ -50,13 +50,13 @@ class _Said:
         self.lines: list[str] = []
 
     def options(self, *more: str) -> dict[str, object]:
-        """What the lines mean for the host, with ``more`` of them at the end."""
+        """Return the options that the lines set for the host, with ``more`` lines at the end."""
         from paramiko import SSHConfig
 
         return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name).items())
 
     def add(self, path: Path, base: Path, depth: int) -> None:
-        """Take the lines of a file, with those of the files that it includes in their place."""
+        """Add the lines of a file, with each ``Include`` replaced by the lines of its files."""
         if depth > _MAX_DEPTH:
             raise ConfigError(f"ssh: {path} is included by itself")
         try:
@@ -76,15 +76,15 @@ class _Said:
                 for pattern in _values(value, path):
                     for found in sorted(glob.glob(str(base / expand_home(pattern)))):  # noqa: PTH207  may be absolute
                         self.add(Path(found), base, depth + 1)
-                self.lines.append(block)  # where the included file ended in a block of its own
+                self.lines.append(block)  # if the included file ended inside a block of its own
 
     def _applies(self, block: str) -> bool:
-        """Whether a block is about the host, as far as the lines before it tell; then what it includes is too."""
+        """Return whether a block, and so its ``Include``, matches the host, as far as the lines before it show."""
         return _PROBE in self.options(block, f"{_PROBE} yes")
 
 
 def _split(line: str) -> tuple[str, str]:
-    """The keyword in lower case, and what follows; ``=`` may stand between."""
+    """Return the keyword in lower case, and its value; ``=`` may separate them."""
     word, _, value = line.strip().replace("\t", " ").partition(" ")
     if "=" in word:
         word, _, more = word.partition("=")
