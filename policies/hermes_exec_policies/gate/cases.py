@@ -136,8 +136,8 @@ def _is_large(value: float) -> bool:
 def extract_cases(texts: Sequence[str], function: str) -> list[Case]:
     """Extract the assertions with literal values from a skill's tests, to repeat the calls from outside.
 
-    Only tests without fixtures (autouse ones included) count, and of these only an assertion at their beginning, so that
-    a case never depends on an earlier step of the test: a skill may keep state between calls.
+    Only tests without fixtures (autouse ones included) count, and of these only an assertion at their beginning, so
+    that a case never depends on an earlier step of the test: a skill may keep state between calls.
     """
     found: list[Case] = []
     for text in texts:

@@ -175,9 +175,9 @@ _QUOTED_CALL = re.compile(r"(?<!\w)\w+\((?:[^()\n]|\([^()\n]*\))*\)")
 def find_named_files(text: str, known: Collection[str] = ()) -> set[str]:
     """Return patterns of the files below /app/data that a text names as written; ``known`` are the skill's own files.
 
-    A name counts if it is below ``data/``, if its sentence mentions writing, or if the sentence mentions neither writing
-    nor reading, in any language; arguments of calls do not count. If a name has a placeholder (``[name].csv``), full
-    names with the same suffix are examples of it.
+    A name counts if it is below ``data/``, if its sentence mentions writing, or if the sentence mentions neither
+    writing nor reading, in any language; arguments of calls do not count. If a name has a placeholder
+    (``[name].csv``), full names with the same suffix are examples of it.
     """
     found: set[str] = set()
     for sentence in SENTENCE.split(text):

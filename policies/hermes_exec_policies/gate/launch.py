@@ -1,4 +1,4 @@
-"""Start skills: in the same way when they are checked and when they are used, so that a skill cannot tell which it is."""
+"""Prepare launches of skills: a check and a use are launched alike, so that a skill cannot distinguish them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Mutant:
     must_die: bool
     """Whether the skill is refused if its tests pass with this mutant."""
     must_live: bool = False
-    """Whether the skill is refused if its tests fail with this mutant, as they then test the text and not the behavior."""
+    """Whether the skill is refused if its tests fail with this mutant: they would test the text, not the behavior."""
     kind: str = ""
     """The kind of a small mutant: ``argument``, ``write``, ``literal`` or ``operator``."""
 
@@ -44,8 +44,8 @@ class Mutant:
 def make_mutants(source: str, function: str) -> list[Mutant]:
     """Create mutants whose function ends at once or has no effect, and one that differs only in layout.
 
-    Code outside of the function is unchanged: a script that forges test outcomes on import does so in a mutant, too, and
-    is recognized because the mutant passes.
+    Code outside of the function is unchanged: a script that forges test outcomes on import does so in a mutant, too,
+    and is recognized because the mutant passes.
     """
     tree = ast.parse(source)
     raising = ast.parse("raise RuntimeError").body
@@ -139,7 +139,7 @@ def _ignore_argument(tree: ast.Module, function: str, name: str) -> str:
 
 
 def _reachable_nodes(tree: ast.Module, name: str) -> list[ast.AST]:
-    """Yield nodes of a function and of its module's names that it uses, except annotations, docstrings and raised errors."""
+    """Return the nodes of a function and of names of its module that it uses; no annotations, docstrings or errors."""
     defined: dict[str, ast.AST] = {}
     for each in tree.body:
         match each:
