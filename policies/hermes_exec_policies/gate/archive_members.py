@@ -2,7 +2,7 @@
 
 The readers of the standard library do what an archive says: they read a header of any size into memory, search it in
 quadratic time, and unpack a bzip2 or LZMA member of a zip file whole. So tar is parsed here, in linear time, and zip
-goes through ``zipfile`` once its directory has been checked. For any input, ``Refused`` is the only exception.
+goes through ``zipfile`` once its directory has been checked. For any input, ``SkillRefused`` is the only exception.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_archive(path: Path, bounds: ArchiveBounds) -> bytes:
     """Return the bytes of an archive; a device or a FIFO never blocks.
 
     Raises:
-        Refused: it is not a regular file, or it is too large.
+        SkillRefused: it is not a regular file, or it is too large.
         OSError: it cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -96,7 +96,7 @@ def read_members(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     """Yield the members of a zip archive, or of a tar archive, which may be compressed with gzip.
 
     Raises:
-        Refused: it is not a complete archive, exceeds ``bounds``, or contains a member that cannot be read safely.
+        SkillRefused: it is not a complete archive, exceeds ``bounds``, or has a member that cannot be read safely.
     """
     if data.startswith(_ZIP_MAGICS):
         return _zip(data, bounds)
@@ -107,7 +107,7 @@ def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     """Yield the members of an uncompressed tar archive: ustar, pax or GNU.
 
     Raises:
-        Refused: as ``read_members``.
+        SkillRefused: as ``read_members``.
     """
     position, headers, count = 0, 0, 0
     said: dict[bytes, bytes] = {}
@@ -306,7 +306,7 @@ def unpack(archive: Path, into: Path) -> Tree:
     """Write the files of ``archive`` to the new folder ``into``.
 
     Raises:
-        Refused: it is not an archive, or it contains links, devices, paths that lead out, duplicate names, or too much.
+        SkillRefused: it is not an archive, exceeds a limit, or has links, devices, escaping paths or duplicate names.
         OSError: it cannot be read.
     """
     data = read_archive(archive, _BOUNDS)

@@ -116,7 +116,7 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         if (isinstance(one, int) and isinstance(other, int)) or _is_large(one) or _is_large(other):
             return one == other
-        # Numbers not near zero are compared relatively: most small numbers are within 1e-9 of 6e-34.
+        # Unless one is near zero, the tolerance is relative: with 1e-9, any small number would equal 6e-34.
         try:
             return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0 if other else _CLOSE)
         except OverflowError:  # large integers are compared exactly

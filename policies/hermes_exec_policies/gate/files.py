@@ -61,7 +61,7 @@ def _read(path: Path) -> LeftFile:
 
 
 def parse_expected(value: Any) -> Expected:
-    """Parse the files of a case: ``{"report.csv": {"equals": "…"}}``, or ``contains``, or ``lines``; with plain paths.
+    """Parse the files of a case: ``{"report.csv": {"equals": "…"}}``, or ``contains``, or ``lines``; paths are plain.
 
     Raises:
         UsageError: the value has another form; the message names the error in one line.

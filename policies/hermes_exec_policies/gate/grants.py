@@ -53,7 +53,7 @@ class Needs:
     """Limits that replace those of the policy: ``limit-memory-mib``, ``limit-seconds``, …"""
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
 
@@ -77,7 +77,7 @@ class Grants:
         return cls(**values)
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
     def select_folders(self, needs: Needs) -> list[SharedFolder]:

@@ -51,7 +51,7 @@ class Manifest:
     needs: Needs
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the manifest as JSON data."""
         return {
             "name": self.name, "module": self.module, "description": self.description, "version": self.version,
             "license": self.license, "entry": self.entry, "function": self.signature.function,
@@ -65,7 +65,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     ``folder`` is the name of the source's folder; ``taken`` are the names of other skills.
 
     Raises:
-        Refused: it is not a skill; the findings name every error.
+        SkillRefused: it is not a skill; the findings name every error.
     """
     found = layout.check_layout(tree)
     paths = {each.path for each in tree.files}

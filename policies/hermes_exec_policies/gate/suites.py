@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _SHOWN = 400
 _IMPORT_S = 0.3
 _SMALL_S = 4.0
-"""The CPU time of the small mutants, as a multiple of the duration of the skill's own tests, without pytest's import."""
+"""The CPU time of the small mutants, as a multiple of the duration of the skill's tests; pytest's import is added."""
 _TRIED = 2
 """The most cases with which a mutant that the tests do not notice is called."""
 

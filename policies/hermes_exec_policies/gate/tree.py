@@ -80,7 +80,7 @@ class SkillTreeWriter:
         """Write one file.
 
         Raises:
-            Refused: its name or its size is invalid, or there are too many files.
+            SkillRefused: its name or its size is invalid, or there are too many files.
         """
         check_path(path)
         if path.casefold() in self._folded:
@@ -118,7 +118,7 @@ def copy_tree(source: Path, into: Path) -> Tree:
     """Copy the skill in ``source`` to the new folder ``into``, hashing it on the way.
 
     Raises:
-        Refused: it contains links, devices, invalid names, or too much.
+        SkillRefused: it contains links, devices, invalid names, or too much.
         OSError: it cannot be read; files that were copied before remain in ``into``.
     """
     writer = SkillTreeWriter(into)
@@ -141,7 +141,7 @@ def list_tree(root: Path) -> Tree:
     """Read the files in a folder of ours, which were copied before.
 
     Raises:
-        Refused: it holds what no copy of ours holds.
+        SkillRefused: the folder has an entry that a copy of ours cannot have.
     """
     found: list[FileEntry] = []
     for path, descriptor in _walk(root):
@@ -161,7 +161,7 @@ def tree_digest(root: Path) -> str:
     """Return the digest of the files in a folder of ours.
 
     Raises:
-        Refused: it holds what no copy of ours holds.
+        SkillRefused: the folder has an entry that a copy of ours cannot have.
     """
     return list_tree(root).digest
 
@@ -170,7 +170,7 @@ def check_path(path: str) -> None:
     """Refuse anything but a plain relative path of printable ASCII, which has no look-alikes and cannot lead out.
 
     Raises:
-        Refused: the path has another form.
+        SkillRefused: the path has another form.
     """
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:

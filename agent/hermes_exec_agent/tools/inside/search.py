@@ -52,7 +52,7 @@ class Limits:
         return secret_of(path, self.ours) or (secret_of(mounted_from, self.ours) if mounted_from != path else "")
 
     def kind_below(self, path: "str") -> "str":
-        """Return the kind of secret at a path that was reached from the root of the search."""
+        """Return the kind of secret at a path reached from the root; bind mounts are resolved at mount points alone."""
         return self.kind(path) if os.fsencode(path) in self._points else secret_of(path, self.ours)
 
     def hides(self, path: "str") -> "bool":
@@ -127,7 +127,7 @@ def refused(request: "Dict[str, Any]", limits: "Limits") -> "str":
 
 
 def tell(text: "str") -> "None":
-    """Write a line, even if it is not valid Unicode."""
+    """Write a line, even if it has characters that UTF-8 cannot encode."""
     sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
 
 

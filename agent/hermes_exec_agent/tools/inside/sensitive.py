@@ -162,7 +162,7 @@ def secret_below(folder: "str", more: "Iterable[str]" = ()) -> "str":
 
 
 def _walked(roots: "Iterable[str]", more: "Tuple[str, ...]", levels: "int") -> "Iterator[Tuple[str, Any]]":
-    """Walk folders breadth first: every path up to a depth, and below it only secrets and their parents."""
+    """Yield paths below folders, breadth first: all folders down to ``levels``, then secrets and their parents."""
     todo: "Deque[Tuple[str, Tuple[str, ...]]]" = deque((root, ()) for root in roots)
     while todo:
         folder, words = todo.popleft()

@@ -62,7 +62,7 @@ class Environments:
         The index is queried once for the same requirements; later calls return the same versions without it.
 
         Raises:
-            Refused: no set of wheels satisfies the requirements.
+            SkillRefused: no set of wheels satisfies the requirements.
             MissingExtra: uv is not installed.
         """
         lines = "".join(f"{each}\n" for each in sorted(set(map(str, wanted))))
@@ -109,7 +109,7 @@ class Environments:
         """Fetch the wheels of ``lock`` into a folder and check their hashes.
 
         Raises:
-            Refused: a wheel cannot be fetched, or has another hash.
+            SkillRefused: a wheel cannot be fetched, or has another hash.
         """
         (into / "lock.txt").write_text(lock)
         words = ["-I", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-input"]
@@ -123,7 +123,7 @@ class Environments:
         """Check unpacked packages, and keep them under the hash of their content.
 
         Raises:
-            Refused: they contain a file that an interpreter runs at startup.
+            SkillRefused: they contain a file that an interpreter runs at startup.
         """
         refuse_startup_files(unpacked)
         for path in (unpacked, *unpacked.rglob("*")):
@@ -169,7 +169,7 @@ def refuse_startup_files(folder: Path) -> None:
     """Refuse packages with code that an interpreter runs at startup.
 
     Raises:
-        Refused: there is a file with such code.
+        SkillRefused: there is a file with such code.
     """
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -187,7 +187,7 @@ def environment_digest(folder: Path) -> str:
     """Return the SHA-256 of the paths, modes and bytes of everything in a folder; links in it are an error.
 
     Raises:
-        Refused: it contains something that is neither a regular file nor a folder.
+        SkillRefused: it contains something that is neither a regular file nor a folder.
     """
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):

@@ -43,7 +43,7 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
     """Unpack the wheels that ``lock.txt`` in ``wheels`` lists into a new folder below ``into``.
 
     Raises:
-        Refused: a wheel is broken, or does not match its hash.
+        SkillRefused: a wheel is broken, or does not match its hash.
         Unsupported: a required rule cannot be enforced here.
         PlaceUnavailable: no sandbox can be created.
     """
