@@ -116,10 +116,10 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         if (isinstance(one, int) and isinstance(other, int)) or _is_large(one) or _is_large(other):
             return one == other
-        # Unless one is near zero, the tolerance is relative: with 1e-9, any small number would equal 6e-34.
+        # The tolerance is relative, unless ``other`` is 0: an absolute one would accept any small number for 6e-34.
         try:
             return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0 if other else _CLOSE)
-        except OverflowError:  # large integers are compared exactly
+        except OverflowError:  # an integer beyond the range of floats equals no float
             return False
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON

@@ -136,7 +136,7 @@ def check_characters(path: str, text: str) -> list[Finding]:
 
 
 def _check_packed(path: str, data: bytes) -> list[Finding]:
-    """Refuse code in an archive, from which Python can import, even if the archive is appended to an image."""
+    """Return a finding if there is code in an archive, also one appended to an image: Python can import from it."""
     if not any(
         name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
         for name in find_zip_names(data)
