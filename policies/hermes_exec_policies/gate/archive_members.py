@@ -207,7 +207,7 @@ def _records(text: bytes) -> dict[bytes, bytes]:
 
 
 def _check_global(text: bytes) -> None:
-    """Refuse a global header, unless it has only a commit id, as git writes it."""
+    """Refuse a global header that sets names, link targets or sizes; the one of git has a commit id alone."""
     if any(key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.") for key in _records(text)):
         raise _damaged_error()
 

@@ -87,7 +87,7 @@ class Grants:
         return [replace(given[each.name], writable=each.writable) for each in asked if each.name in given]
 
     def find_lacking(self, needs: Needs) -> list[Finding]:
-        """Return findings about needs that are not granted; limits, which depend on the policy: ``resolve_bounds``."""
+        """Return findings about needs that are not granted, except limits, which ``resolve_bounds`` checks."""
         found = [
             _not_granted("the folder", folder)
             for folder in needs.data
