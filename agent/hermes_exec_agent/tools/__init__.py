@@ -1,1 +1,1 @@
-"""What a model can ask for, done in one place by one terminal."""
+"""Tools that a model can call, which run in one target over one terminal."""

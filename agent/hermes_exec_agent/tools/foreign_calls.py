@@ -79,14 +79,14 @@ _JSON_TEXT = frozenset({("skill_run", "arguments")})
 
 
 def _as_list(value: Any) -> list[Any]:
-    """A list, or what JSON text of a list means; empty where it is neither."""
+    """Return a list, or parse JSON text of a list; empty if it is neither."""
     if isinstance(value, str):
         value = _parse_json(value, "array")
     return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
 def _parse_json(text: str, kind: str) -> Any:
-    """The array or object that ``text`` is the JSON of; the text itself where it is none."""
+    """Parse JSON text of an array or object; return other text unchanged."""
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -207,7 +207,7 @@ def _convert_claude_bash(given: ArgumentConverter) -> _Ours:
 
 
 def _convert_bash(given: ArgumentConverter) -> _Ours:
-    """Several programs have a tool of this name, and their timeouts have different units."""
+    """Convert a call of ``bash``, a tool of several programs whose timeouts have different units."""
     given.allow("restart", False, instead="the shell is replaced by itself when it does not answer")
     given.allow("timeout", instead="it may be in seconds or milliseconds; write terminal(command=…, timeout=SECONDS)")
     given.drop("description")
@@ -284,7 +284,7 @@ def _require_symmetry(around: list[Any]) -> dict[str, Any]:
 
 
 def _convert_pattern(pattern: str, *, ignore_case: bool) -> str:
-    """A pattern of ripgrep's as one of Python's, where both mean the same."""
+    """Convert a pattern of ripgrep to one of Python, if both mean the same."""
     if "[[:" in pattern or re.search(r"\\[pPzhHRXK<>]", pattern):
         raise NoEquivalent(
             "pattern is a Python regular expression here, which has no [[:class:]], \\p, \\z, \\< and \\>"
@@ -295,7 +295,7 @@ def _convert_pattern(pattern: str, *, ignore_case: bool) -> str:
 
 
 def _split_glob(glob: str) -> tuple[str, str]:
-    """A folder, and the names of files at any depth below it, that mean the same as ``glob``."""
+    """Split ``glob`` into an equivalent folder and a pattern for file names at any depth below it."""
     match = re.fullmatch(r"(?:(?P<folder>[^*?\[\]{}]*)/)?(?P<deep>\*\*/)?(?P<name>[^/{}]+)", glob)
     if (
         match is None
@@ -311,7 +311,7 @@ def _split_glob(glob: str) -> tuple[str, str]:
 
 
 def _join_path(folder: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The path to search, for a folder below the one that was given."""
+    """Return the path to search, for a folder below the given one."""
     if not folder:
         return {}
     base = found.get("path") or "."
@@ -337,7 +337,7 @@ def _convert_todo_write(given: ArgumentConverter) -> _Ours:
 
 
 def _clean_items(todos: Any) -> Any:
-    """Items without what describes them only; ids are text."""
+    """Return items without purely descriptive fields; ids are converted to text."""
     found = _as_list(todos)
     if not found:
         return todos

@@ -1,1 +1,1 @@
-"""The gate: what nobody has looked at is no skill. Stages, each with findings; the last word is a judge's outside."""
+"""The gate: a skill is registered only after it passed every stage of checks, which run outside of its sandbox."""

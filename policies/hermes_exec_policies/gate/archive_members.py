@@ -2,7 +2,7 @@
 
 The readers of the standard library do what an archive says: they read a header of any size into memory, search it in
 quadratic time, and unpack a bzip2 or LZMA member of a zip file whole. So tar is parsed here, in linear time, and zip
-goes through ``zipfile`` once its directory has been checked. Whatever the bytes are, ``Refused`` is the one exception.
+goes through ``zipfile`` once its directory has been checked. For any input, ``SkillRefused`` is the only exception.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 512
 _MAX_HEADERS = 64 << 10
-"""Bytes of the extended headers of one member of a tar archive; long names and attributes stand there."""
+"""Bytes of the extended headers of one member of a tar archive, which have long names and attributes."""
 _MAX_DIRECTORY = 256 << 10
 """Bytes of the directory of a zip archive."""
 _NAME = 512
@@ -39,11 +39,11 @@ _END_OF_ZIP = struct.Struct("<4s4H2LH")
 _END_OF_ZIP64, _ZIP64_LOCATOR = b"PK\6\7", 20
 _ENCRYPTED = 0x1
 _FILES, _NO_DATA = b"0\0007", b"123456"
-"""Types of members of tar: the plain files, and those that are a header alone."""
+"""Types of tar members: regular files, and members without data."""
 
 
 class MemberKind(Enum):
-    """What a member is."""
+    """The type of a member."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -53,7 +53,7 @@ class MemberKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """One member of an archive, as the archive describes it: the name can be any text."""
+    """One member of an archive, with untrusted fields: the name can be any text."""
 
     name: str
     kind: MemberKind
@@ -63,20 +63,20 @@ class ArchiveMember:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBounds:
-    """The most that an archive may hold."""
+    """The limits of an archive."""
 
     members: int
     file: int
     """Bytes of one file."""
     unpacked: int
-    """Bytes of all of it, and of the archive itself."""
+    """Bytes of all files together, and of the archive itself."""
 
 
 def read_archive(path: Path, bounds: ArchiveBounds) -> bytes:
-    """The bytes of an archive; a device or a FIFO never blocks.
+    """Return the bytes of an archive; a device or a FIFO never blocks.
 
     Raises:
-        Refused: it is no regular file, or it is too large.
+        SkillRefused: it is not a regular file, or it is too large.
         OSError: it cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -93,10 +93,10 @@ def read_archive(path: Path, bounds: ArchiveBounds) -> bytes:
 
 
 def read_members(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
-    """The members of a zip archive, or of a tar archive, which gzip may have packed.
+    """Yield the members of a zip archive, or of a tar archive, which may be compressed with gzip.
 
     Raises:
-        Refused: it is no whole archive, is out of ``bounds``, or holds what cannot be read safely.
+        SkillRefused: it is not a complete archive, exceeds ``bounds``, or has a member that cannot be read safely.
     """
     if data.startswith(_ZIP_MAGICS):
         return _zip(data, bounds)
@@ -104,10 +104,10 @@ def read_members(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
 
 
 def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
-    """The members of a tar archive that nothing has packed: ustar, pax or GNU.
+    """Yield the members of an uncompressed tar archive: ustar, pax or GNU.
 
     Raises:
-        Refused: as ``read_members``.
+        SkillRefused: as ``read_members``.
     """
     position, headers, count = 0, 0, 0
     said: dict[bytes, bytes] = {}
@@ -137,21 +137,21 @@ def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
         size = 0 if kind in _NO_DATA else _decimal(said[b"size"]) if b"size" in said else size
         _bound(size, name, bounds)
         found = MemberKind.FILE if kind in _FILES else MemberKind.FOLDER if kind == b"5" else MemberKind.OTHER
-        if found is MemberKind.FILE and name.endswith("/"):  # as tar wrote folders before there was a type for them
+        if found is MemberKind.FILE and name.endswith("/"):  # folders in archives from before tar had a type for them
             found = MemberKind.FOLDER
         content = _cut(data, position, size)
         yield ArchiveMember(name, found, _octal(block[100:108]), content if found is MemberKind.FILE else b"")
         position += _pad(size)
         said, headers = {}, 0
-    # At least one block of zeros says that this is the end, and nothing may follow.
+    # At least one block of zeros marks the end, and nothing may follow it.
     if len(block) < _BLOCK or said or data[position:].strip(b"\0"):
         raise _damaged_error()
 
 
 def find_zip_names(data: bytes) -> Iterator[str]:
-    """Each name in what could be a zip archive, wherever it begins: Python imports from archives that we do not read.
+    """Yield each member name in data that could contain a zip archive at any offset, as Python could import from it.
 
-    Of a very long name it gives the two ends.
+    A very long name is yielded as its beginning and its end.
     """
     for magic, place, fixed in ((b"PK\1\2", 28, 46), (b"PK\3\4", 26, 30)):
         position = data.find(magic)
@@ -164,14 +164,14 @@ def find_zip_names(data: bytes) -> Iterator[str]:
 
 
 def _header_size(block: bytes) -> int:
-    """The size in a header of tar, once its sum is right."""
+    """Return the size in a tar header after checking the checksum."""
     if len(block) < _BLOCK or sum(block) - sum(block[148:156]) + 8 * ord(" ") != _octal(block[148:156]):
         raise _damaged_error()
     return _octal(block[124:136])
 
 
 def _octal(field: bytes) -> int:
-    """A number of a header; those that do not fit are binary, after a first byte of 0x80."""
+    """Parse a number in a header; a large one is binary, after a first byte of 0x80."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
@@ -192,7 +192,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _records(text: bytes) -> dict[bytes, bytes]:
-    """The records of a pax header, ``LENGTH KEY=VALUE`` and a newline each."""
+    """Parse the records of a pax header, each ``LENGTH KEY=VALUE`` and a newline."""
     found: dict[bytes, bytes] = {}
     position = 0
     while position < len(text):
@@ -207,13 +207,13 @@ def _records(text: bytes) -> dict[bytes, bytes]:
 
 
 def _check_global(text: bytes) -> None:
-    """Refuse a header for all members that says more than, as git's does, which commit it is of."""
+    """Refuse a global header that sets names, link targets or sizes; the one of git has a commit id alone."""
     if any(key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.") for key in _records(text)):
         raise _damaged_error()
 
 
 def _cut(data: bytes, position: int, size: int) -> bytes:
-    """The bytes of a member, and its padding has to be there too."""
+    """Return the bytes of a member, whose padding must be complete, too."""
     if position + _pad(size) > len(data):
         raise _damaged_error()
     return data[position : position + size]
@@ -224,7 +224,7 @@ def _pad(size: int) -> int:
 
 
 def _gunzip(data: bytes, bounds: ArchiveBounds) -> bytes:
-    """Of one stream, as thousands of them take seconds."""
+    """Decompress one gzip stream; more are refused, as thousands of them take seconds."""
     packed = zlib.decompressobj(wbits=_GZIP)
     try:
         plain = packed.decompress(data, bounds.unpacked + 1)
@@ -241,7 +241,7 @@ def _zip(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     _check_directory(data, bounds)
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
-    except Exception as error:  # the bytes are in memory, so that any exception of the library is about them
+    except Exception as error:  # the bytes are in memory, so any exception of the library is about them
         raise _damaged_error() from error
     left = bounds.unpacked
     with archive:
@@ -254,7 +254,7 @@ def _zip(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
 
 
 def _check_directory(data: bytes, bounds: ArchiveBounds) -> None:
-    """Refuse a directory that is too long, or is elsewhere than the end says: readers find different members then."""
+    """Refuse a directory that is too long, or whose offset is wrong: readers would find different members."""
     end = data.rfind(_ZIP_MAGICS[1], max(0, len(data) - _END_OF_ZIP.size - 0xFFFF))
     if end < 0 or len(data) - end < _END_OF_ZIP.size:
         raise _damaged_error()
@@ -306,7 +306,7 @@ def unpack(archive: Path, into: Path) -> Tree:
     """Write the files of ``archive`` to the new folder ``into``.
 
     Raises:
-        Refused: it is no archive, or it holds links, devices, ways out, one name twice, or too much.
+        SkillRefused: it is not an archive, exceeds a limit, or has links, devices, escaping paths or duplicate names.
         OSError: it cannot be read.
     """
     data = read_archive(archive, _BOUNDS)

@@ -1,8 +1,8 @@
-"""What a skill did in its sandbox, seen from outside, and what of it no skill has a reason to do.
+"""Rules about the system calls of a skill, observed from outside of its sandbox.
 
-A skill that is refused something may keep silent about it and return the right answer; so what counts is not what it
-says but what the kernel was asked for. Calls that are refused are judged by their kind (``calls.toml``); opened paths,
-started programs, sockets and signals by what they name, whether or not there is such a thing in the sandbox.
+A skill may hide that a call was refused, and return the right answer; so the gate judges the calls themselves and not
+the skill's output. Refused calls are judged by their kind (``calls.toml``); opened paths, started programs, sockets and
+signals by their arguments, whether or not the object exists in the sandbox.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ELSEWHERE = re.compile(r"/(etc|root|home|proc|sys|dev|run|var|mnt|boot)(/|$)|/$
 _INTERPRETERS = re.compile(r"(python|perl|ruby|node|lua|php|tclsh)[\d.]*$|(ba|da|z|k|a)?sh$|[gm]?awk$")
 _READERS = re.compile(r"(python[\d.]*|(ba|da|z|k|a)?sh)$")
 _UNREAD = re.compile(r"^(?!/(usr|bin|lib|etc)/)(?!.*\.(py|sh|bash)$)(.*/)?[^/]*\.\w+$")
-"""A file that is neither a script nor one of the system's: nobody has looked at it as a program."""
+"""A file that is neither a script nor a system file, so it was not audited as a program."""
 _ATTRIBUTES = re.compile(r"security\.capability|trusted\.")
 _HOME = re.compile(r"/(root|home/[^/]+)/.")
 _SECRETS = re.compile(
@@ -130,12 +130,12 @@ _NETWORKED = frozenset(
 
 
 def judge_calls(acts: Iterable[ObservedCall], usual: Counter[Finding], *, hosts: bool) -> list[Finding]:
-    """What is wrong with these acts.
+    """Return the findings about observed calls.
 
     Args:
-        acts: all that was seen of one run.
-        usual: what the modules that a skill imports do by themselves, and how often one process does so.
-        hosts: whether it was granted hosts, so that it may well ask for the network, which is not there now.
+        acts: all observed calls of one run.
+        usual: findings that the imported modules cause by themselves, with the most in one process.
+        hosts: whether the skill was granted hosts; then attempts to use the network, which is absent, are allowed.
     """
     seen: Counter[tuple[int, Finding]] = Counter()
     for act in acts:
@@ -146,7 +146,7 @@ def judge_calls(acts: Iterable[ObservedCall], usual: Counter[Finding], *, hosts:
 
 
 def count_baseline(acts: Iterable[ObservedCall]) -> Counter[Finding]:
-    """Every finding in these acts, with the most that one process did of it."""
+    """Count each finding in observed calls; the count is the highest of any process."""
     seen = Counter((act.pid, found) for act in acts if (found := judge_call(act)))
     usual: Counter[Finding] = Counter()
     for (_, found), times in seen.items():
@@ -155,18 +155,18 @@ def count_baseline(acts: Iterable[ObservedCall]) -> Counter[Finding]:
 
 
 def record_baseline(usual: Iterable[Counter[Finding]]) -> tuple[tuple[str, str, int], ...]:
-    """What ``most`` gave, to be kept with the evidence, as far as it is final."""
+    """Convert security findings of ``count_baseline`` for the evidence."""
     found = [(each, times) for seen in usual for each, times in seen.items() if each.kind is Kind.SECURITY]
     return tuple(sorted((each.code, each.operator, times) for each, times in found))
 
 
 def load_baseline(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
-    """What ``recorded`` gave, as ``findings`` takes it."""
+    """Convert the output of ``record_baseline`` for ``judge_calls``."""
     return Counter({security(code, what): times for code, what, times in kept})
 
 
 def judge_call(act: ObservedCall) -> Finding | None:
-    """What is wrong with one act; None where nothing is."""
+    """Return the finding about one observed call, or None."""
     if act.refused:
         return _judge_refused(act)
     match act.name:
@@ -222,12 +222,12 @@ def _judge_open(path: str, flags: int) -> Finding | None:
 
 
 def _reads_nothing(flags: int) -> bool:
-    """Whether a file is opened for writing alone, or emptied first."""
+    """Return whether a file is opened write-only, or truncated."""
     return flags & _ACCESS == _WRITE_ONLY or bool(flags & _TRUNCATES)
 
 
 def _judge_change(call: str, words: tuple[str, ...]) -> Finding | None:
-    """Links, and what changes the names and the owners of files."""
+    """Judge calls that create links or change names and owners of files."""
     if call.startswith("link") and words and not _OWN.match(words[0]):
         return _jailbreak("suites.denied-secret", f"it makes a second name of {words[0][:120]}")
     if call.startswith("symlink") and _ELSEWHERE.match(words[-1] if words else ""):
@@ -270,7 +270,7 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
 
 
 def _address(act: ObservedCall) -> str:
-    """The name of a socket of the family unix; an abstract one begins with ``@``."""
+    """Return the name of a unix socket; an abstract one begins with ``@``."""
     text = act.texts[0] if act.texts else ""
     return "@" + text[1:].rstrip("\0") if text.startswith("\0") else text.partition("\0")[0]
 
@@ -280,7 +280,7 @@ def _reaches_out(act: ObservedCall) -> bool:
 
 
 def _signals(act: ObservedCall) -> bool:
-    """Whether it is to every process, or to the first one; signal 0 asks whether one is there, not whether all are."""
+    """Return whether a signal goes to every process, or one other than 0 to the first process."""
     target = act.arguments[0] & 0xFFFFFFFF
     return target == 0xFFFFFFFF or (target == 1 and bool(act.arguments[1] & 0xFFFFFFFF))
 
@@ -291,7 +291,7 @@ def _notable(act: ObservedCall) -> bool:
 
 @functools.cache
 def _calls() -> dict[int, tuple[str, str, str]]:
-    """The kind, the name and the reason of every refused call that tells something, by its number here."""
+    """Return the kind, name and reason of each notable refused call, by its number on this machine."""
     table = tomllib.loads(Path(__file__).with_name("calls.toml").read_text("utf-8"))
     column = _MACHINES.index(platform.machine()) if platform.machine() in _MACHINES else 0
     return {
@@ -302,6 +302,6 @@ def _calls() -> dict[int, tuple[str, str, str]]:
 
 
 WATCH = WatchSpec(frozenset(NUMBERS["x86_64"]), _notable)
-"""What is seen of a skill while it is checked."""
+"""The calls to observe while a skill is checked."""
 REFUSED_CALLS = WatchSpec(frozenset(), _notable, linger_s=None)
-"""What is seen of a skill at work: the calls that are refused. What is allowed goes past us, and costs nothing."""
+"""The calls to observe in normal use: refused calls alone. Allowed calls are not traced, and cost nothing."""

@@ -1,4 +1,4 @@
-"""Cases: what a skill is called with, what it must return and leave, from elsewhere or from its own tests."""
+"""Test cases: arguments of a skill, and the result and files that it must produce."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 _MOST = 5
 _LONGEST = 300
-"""Characters of a reason."""
+"""The most characters of a reason."""
 _CLOSE = 1e-9
 _EXACT = 2**53
-"""Up to here a floating-point number is every whole number; of larger ones it is some."""
+"""The bound up to which floating-point numbers represent every integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call, its result, and the files that it leaves."""
+    """One call, its expected result, and the files that it must write."""
 
     arguments: dict[str, Any] | list[Any]
     result: Any
     source: Level
     anything: bool = False
-    """Any result will do: it failed in use, and what counts is that there is one. It makes no evidence stronger."""
+    """Whether any result is accepted: the call failed in use. Such a case does not strengthen the evidence."""
     files: Expected = field(default_factory=dict[str, dict[str, Any]])
-    """What is in the files that it leaves, by their paths below /app/data."""
+    """The expected content of the files that it writes, by their paths below /app/data."""
     returns: bool = True
-    """Whether it says what is returned; one that says what is in files need not."""
+    """Whether the case has an expected result; a case with files may have none."""
     constant: str = ""
     """Why the result may be the same for all arguments."""
 
     def facts(self) -> dict[str, Any]:
-        """For the record of what a skill had to hold."""
+        """Return the case as JSON data for the evidence."""
         found: dict[str, Any] = {"arguments": self.arguments, "source": str(self.source)}
         found |= {"result": self.result} if self.returns else {}
         found |= {"files": self.files} if self.files else {}
@@ -51,20 +51,20 @@ class Case:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Case:
-        """The case that ``facts`` are of."""
+        """Create a case from the output of ``facts``."""
         return cls(
             facts["arguments"], facts.get("result"), Level(facts["source"]), files=dict(facts.get("files") or {}),
             returns="result" in facts, constant=str(facts.get("constant", "")),
         )  # fmt: skip
 
     def accepts(self, result: Any, left: Mapping[str, LeftFile]) -> bool:
-        """Whether this result and the files that were left are what it must give."""
+        """Return whether the result and the written files are the expected ones."""
         returned = self.anything or not self.returns or is_same(result, self.result)
         return returned and not any(find_difference(self.files, left))
 
     @classmethod
     def parse(cls, text: str, source: Level = Level.PERSON) -> Case:
-        """A case from ``{"arguments": {…}, "result": …, "files": {"report.csv": {"contains": …}}}``.
+        """Parse a case: ``{"arguments": {…}, "result": …, "files": {"report.csv": {"contains": …}}}``.
 
         Raises:
             UsageError: it is none.
@@ -80,10 +80,10 @@ class Case:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any], source: Level) -> Case | None:
-        """The case that an object of JSON says, which has arguments, and a result or files; None where it says none.
+        """Create a case from a JSON object with arguments, and a result or files; None if it has neither.
 
         Raises:
-            UsageError: its arguments or its files are not what they have to be.
+            UsageError: its arguments or its files are invalid.
         """
         arguments = told.get("arguments")
         if arguments is None or not told.keys() & {"result", "files"}:
@@ -105,21 +105,21 @@ class Case:
 
 
 def strongest_level(cases: Sequence[Case]) -> Level:
-    """How strong the evidence of these cases is, once they held: those alone count that its writer has not seen."""
+    """Return the level of evidence of passed cases; only those that the skill's author has not seen count."""
     return max((case.source for case in cases if case.source.unseen), key=list(Level).index, default=Level.SELF_TESTED)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether a JSON value is what the ``other`` is; floating-point numbers nearly so. ``true`` is not 1."""
+    """Return whether two JSON values are equal; floating-point numbers approximately. ``true`` is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
         if (isinstance(one, int) and isinstance(other, int)) or _is_large(one) or _is_large(other):
             return one == other
-        # What is not nearly nothing is compared by its own size: of 6e-34 most numbers are no more than 1e-9 away.
+        # The tolerance is relative, unless ``other`` is 0: an absolute one would accept any small number for 6e-34.
         try:
             return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0 if other else _CLOSE)
-        except OverflowError:  # a whole number that no other one can be near
+        except OverflowError:  # an integer beyond the range of floats equals no float
             return False
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
@@ -129,15 +129,15 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _is_large(value: float) -> bool:
-    """Whether it is a whole number that must not have been counted in floating-point ones."""
+    """Return whether a value is an integer that floating-point numbers may not represent."""
     return isinstance(value, int) and abs(value) > _EXACT
 
 
 def extract_cases(texts: Sequence[str], function: str) -> list[Case]:
-    """What a skill's tests assert of it in plain values, to be called again from outside, where no test can help it.
+    """Extract the assertions with literal values from a skill's tests, to repeat the calls from outside.
 
-    Only tests without fixtures, also such as no test asks for, and of these only the assertion that they begin with, so
-    that a case never rests on something that the test did first: a skill may keep what it was told before.
+    Only tests without fixtures (autouse ones included) count, and of these only an assertion at their beginning, so
+    that a case never depends on an earlier step of the test: a skill may keep state between calls.
     """
     found: list[Case] = []
     for text in texts:
@@ -156,7 +156,7 @@ def extract_cases(texts: Sequence[str], function: str) -> list[Case]:
 
 
 def _prepares(node: ast.AST) -> bool:
-    """Whether it does something before each test of a file."""
+    """Return whether a node does something before each test of a file."""
     match node:
         case ast.FunctionDef(name=name) if name.startswith(("setup_", "setUp")):
             return True
@@ -180,7 +180,7 @@ def _cases_of_assertion(node: ast.expr, function: str) -> list[Case]:
 
 
 def extract_call(texts: Sequence[str], function: str) -> dict[str, Any] | list[Any] | None:
-    """The first arguments in plain values that a skill's tests call it with, whatever they ask of its result."""
+    """Extract the first call with literal arguments from a skill's tests, whatever they assert."""
     for node in (each for text in texts for each in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Call) and _calls(node, function):
             with contextlib.suppress(ValueError):
@@ -193,7 +193,7 @@ def _calls(node: ast.Call, function: str) -> bool:
 
 
 def _arguments(call: ast.Call) -> dict[str, Any] | list[Any]:
-    """Raises ValueError where they are not plain values, or some by name and some in order."""
+    """Return the arguments of a call; raise ValueError if they are not literals, or mix positions and names."""
     named = {each.arg: _plain(each.value) for each in call.keywords if each.arg}
     if (call.args and named) or len(named) != len(call.keywords):
         raise ValueError("neither by name nor in order")
@@ -201,7 +201,7 @@ def _arguments(call: ast.Call) -> dict[str, Any] | list[Any]:
 
 
 def _plain(node: ast.expr) -> Any:
-    """Raises ValueError for what JSON cannot say, or turns into something else, as a tuple or a number as a key."""
+    """Return a literal value; raise ValueError if JSON cannot represent it exactly, as a tuple or a numeric key."""
     try:
         value = ast.literal_eval(node)
         plain = json.loads(json.dumps(value, allow_nan=False))

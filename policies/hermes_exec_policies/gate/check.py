@@ -1,4 +1,4 @@
-"""The gate itself: every stage in order, each in its time; what comes out is one report."""
+"""The gate's entry point: run every stage in order, measure each, and return one report."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ async def check(  # noqa: PLR0913  each by its name
 
     Args:
         source: the skill.
-        grants: what it may be given of what it asks for.
-        cases: what it must return and leave, from somebody who did not write it.
-        files: files that it was asked to leave; one that no unseen case looks at keeps it ``self-tested``.
-        policy: what confines it while it is judged.
-        taken: names that others have.
-        folder: the name of the folder that a Tree came in; that of its own, if left out.
-        work: a private folder that a sandbox's user can reach; one below /tmp, if left out.
-        store: where packages are kept.
+        grants: the resources that it may have if it declares them.
+        cases: test cases that its author did not write.
+        files: files that it must write; one that no unseen case checks keeps it ``self-tested``.
+        policy: its confinement while it is judged.
+        taken: names of other skills.
+        folder: the original folder name of a Tree; the name of the tree's own folder by default.
+        work: a private folder that a sandbox's user can reach; by default one below /tmp.
+        store: the folders of packages.
 
     Raises:
-        Unsupported: the policy does not hold here, so nothing can be judged.
+        Unsupported: the policy cannot be enforced here, so nothing can be judged.
         MissingExtra: the packages that judge skills are not installed.
-        PlaceUnavailable: no sandbox can be made.
+        PlaceUnavailable: no sandbox can be created.
         OSError: it cannot be read.
     """
     require("skills", "to judge skills")
@@ -85,7 +85,7 @@ async def check(  # noqa: PLR0913  each by its name
 
 
 class _GateRun:
-    """A report while it is made."""
+    """The state of one run of the gate, from which the report is built."""
 
     def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case], files: Collection[str]) -> None:
         self.findings: list[Finding] = []
@@ -115,7 +115,7 @@ class _GateRun:
         needs = self._manifest.needs
         bounds, wrong = resolve_bounds(self._policy, needs, self._grants)
         self._refuse([*self._grants.find_lacking(needs), *wrong])
-        # What is told of it afterwards is what it has, so that a run has the same.
+        # The report has the effective grants, so that later runs get the same ones.
         folders = self._grants.select_folders(needs)
         self._grants = replace(self._grants, limits=bounds, folders=tuple(map(str, folders)))
         self._bounded = with_folders(apply_bounds(self._policy, bounds), folders)
@@ -126,7 +126,7 @@ class _GateRun:
             self._refuse(await audit(tree, manifest))
 
     async def equip(self, work: Path, store: Environments) -> Path | None:
-        """The folder of its packages, where a sandbox can reach it."""
+        """Install the skill's packages; return their folder, which a sandbox can reach."""
         tree, manifest = self._require_manifest()
         with self.stage(verdict.DEPENDENCIES):
             asked, wrong = collect_requirements(tree, manifest)
@@ -167,7 +167,7 @@ class _GateRun:
         )  # fmt: skip
 
     def _level(self, tree: Tree) -> verdict.Level:
-        """How strong the evidence is, now that its cases held; what it is to leave has to be seen."""
+        """Return the level of evidence after the cases passed; an unseen case must check every expected file."""
         brought = {name for each in tree.files for name in (each.path, each.path.rpartition("/")[2])}
         named = {*self._files, *find_named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
         missing = find_unseen_files(named, [each.files for each in self._cases if each.source.unseen])
@@ -210,14 +210,14 @@ def _work_folder(given: Path | None) -> Generator[Path]:
     if given is not None:
         yield given
         return
-    # Not below our home, because a sandbox's user has to reach it; 0711, so that nobody can list it.
+    # Not below our home, because a sandbox's user has to reach it; mode 0711, so that other users cannot list it.
     with tempfile.TemporaryDirectory(prefix="hermes-gate-") as made:
         os.chmod(made, 0o711)  # noqa: PTH101, S103  it can be passed, not listed
         yield Path(made)
 
 
 def _name_of(source: Path | Tree) -> str:
-    """The name of the folder that it came in."""
+    """Return the name of the source's folder."""
     return source.root.name if isinstance(source, Tree) else source.resolve().name.split(".")[0]
 
 

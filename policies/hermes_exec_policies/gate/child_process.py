@@ -1,6 +1,6 @@
-"""Do in a child process what hostile input can hang or crash, under limits of time and memory.
+"""Parse hostile input in a child process, under limits of time and memory, as the input can hang or crash a parser.
 
-The child runs code of ours and of libraries alone; nothing of a skill is ever imported or executed in it.
+The child runs only code of ours and of libraries; it never imports or executes code of a skill.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ANSWER = 8 << 20
 
 
 class Unanswered(HermesError):
-    """A child process ended without an answer; nothing is known of what it was to look at."""
+    """A child process ended without an answer, so the input was not judged."""
 
 
 async def ask(module: str, question: dict[str, Any], *, cpu_s: int) -> Any:
-    """What ``answer(question)`` of ``module`` gives, in a child process that may use ``cpu_s`` seconds of a processor.
+    """Return ``answer(question)`` of ``module``, run in a child process with ``cpu_s`` seconds of CPU time.
 
     Raises:
         Unanswered: it crashed, or hit a limit.

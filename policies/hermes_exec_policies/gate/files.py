@@ -1,7 +1,7 @@
-"""Files of a skill: those that a case expects, those that a run left, and those that a text names.
+"""Data files of a skill: those that a case expects, those that a run wrote, and those that a text names.
 
-What a run left is read by the gate from its own copy, made after the sandbox ended (plain files alone, no link is
-followed), so a skill has no say in it.
+The gate reads files of a run from its own copy, made after the sandbox ended (regular files alone, no link is
+followed), so a skill cannot influence it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 DATA = "/app/data"
 _KINDS = ("equals", "contains", "lines")
 _READ = 1 << 20
-"""Bytes of one file that are compared; a larger one is no case's."""
+"""Bytes of one file that are compared; a case cannot expect a larger file."""
 _MOST = 20
 _DEEPEST = 8
 _LONGEST = 65_536
 
 Expected = dict[str, dict[str, Any]]
-"""By paths below /app/data: what is in the file."""
+"""The expected content of files, by their paths below /app/data."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftFile:
-    """A file that a run left."""
+    """A file that a run wrote."""
 
     size: int
     sha256: str
@@ -42,7 +42,7 @@ class LeftFile:
 
 
 def read_left_files(folder: Path) -> dict[str, LeftFile]:
-    """The files in a folder of ours, by their paths."""
+    """Return the files in a folder of ours, by their paths."""
     return {
         each.relative_to(folder).as_posix(): _read(each)
         for each in sorted(folder.rglob("*"))
@@ -61,10 +61,10 @@ def _read(path: Path) -> LeftFile:
 
 
 def parse_expected(value: Any) -> Expected:
-    """The files of a case: ``{"report.csv": {"equals": "…"}}``, or ``contains``, or ``lines``; with plain paths.
+    """Parse the files of a case: ``{"report.csv": {"equals": "…"}}``, or ``contains``, or ``lines``; paths are plain.
 
     Raises:
-        UsageError: it is something else; one line says what.
+        UsageError: the value has another form; the message names the error in one line.
     """
     if not isinstance(value, dict) or not value or len(cast("dict[str, Any]", value)) > _MOST:
         raise UsageError(f"the files of a case are an object of 1 to {_MOST} paths", remedy=_EXAMPLE)
@@ -76,10 +76,10 @@ _EXAMPLE = '"files": {"report.csv": {"contains": ["Product,Revenue"]}}'
 
 
 def parse_path(path: str) -> str:
-    """The path of a file below /app/data, without that folder.
+    """Return the path of a file relative to /app/data.
 
     Raises:
-        UsageError: it is not below it, or no plain path.
+        UsageError: the path is outside of /app/data, or not a plain path.
     """
     below = path.removeprefix(f"{DATA}/")
     parts = below.split("/")
@@ -109,7 +109,7 @@ def _parse_content(path: str, content: Any) -> dict[str, Any]:
 
 
 def find_difference(expected: Expected, left: Mapping[str, LeftFile]) -> tuple[str, str]:
-    """The first file that is not what a case expects, and what is wrong with it; empty where all of them are."""
+    """Return the path of the first unexpected file and how it differs; empty if all files are as expected."""
     for path, content in expected.items():
         if path not in left:
             return path, "is not there"
@@ -136,13 +136,13 @@ def _compare(content: Mapping[str, Any], file: LeftFile) -> str:
         if kind == "lines":
             rest = iter(lines)
             for each in told.splitlines() if isinstance(told, str) else told:
-                if each.rstrip() not in rest:  # takes from it up to the line, so their order counts
+                if each.rstrip() not in rest:  # the search consumes lines, so their order counts
                     return f"has no line {each[:200]!r} in that order"
     return ""
 
 
 def _plain(text: str) -> str:
-    """The text with line ends of one kind, and none at its end: what wrote it has its own."""
+    """Normalize line ends, which depend on the writer, and remove those at the end."""
     return text.replace("\r\n", "\n").removesuffix("\n")
 
 
@@ -157,7 +157,7 @@ NAMED = re.compile(
 FIELD = re.compile(
     r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+|(?<![^\W_])(?!README|TO[D]O|CHANGELOG|LICENSE)[A-Z]{3,}(?![^\W_])"
 )
-"""What stands for a part of a name, as in ``[filename].csv`` and ``FILENAME.csv``."""
+"""A placeholder for a part of a name, as in ``[filename].csv`` and ``FILENAME.csv``."""
 SENTENCE = re.compile(r"\n\s*\n|(?<=[.!?;])\s+|\n(?=\s*[-*|#>\d])")
 _WRITES = re.compile(
     r"\b(writ|wrote|sav(e|ing)|stor(e|ing)|creat|leav(e|ing)|left|export|produc|generat|output|dump|append|put|mak(e|ing)"
@@ -173,11 +173,11 @@ _QUOTED_CALL = re.compile(r"(?<!\w)\w+\((?:[^()\n]|\([^()\n]*\))*\)")
 
 
 def find_named_files(text: str, known: Collection[str] = ()) -> set[str]:
-    """The files below /app/data that a text says are written, as patterns; ``known`` are files that a skill brings.
+    """Return patterns of the files below /app/data that a text names as written; ``known`` are the skill's own files.
 
-    A name counts where it is given below ``data/``, where its sentence speaks of writing, and where that speaks neither
-    of writing nor of reading, in whatever language; the arguments of calls do not. Where a part of a name stands for
-    others (``[name].csv``), full names of the same ending are its examples.
+    A name counts if it is below ``data/``, if its sentence mentions writing, or if the sentence mentions neither
+    writing nor reading, in any language; arguments of calls do not count. If a name has a placeholder
+    (``[name].csv``), full names with the same suffix are examples of it.
     """
     found: set[str] = set()
     for sentence in SENTENCE.split(text):
@@ -192,11 +192,11 @@ def find_named_files(text: str, known: Collection[str] = ()) -> set[str]:
 
 
 def is_written(sentence: str) -> bool:
-    """Whether a sentence speaks of writing."""
+    """Return whether a sentence mentions writing."""
     return _WRITES.search(_QUOTED_CALL.sub(" ", sentence)) is not None
 
 
 def find_unseen_files(named: Iterable[str], expected: Iterable[Expected]) -> list[str]:
-    """Those of the ``named`` files that no case looks at."""
+    """Return the ``named`` files that no case checks."""
     seen = [posixpath.basename(path) for files in expected for path in files]
     return sorted(each for each in named if not any(fnmatchcase(path, posixpath.basename(each)) for path in seen))

@@ -1,4 +1,4 @@
-"""The first part of SKILL.md by the format's reference library; runs in a child process, which it can hang or crash."""
+"""Parse the front matter of SKILL.md with the format's reference library, in a child process, as it may hang."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """What the reference library makes of a text, and all that it finds wrong for a folder of the given name."""
+    """Return the fields and the body of a text, and all errors for a folder of the given name."""
     import strictyaml
     from skills_ref.errors import SkillError
     from skills_ref.parser import parse_frontmatter

@@ -1,4 +1,4 @@
-"""What a skill asks for, which it declares, and what it is granted, which it never implies."""
+"""The resources that a skill declares as needed, and those that it is granted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIMITS = {
     "limit-disk-mib": (1, 65536),
     "limit-processes": (16, 1024),
 }
-"""The least and the most that makes sense: below the least, no interpreter runs and no proof can be made."""
+"""The least and the highest value of each limit: below the least, no interpreter runs and no proof is possible."""
 _MANY = 20
 _MIB = 1 << 20
 _MEMORY, _DISK = "limit-memory-mib", "limit-disk-mib"
@@ -34,60 +34,60 @@ _BOUNDS = {
     _DISK: (_MIB, "disk", "file_size"),
     "limit-processes": (1, "processes", ""),
 }
-"""By the manifest's name: how much one is, the policy's limit, and another one that would stand in the way of more."""
+"""By the manifest's name: the unit, the policy's limit, and another limit that must be raised together with it."""
 _ROOM = {"skill-validate": "skill-run"}
-"""The policy that says how much a skill can be granted at most; of any other policy its own limits are the most."""
+"""The policy whose limits are the most that a skill can be granted; for other policies, their own limits are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a skill declares in the ``metadata`` of SKILL.md that it needs beside what every skill has."""
+    """The resources that a skill declares in the ``metadata`` of SKILL.md, in addition to those of every skill."""
 
     data: tuple[str, ...] = ()
-    """Folders that it writes to, below /app/data; that folder itself is every skill's."""
+    """Folders that it writes to, below /app/data; every skill may write to that folder itself."""
     folders: tuple[str, ...] = ()
-    """Folders of the machine, each by a name of its own, with ``:rw`` where it writes to it."""
+    """Names of folders of the machine, with ``:rw`` if it writes to them."""
     hosts: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Bounds other than the policy's own: ``limit-memory-mib``, ``limit-seconds``, …"""
+    """Limits that replace those of the policy: ``limit-memory-mib``, ``limit-seconds``, …"""
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What may be given to a skill; nothing but packages, unless somebody says so."""
+    """The resources that a skill may have; by default only packages."""
 
     data: tuple[str, ...] = ("/app/data",)
     folders: tuple[str, ...] = ()
-    """``NAME=DIR``, with ``:rw`` where it may write to it."""
+    """``NAME=DIR``, with ``:rw`` if it may write to the folder."""
     hosts: tuple[str, ...] = ()
     packages: bool = True
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Grants:
-        """What was recorded as ``facts``, in which every tuple has become a list."""
+        """Create grants from recorded ``facts``, in which every tuple has become a list."""
         values: dict[str, Any] = dict(facts)
         for name in {"data", "folders", "hosts"} & values.keys():
             values[name] = tuple(values[name])
         return cls(**values)
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
     def select_folders(self, needs: Needs) -> list[SharedFolder]:
-        """The folders that are needed and granted; one that is only read is no more than that."""
+        """Return the folders that are both needed and granted; a folder is writable only if the skill declares that."""
         given = {each.name: each for each in map(SharedFolder.parse_grant, self.folders)}
         asked = [SharedFolder.parse_request(word) for word in needs.folders]
         return [replace(given[each.name], writable=each.writable) for each in asked if each.name in given]
 
     def find_lacking(self, needs: Needs) -> list[Finding]:
-        """What is needed and not granted, but for limits, of which the policy has a say; see ``bounds``."""
+        """Return findings about needs that are not granted, except limits, which ``resolve_bounds`` checks."""
         found = [
             _not_granted("the folder", folder)
             for folder in needs.data
@@ -108,7 +108,7 @@ class Grants:
 
 
 def parse_needs(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
-    """What ``metadata`` declares, and what is wrong with it."""
+    """Parse the needs that ``metadata`` declares, and return findings about them."""
     wrong: list[Finding] = []
     data = _words(metadata, "needs-data", _FOLDER, wrong)
     hosts = _words(metadata, "needs-hosts", _HOST, wrong)
@@ -129,10 +129,10 @@ def parse_needs(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
 
 
 def parse_limit(name: str, value: str) -> int:
-    """The number that ``value`` is for the limit called ``name``.
+    """Parse ``value`` as the limit ``name``.
 
     Raises:
-        ValueError: it is none that makes sense, or there is no such limit.
+        ValueError: the value is invalid, or there is no such limit.
     """
     if name not in _LIMITS:
         raise ValueError(f"{name!r} is no limit: {', '.join(_LIMITS)}")
@@ -167,9 +167,9 @@ def _wrong(what: str) -> Finding:
 
 
 def resolve_bounds(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[str, int], list[Finding]]:
-    """The bounds that are not the policy's own, and what is wrong with what is asked for or granted.
+    """Return the limits that differ from the policy's own, and findings about the declared and granted ones.
 
-    Less than the policy's own anybody can ask for. More has to be granted, and no more than the policy has room for.
+    A skill may declare less than the policy's own limit. More has to be granted, up to the policy's maximum.
     """
     room = _room(policy)
     found: dict[str, int] = {}
@@ -194,10 +194,10 @@ def resolve_bounds(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[s
 
 
 def apply_bounds(policy: Policy, bounds: Mapping[str, int]) -> Policy:
-    """The policy with these bounds, which ``bounds_of`` gave; itself where there are none.
+    """Return the policy with the limits of ``resolve_bounds``; the same object if there are none.
 
     Raises:
-        ValueError: the policy has no room for one of them, or knows none of that name.
+        ValueError: a limit exceeds the policy's maximum, or has an unknown name.
     """
     room = _room(policy)
     limits: dict[str, object] = {}
@@ -224,7 +224,7 @@ def _room(policy: Policy) -> PolicyLimits:
 
 
 def _amount(limits: PolicyLimits, name: str) -> int | None:
-    """A limit in the manifest's unit; None where there is none."""
+    """Return a limit in the manifest's unit; None if the policy has no such limit."""
     unit, key, _ = _BOUNDS[name]
     value: float | None = getattr(limits, key)
     return None if value is None else int(value // unit)

@@ -1,4 +1,4 @@
-"""How a skill is started: the same way when it is checked and when it is used, so that neither can be told apart."""
+"""Prepare launches of skills: a check and a use are launched alike, so that a skill cannot distinguish them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TESTING = f"{SKILLS}/.testing"
 MUTANTS = f"{SKILLS}/.mutants"
 PYTHON = "/usr/bin/python3"
 _OLDEST = 2
-"""The version of the interpreter's own format that every Python reads; making JSON of it takes a module."""
+"""The version of the marshal format that every Python reads; JSON would need the import of a module."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillLaunch:
-    """What is given to ``start``."""
+    """The arguments of ``start``."""
 
     confinement: Confinement
     argv: tuple[str, ...]
@@ -46,15 +46,15 @@ class SkillLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What came of calling a skill."""
+    """The result of calling a skill."""
 
     ok: bool
     result: Any = None
     error: str = ""
-    """The kind of its exception, or what ended it: ``ValueError``, ``timeout``, ``signal 11``, ``no result``."""
+    """The type of its exception, or the cause of its end: ``ValueError``, ``timeout``, ``signal 11``, ``no result``."""
     message: str = ""
     missing: str = ""
-    """The module that was not there."""
+    """The name of a missing module."""
 
 
 def launch_call(
@@ -68,17 +68,17 @@ def launch_call(
     environment: Path | None = None,
     place: str = DEFAULT_KIND,
 ) -> SkillLaunch:
-    """Everything to start one call of a skill in a new sandbox.
+    """Prepare the launch of one call of a skill in a new sandbox.
 
     Args:
-        policy: what confines it.
+        policy: its confinement.
         tree: the folder of its files, which the sandbox's user must be able to reach.
-        module: its name in Python's spelling; it is seen at /app/skills/MODULE.
+        module: its name in Python's spelling; its files appear at /app/skills/MODULE.
         entry: the script that is called.
         function: the function in it.
-        arguments: by name, or in their order; None where the request comes later.
+        arguments: by name, or by position; None if the request is sent later.
         environment: the folder of its packages.
-        place: the kind of place in which it is started.
+        place: the kind of target in which it is started.
 
     Raises:
         Unsupported: a required rule cannot be enforced there.
@@ -90,7 +90,7 @@ def launch_call(
 
 
 def encode_request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
-    """What a program that calls a skill reads of its standard input.
+    """Encode a request for the standard input of the program that calls a skill.
 
     Raises:
         UsageError: the arguments cannot be said in JSON.
@@ -103,14 +103,14 @@ def encode_request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
 
 
 def caller_argv(module: str, entry: str, function: str, *, packages: bool) -> tuple[str, ...]:
-    """What an interpreter is started with that calls a skill; it reads a request of its standard input."""
+    """Return the argv of an interpreter that calls a skill after reading a request from its standard input."""
     return FLAGS, read_program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
 
 
 def launch_tests(
     policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None
 ) -> SkillLaunch:
-    """Everything to start its tests in a new sandbox; ``testing`` is the folder that holds pytest.
+    """Prepare the launch of a skill's tests in a new sandbox; ``testing`` is the folder that contains pytest.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
@@ -139,7 +139,7 @@ def launch_mutants(
     testing: Path,
     environment: Path | None = None,
 ) -> SkillLaunch:
-    """Everything to start the tests of the mutants in FOLDER/NUMBER/MODULE, one after the other in a new sandbox.
+    """Prepare the launch of the tests of the mutants in FOLDER/NUMBER/MODULE, one after the other in a new sandbox.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
@@ -153,7 +153,7 @@ def launch_mutants(
 def launch_imports(
     policy: Policy, tree: Path, module: str, names: Sequence[str], *, testing: Path, environment: Path | None = None
 ) -> SkillLaunch:
-    """Everything to import modules by ``names`` in a new sandbox like those of its tests, and nothing of the skill.
+    """Prepare the launch of a program that imports modules by ``names``, without the skill, in a sandbox as for tests.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
@@ -163,7 +163,7 @@ def launch_imports(
 
 
 def read_result(ended: ProgramResult) -> CallResult:
-    """What a call gave; all of it is the skill's word, so it is a result and nothing more."""
+    """Return the result of a call; all of it is untrusted output of the skill."""
     if ended.limit:
         return CallResult(ok=False, error="timeout" if ended.limit in {"wall", "cpu"} else f"limit: {ended.limit}")
     if ended.exit.code is None:
@@ -197,21 +197,21 @@ def _build_launch(
     confinement, limits = build_confinement(
         policy, this_machine(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place
     )
-    # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
+    # Isolated and without `site`: no variable, .pth file or package of this machine has an effect.
     return SkillLaunch(confinement, (PYTHON, *words), stdin, limits)
 
 
 @cache
 def read_program(name: str) -> str:
-    """The text of one of the programs that are sent into sandboxes."""
+    """Return the text of a program that is sent to sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")
 
 
 def identify_interpreter(python: str) -> str:
-    """The path that ``python`` leads to, and the hash of its bytes: another one is another proof.
+    """Return the resolved path of ``python`` and the hash of its bytes; evidence is valid for one interpreter alone.
 
     Raises:
-        PlaceUnavailable: there is none.
+        PlaceUnavailable: there is no interpreter.
     """
     path = os.path.realpath(python)
     try:
@@ -229,6 +229,6 @@ def _hash_file(path: str, *_seen: int) -> str:
 
 @cache
 def python_version() -> str:
-    """The version of the interpreter of sandboxes, as in ``3.11``."""
+    """Return the version of the interpreter of sandboxes, as in ``3.11``."""
     words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Which files a skill may have, and what their bytes must be."""
+"""Checks of the names and the content of a skill's files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TOP = re.compile(
     r"SKILL\.md|README([._-][A-Za-z]{2,3}([_-][A-Za-z]{2,4})?)?\.md|CHANGELOG\.md|LICENSE(\.md|\.txt)?|NOTICE(\.txt)?|requirements\.txt"
 )
 _STARTS = frozenset({"sitecustomize.py", "usercustomize.py", "conftest.py"})
-"""Files that change an interpreter or a test run by being there."""
+"""Files that affect an interpreter or a test run by their presence."""
 _SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg"})
 _LEFT = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
-"""What Python and its tools leave where they ran."""
+"""Files that Python and its tools leave where they ran."""
 _HOOKS = re.compile(rb"pytest_|hookimpl|_pytest|pluggy|exec|eval|import_|getattr|setattr|patch")
-"""With one of these, a conftest.py is more than fixtures."""
+"""A conftest.py with one of these contains more than fixtures."""
 _FIXTURES = "its tests are run without conftest.py: put its fixtures into the modules of tests that use them"
 _COMPILED = (".pyc", ".pyo", ".pyd", ".so", ".dylib", ".dll", ".exe", ".pth", ".egg", ".whl", ".jar", ".wasm", ".node")
 _PICTURES = (
@@ -46,7 +46,7 @@ _MOST_LINE = 20_000
 
 
 def check_layout(tree: Tree) -> list[Finding]:
-    """What is wrong with the files of a skill, by their names and their bytes."""
+    """Return findings about the names and the content of a skill's files."""
     found: list[Finding] = []
     for each in tree.files:
         if (
@@ -127,7 +127,7 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
 
 
 def check_characters(path: str, text: str) -> list[Finding]:
-    """Characters in a text that nobody sees, or takes for others."""
+    """Return findings about characters in a text that are invisible, or look like others."""
     if name := find_hidden(text):
         return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
     if word := find_lookalike(text):
@@ -136,7 +136,7 @@ def check_characters(path: str, text: str) -> list[Finding]:
 
 
 def _check_packed(path: str, data: bytes) -> list[Finding]:
-    """Code in an archive, which Python imports from there; also in one that follows a picture."""
+    """Return a finding if there is code in an archive, also one appended to an image: Python can import from it."""
     if not any(
         name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
         for name in find_zip_names(data)

@@ -1,4 +1,4 @@
-"""SKILL.md as the format agentskills.io has it, and what of it counts here."""
+"""Read SKILL.md in the format of agentskills.io, and validate it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_FRONT_LINES = 200
 _MAX_INDENT = 16
 _MAX_BRACKETS = 32
 _NESTED = re.compile(r"(?:[-?:][ \t]+){16}")
-"""Lists in lists, on one line."""
+"""Nested lists on one line."""
 _CPU_S = 4
 _MARKUP = re.compile(r"</\s*\w|<\s*(skill|system|assistant|user|tool|script|iframe|img)\b|<!--|\]\]>", re.IGNORECASE)
 _MENTIONED = re.compile(r"(?<![\w./-])(?:scripts|references|templates|assets)/[A-Za-z0-9_./-]*[A-Za-z0-9_]")
@@ -34,7 +34,7 @@ _CLAIMS = ("created-by", "created_by", "verified", "pinned", "trusted", "signed"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A skill's description of itself; nothing in it is believed that could be looked at instead."""
+    """A skill's description of itself; facts that can be checked are never taken from it."""
 
     name: str
     """``generate-csv-report``"""
@@ -46,12 +46,12 @@ class Manifest:
     metadata: Mapping[str, str]
     body: str
     entry: str
-    """The path of the script that is called."""
+    """The path of the script with the skill's function."""
     signature: Signature
     needs: Needs
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the manifest as JSON data."""
         return {
             "name": self.name, "module": self.module, "description": self.description, "version": self.version,
             "license": self.license, "entry": self.entry, "function": self.signature.function,
@@ -60,12 +60,12 @@ class Manifest:
 
 
 async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) -> tuple[Manifest, list[Finding]]:
-    """What a skill says of itself, and findings that refuse nothing.
+    """Read and validate a skill's SKILL.md; return the manifest, and findings that refuse nothing.
 
-    ``folder`` is the name of the folder that it came in; ``taken`` are names that others have.
+    ``folder`` is the name of the source's folder; ``taken`` are the names of other skills.
 
     Raises:
-        Refused: it is no skill; says everything that is wrong.
+        SkillRefused: it is not a skill; the findings name every error.
     """
     found = layout.check_layout(tree)
     paths = {each.path for each in tree.files}
@@ -112,7 +112,7 @@ async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in the first part as they are once YAML has read them, which writes any character in plain ones."""
+    """Yield all texts of the front matter as parsed, since YAML can write any character as an escape."""
     if isinstance(value, dict):
         for pair in value.items():  # pyright: ignore[reportUnknownVariableType]  YAML
             yield from _texts(list(pair))  # pyright: ignore[reportUnknownArgumentType]  YAML
@@ -124,7 +124,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse what would keep a YAML parser busy, or what two parsers would read in two ways."""
+    """Refuse front matter that would keep a YAML parser busy, or that two parsers would read differently."""
     lines = text.split("\n")
     if len(text) > _MAX_TEXT:
         raise SkillRefused(functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md"))

@@ -1,4 +1,4 @@
-"""Break a skill on purpose: tests that still pass then have not tested it, or somebody else says that they pass."""
+"""Break a skill on purpose: if its tests still pass, they do not test it, or their outcomes are forged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST = {"argument": 6, "write": 6, "literal": 6, "operator": 4}
-"""How many mutants of a kind there are."""
+"""The most mutants of each kind."""
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -29,23 +29,23 @@ _WRITERS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One way in which the script is broken."""
+    """A changed version of the skill's script."""
 
     name: str
     source: str
     must_die: bool
-    """Whether tests that pass with it are no tests."""
+    """Whether the skill is refused if its tests pass with this mutant."""
     must_live: bool = False
-    """Whether tests that fail with it look at something else than what the skill does."""
+    """Whether the skill is refused if its tests fail with this mutant: they would test the text, not the behavior."""
     kind: str = ""
-    """Of a small one: ``argument``, ``write``, ``literal`` or ``operator``."""
+    """The kind of a small mutant: ``argument``, ``write``, ``literal`` or ``operator``."""
 
 
 def make_mutants(source: str, function: str) -> list[Mutant]:
-    """The script with its function ended at its beginning, or in vain, and once only in another layout.
+    """Create mutants whose function ends at once or has no effect, and one that differs only in layout.
 
-    Everything outside of the function stays as it is: what a script does on import to the one who judges it, it does
-    in a mutant too, and the mutant passes as well.
+    Code outside of the function is unchanged: a script that forges test outcomes on import does so in a mutant, too,
+    and is recognized because the mutant passes.
     """
     tree = ast.parse(source)
     raising = ast.parse("raise RuntimeError").body
@@ -57,13 +57,13 @@ def make_mutants(source: str, function: str) -> list[Mutant]:
             _undo_effects(tree, function),
             must_die=True,
         ),
-        # The others are written in the same way, so tests that know the text of the skill would tell them by that.
+        # The others have this layout, too, so tests that compare the skill's text would fail for that reason alone.
         Mutant("says the same in another layout", ast.unparse(tree), must_die=False, must_live=True),
     ]
 
 
 def make_small_mutants(source: str, function: str) -> list[Mutant]:
-    """The script with one thing of its function, or of what that calls, changed: some of each kind."""
+    """Create mutants with one change each in the function or in functions that it calls: some of each kind."""
     tree = ast.parse(source)
     found = [
         Mutant(
@@ -91,14 +91,14 @@ def _function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctio
 def _prepend(tree: ast.Module, name: str, body: list[ast.stmt]) -> str:
     other = copy.deepcopy(tree)
     function = _function(other, name)
-    # What it says of itself stays, and its text too, behind what ends it: tests that look at these test nothing.
+    # The docstring stays, and so does the body, after the new statement: tests of these alone test nothing.
     described = 1 if ast.get_docstring(function) is not None else 0
     function.body[described:] = body + function.body[described:]
     return ast.unparse(ast.fix_missing_locations(other))
 
 
 def _undo_effects(tree: ast.Module, name: str) -> str:
-    """Its function runs, and then gives something else and leaves nothing: tests of types or of names test nothing."""
+    """Let the function run, then return another value and undo its files; tests of types or names alone pass."""
     other = copy.deepcopy(tree)
     function = _function(other, name)
     described = 1 if ast.get_docstring(function) is not None else 0
@@ -110,7 +110,7 @@ def _undo_effects(tree: ast.Module, name: str) -> str:
 
 
 class _Returns(ast.NodeTransformer):
-    """Changes what one function gives, and leaves alone what those in it give."""
+    """Changes the values that a function returns, but not those of nested functions."""
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         value = node.value or ast.Constant(None)
@@ -124,7 +124,7 @@ class _Returns(ast.NodeTransformer):
 
 
 def _required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The arguments that have to be given; the others may be of no account to what was asked for."""
+    """Return the required arguments; the optional ones may not matter to the task."""
     taken = function.args
     plain = [*taken.posonlyargs, *taken.args]
     named = [each for each, value in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if value is None]
@@ -132,14 +132,14 @@ def _required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> lis
 
 
 def _ignore_argument(tree: ast.Module, function: str, name: str) -> str:
-    """The same value of its type for whatever is given."""
+    """Replace an argument with a fixed value of its type."""
     return _prepend(
         tree, function, ast.parse(f"{name} = (not {name}) if {name} in (True, False) else type({name})()").body
     )
 
 
 def _reachable_nodes(tree: ast.Module, name: str) -> list[ast.AST]:
-    """The nodes of a function and of what it names in its module, without annotations, docstrings and raised errors."""
+    """Return the nodes of a function and of names of its module that it uses; no annotations, docstrings or errors."""
     defined: dict[str, ast.AST] = {}
     for each in tree.body:
         match each:
@@ -171,7 +171,7 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether it is a docstring."""
+    """Return whether a node is a docstring."""
     match node:
         case ast.Expr(value=ast.Constant(value=str())):
             return True
@@ -217,7 +217,7 @@ def _change_literal(node: ast.AST) -> str | None:
 
 
 def _invert(node: ast.AST) -> str | None:
-    """Turn one expression round in place and say so; None where there is nothing to turn."""
+    """Invert one expression in place, and return a description; None if it cannot be inverted."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARED:
             node.ops = [_COMPARED[type(op)]()]

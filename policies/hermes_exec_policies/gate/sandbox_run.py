@@ -1,4 +1,4 @@
-"""One run in one sandbox, and what was seen of it from outside."""
+"""One run in one sandbox, and the observations of it from outside."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
 WALL_S = 60.0
-"""How long a run may take while a skill is checked, unless it was granted more."""
+"""Seconds that a run may take while a skill is checked, unless it was granted more."""
 _OUTPUT = 4 << 20
 _FILES = 4096
 _STARTS = re.compile(
@@ -38,36 +38,36 @@ _STARTS = re.compile(
 _FORBIDDEN = re.compile(r"\[Errno (1|13|30)\] [^\n:]*: '([^'\n]+)'")
 _NETWORK = re.compile(r"\[Errno (?:101|-2|-3|97)\]|Network is unreachable|Name or service not known|name resolution")
 PARALLEL_RUNS = 2
-"""How many sandboxes of one skill there are at once, which leaves the machine to others too."""
+"""The most concurrent sandboxes of one skill, so that it does not occupy the whole machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxRun:
-    """What was seen of one run."""
+    """The observations of one run."""
 
     ended: ProgramResult
     hygiene: tuple[Finding, ...]
     left: Mapping[str, LeftFile] = field(default_factory=dict[str, "LeftFile"])
-    """The files in its folder afterwards, where they were asked for."""
+    """The files in its folder after the run, if requested."""
 
     @property
     def limit(self) -> str:
-        """The limit that ended it; the kernel ends with these signals what has had its time of the processor."""
+        """The limit that ended the run; the kernel sends these signals when the CPU time is used up."""
         if self.ended.exit.signal in {signal.SIGXCPU, signal.SIGKILL}:
             return self.ended.limit or "cpu"
         return self.ended.limit
 
     @property
     def log(self) -> str:
-        """What it printed; to be shown, never to be believed."""
+        """The untrusted output of the skill, for display alone."""
         return self.ended.stderr.decode("utf-8", "replace")
 
     def tests(self) -> list[dict[str, Any]]:
-        """How its tests ended, in its own words."""
+        """Return the outcomes of the tests, which the skill could forge."""
         return [each for each in self._lines() if isinstance(each.get("test"), str)]
 
     def mutants(self) -> list[dict[str, int]]:
-        """The numbers of mutants, and how the tests of each ended."""
+        """Return the number of each mutant and the exit code of its tests."""
         return [each for each in self._lines() if all(isinstance(each.get(name), int) for name in ("mutant", "code"))]
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -83,13 +83,13 @@ class SandboxRun:
 async def run_launch(
     launch: SkillLaunch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False
 ) -> SandboxRun:
-    """Run a launch to its end, when it is its turn; ``wall_s`` is the longest that it may take, whatever its limits.
+    """Run a launch to its end, after waiting for its turn; ``wall_s`` is the most seconds that any limit may allow.
 
-    ``reads`` is whether the files that it leaves are wanted.
+    With ``reads``, the files that it wrote are returned.
 
     Raises:
         Unsupported: the sandbox is not what was specified, or cannot be.
-        PlaceUnavailable: no sandbox can be made.
+        PlaceUnavailable: no sandbox can be created.
     """
     wall = min(launch.limits.wall_s or wall_s, wall_s)
     limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
@@ -114,7 +114,7 @@ async def run_launch(
 
 
 def find_denials(text: str) -> list[Finding]:
-    """What a sandbox forbade, as far as a log tells: one finding for every shape in which a kernel says it."""
+    """Find denials of the sandbox in a log, by the forms of the kernel's error messages."""
     if _NETWORK.search(text):
         return [security("suites.denied-network", "Sandbox Jailbreak: it tried to use the network")]
     outside = sorted({path for _, path in _FORBIDDEN.findall(text) if not (path + "/").startswith(DATA + "/")})
@@ -125,7 +125,7 @@ def find_denials(text: str) -> list[Finding]:
 
 
 def _find_leftovers(ended: ProgramResult, shared: Path, odd: list[str]) -> list[Finding]:
-    """What outlived it; its sandbox takes all of that along, but where it is used there may be more in a sandbox."""
+    """Find processes and shared memory that outlived the run; in use, a sandbox may serve more than one run."""
     found = [functional("suites.processes", f"it left a process running: {each}") for each in ended.left[:3]]
     if ended.hit:
         found.append(functional("suites.limit", f"it asked for more than it may have: {ended.hit}"))
@@ -134,9 +134,9 @@ def _find_leftovers(ended: ProgramResult, shared: Path, odd: list[str]) -> list[
 
 
 def _check_full(launch: SkillLaunch, data: Collected) -> list[Finding]:
-    """Whether it left as many files as there can be, of which it may have kept silent."""
+    """Find out whether the run reached the limit of files, which it may have hidden."""
     (room,) = [each.inodes for each in launch.confinement.tmpfs if each.target == DATA]
-    if data.files + data.folders + 1 < room:  # the folder itself is one
+    if data.files + data.folders + 1 < room:  # the folder itself counts as one
         return []
     return [functional("suites.limit", f"it filled {DATA}, which has room for {room} files and folders")]
 

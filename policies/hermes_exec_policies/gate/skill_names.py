@@ -1,7 +1,7 @@
-"""The one name of a skill in its two spellings: ``generate-csv-report``, whose module is ``generate_csv_report``.
+"""The name of a skill in its two spellings: ``generate-csv-report``, whose module is ``generate_csv_report``.
 
 The format agentskills.io forbids underscores, and Python forbids hyphens. Each name has exactly one other spelling,
-because neither may hold the other's separator.
+because neither may contain the other's separator.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ RESERVED = frozenset(
      "terminal", "todo", "write-file", "main", "conftest", "sitecustomize", "usercustomize", "run", "system"}
     | {f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)}
 )  # fmt: skip
-"""Names of an agent's own tools, of devices, and of what an interpreter imports by itself."""
+"""Names of an agent's own tools, of devices, and of modules that an interpreter imports by itself."""
 
 
 def find_name_problem(name: str) -> str:
-    """Why this cannot be a skill's name; nothing where it can."""
+    """Return why a text is not a valid skill name; empty if it is valid."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         return f"a name is 1 to {MAX_NAME} small letters, digits and single hyphens, and begins with a letter"
     module = name.replace("-", "_")
@@ -36,10 +36,10 @@ def find_name_problem(name: str) -> str:
 
 
 def module_name(skill: str) -> str:
-    """The Python spelling of a skill's name.
+    """Return the Python spelling of a skill's name.
 
     Raises:
-        UsageError: it is no skill's name.
+        UsageError: it is not a valid skill name.
     """
     if wrong := find_name_problem(skill):
         raise UsageError(f"{skill!r} is no name of a skill: {wrong}")
@@ -47,10 +47,10 @@ def module_name(skill: str) -> str:
 
 
 def skill_name(module: str) -> str:
-    """The skill whose Python spelling this is.
+    """Return the name of the skill with this Python spelling.
 
     Raises:
-        UsageError: it is none's.
+        UsageError: it is not the spelling of a valid skill name.
     """
     name = module.replace("_", "-")
     wrong = "it holds a hyphen" if "-" in module else find_name_problem(name)

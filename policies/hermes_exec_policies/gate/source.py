@@ -1,4 +1,4 @@
-"""What the text of a skill's scripts declares: the signature of its function, and the modules that it imports.
+"""Read declarations from a skill's scripts: the signature of its function, and the modules that they import.
 
 The text is parsed; nothing of it is imported or executed.
 """
@@ -32,26 +32,26 @@ _NOT_JSON = frozenset({"bytes", "bytearray", "memoryview", "set", "frozenset", "
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The function's arguments, as far as its text tells."""
+    """The signature of a skill's function, as declared in its source."""
 
     function: str
     schema: dict[str, Any]
     documented: bool
-    """Whether it says what it does."""
+    """Whether it has a docstring."""
     typed: bool
     """Whether every argument and the result have a type."""
     json: bool
-    """Whether every type can be said in JSON."""
+    """Whether JSON can represent every type."""
     names: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = field(default=())
 
 
 def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None:
-    """The signature of the first of ``names`` that the module defines at its top; None where it has none of them."""
+    """Return the signature of the first of ``names`` that the module defines at its top level, or None."""
     defined = {
         node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }  # the last one of a name counts, as in Python
+    }  # the last definition of a name counts, as in Python
     for name in names:
         if name in defined:
             return _read(defined[name])
@@ -87,7 +87,7 @@ def _read(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
 
 
 def _schema(node: ast.expr | None) -> dict[str, Any]:
-    """The JSON Schema of a type; one that says nothing where the type does not either."""
+    """Return the JSON Schema of a type; an empty one for an unknown type."""
     match node:
         case ast.Constant(value=None):
             return {"type": "null"}
@@ -136,7 +136,7 @@ def _is_json(node: ast.expr | None) -> bool:
 
 
 def find_imports(texts: Mapping[str, str]) -> list[str]:
-    """The full names of modules that are imported in these files, by path, and that are none of these files."""
+    """Return the full names of the modules that files import, except modules in these files; ``texts`` is by path."""
     own = {part.removesuffix(".py") for path in texts for part in path.split("/")}
     found: set[str] = set()
     for text in texts.values():

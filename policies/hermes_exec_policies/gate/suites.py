@@ -1,8 +1,8 @@
-"""Run what tells whether a skill works, and judge it by what was seen outside.
+"""Run the suites that show whether a skill works, and judge it by observations from outside of the sandbox.
 
-Whatever runs in the sandbox with the skill's code can be made by it to say anything. So its tests passing counts only
-because the same tests fail when the skill is broken, with everything else the same; and results are compared here, by
-whoever called it from outside and knows what to expect.
+A skill can forge the output of every program that shares its sandbox. So passing tests count only if the same tests
+fail once the skill is broken, with everything else unchanged; and results of calls are compared here, outside of the
+sandbox, with the expected ones.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 _SHOWN = 400
 _IMPORT_S = 0.3
 _SMALL_S = 4.0
-"""How many times the time of its own tests the small mutants may take of a processor, and pytest's import once."""
+"""The CPU time of the small mutants, as a multiple of the duration of the skill's tests; pytest's import is added."""
 _TRIED = 2
-"""Cases with which a mutant is called that the tests do not notice."""
+"""The most cases with which a mutant that the tests do not notice is called."""
 
 
 @dataclass(slots=True)
 class SuiteResults:
-    """What all suites together showed."""
+    """The combined results of all suites."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
     tests: int = 0
@@ -62,32 +62,32 @@ class SuiteResults:
     mutants: int = 0
     killed: int = 0
     duration_s: float = 0.0
-    """Of its own tests."""
+    """The duration of its own tests."""
     calls: list[SkillCall] = field(default_factory=list["SkillCall"])
-    """Those from outside that gave what was expected."""
+    """The calls from outside that had the expected results."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillCall:
-    """One call from outside that gave a result."""
+    """One call from outside that returned a result."""
 
     case: Case
     result: Any
     left: Mapping[str, LeftFile]
 
     def differs_from(self, other: SkillCall) -> bool:
-        """Whether the other one gave another result, or left other files."""
+        """Return whether the other call returned another result, or wrote other files."""
         return not is_same(self.result, other.result) or self.digests != other.digests
 
     @property
     def digests(self) -> dict[str, str]:
-        """Of the files that it left."""
+        """The SHA-256 of each written file."""
         return {path: each.sha256 for path, each in self.left.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A skill, and everything that its sandboxes are made of."""
+    """A skill under test, and everything that its sandboxes need."""
 
     tree: Tree
     manifest: Manifest
@@ -96,23 +96,23 @@ class Candidate:
     environment: Path | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.PARALLEL_RUNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
-    """Of its modules, once that was looked at."""
+    """The findings of its imported modules, once they were observed."""
 
     @property
     def wall_s(self) -> float:
-        """How long a run of it may take, in seconds."""
+        """The time limit of a run, in seconds."""
         return max(sandbox_run.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
 
     @property
     def tests(self) -> list[str]:
-        """The texts of its own tests."""
+        """The source texts of its own tests."""
         files = [each.path for each in self.tree.files if each.path.startswith("tests/") and each.path.endswith(".py")]
         return [self.tree.read(each).decode() for each in files]
 
     async def call(
         self, arguments: dict[str, Any] | list[Any], root: Path | None = None
     ) -> tuple[CallResult, sandbox_run.SandboxRun]:
-        """Call it once from outside, with the files in ``root`` instead of its own."""
+        """Call the skill once from outside; ``root`` replaces the folder of its files."""
         seen = await sandbox_run.run_launch(
             launch_call(
                 self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
@@ -123,7 +123,7 @@ class Candidate:
         return read_result(seen.ended), await self._add_behavior(seen)
 
     async def test(self, root: Path | None = None) -> sandbox_run.SandboxRun:
-        """Run its own tests, with the files in ``root`` instead of its own."""
+        """Run the skill's own tests; ``root`` replaces the folder of its files."""
         seen = await sandbox_run.run_launch(
             launch_tests(
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
@@ -134,7 +134,7 @@ class Candidate:
         return await self._add_behavior(seen)
 
     async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
-        """How its own tests ended over those mutants in ``folder`` that were tried, by their numbers; 0 is well."""
+        """Run the skill's own tests over mutants in ``folder``; return exit codes by the numbers of the tried ones."""
         seen = await sandbox_run.run_launch(
             launch_mutants(
                 self.policy, self.tree.root, self.manifest.module, folder=folder, numbers=numbers, cpu_s=cpu_s,
@@ -145,7 +145,7 @@ class Candidate:
         return {each["mutant"]: each["code"] for each in seen.mutants()}
 
     async def _add_behavior(self, seen: sandbox_run.SandboxRun) -> sandbox_run.SandboxRun:
-        """The same, with what it did that no skill has a reason to do."""
+        """Return the run with the findings about its system calls."""
         if not seen.ended.acts:
             return seen
         if not self.usual:
@@ -154,7 +154,7 @@ class Candidate:
         return dataclasses.replace(seen, hygiene=(*seen.hygiene, *found))
 
     async def _observe_imports(self) -> Counter[Finding]:
-        """What the modules that it imports do by themselves."""
+        """Observe the findings that the imported modules cause by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
         alone = await sandbox_run.run_launch(
             launch_imports(
@@ -167,10 +167,10 @@ class Candidate:
 
 
 async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) -> SuiteResults:
-    """Every suite, the cheap and telling ones first; ``work`` is a private folder that its sandboxes can reach.
+    """Run every suite, the cheap and decisive ones first; ``work`` is a private folder that the sandboxes can reach.
 
     Raises:
-        HermesError: we could not do our part, so nothing is known.
+        HermesError: a suite could not be run, so the skill was not judged.
     """
     seen = SuiteResults()
     if not candidate.tests:
@@ -217,7 +217,7 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
 
 
 async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> None:
-    """Held-out cases, and what its own tests say in plain values, called from outside: once for the same arguments."""
+    """Call the held-out cases and literal assertions of its own tests from outside, once for equal arguments."""
     own = extract_cases(candidate.tests, candidate.manifest.signature.function)
     keys = [_case_key(candidate, case) for case in (*cases, *own)]
     distinct = dict(zip(keys, (*cases, *own), strict=True))
@@ -242,7 +242,7 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
 
 
 def _case_key(candidate: Candidate, case: Case) -> str:
-    """The same for the same arguments, by name or in order."""
+    """Return a key that is equal for equal arguments, by name or by position."""
     given = case.arguments
     if isinstance(given, list) and len(given) <= len(names := candidate.manifest.signature.names):
         given = dict(zip(names, given, strict=False))
@@ -250,7 +250,7 @@ def _case_key(candidate: Candidate, case: Case) -> str:
 
 
 def _failed_case(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
-    """A model that is told what a held-out case expects writes that into the skill; a path is no answer."""
+    """Describe a failed case. A held-out result is hidden from the model, which would hard-code it; a path is not."""
     if own:
         said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
         return functional("suites.contradiction", said)
@@ -268,7 +268,7 @@ def _failed_case(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> 
 
 
 async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], cases: Sequence[Case]) -> list[Finding]:
-    """Whether what it gives depends on what it is given: a result that was written down does not."""
+    """Check whether results depend on the arguments: a hard-coded result does not."""
     if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
         return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
@@ -281,7 +281,7 @@ async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], ca
         waiting = make_variants(base.case.arguments, signature.schema)
         for wave in (waiting[:1], waiting[1:4], waiting[4:]):
             for called, run in await gather_or_cancel(candidate.call(each) for each in wave):
-                # What it does with arguments that only we made up is not held against it.
+                # Failures with generated arguments do not count against the skill.
                 other = SkillCall(base.case, called.result, run.left)
                 if called.ok and base.differs_from(other):
                     by_result = not is_same(base.result, other.result)
@@ -294,15 +294,15 @@ async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], ca
         said = f"{signature.function} gives {str(calls[0].result)[:_SHOWN]} and the same files whatever it is given"
         told = f"what {signature.function} gives does not depend on its arguments"
         return [functional("suites.constant", said, entry, told=told)]
-    # Nothing found in what was tried, as honest searches and checks say of most arguments; a mutant without an argument
-    # that nobody notices refuses those that never look at it.
+    # An honest search or check also returns an empty result for most arguments, so this is advice. A skill that ignores
+    # an argument is refused by the mutants, as neither tests nor cases notice the one that ignores it.
     return [
         advice("suites.constant", f"{signature.function} gave nothing but {calls[0].result} in what was tried", entry)
     ]
 
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:
-    """A call with the first plain arguments of its tests."""
+    """Call the skill with the first literal arguments in its tests."""
     given = extract_call(candidate.tests, candidate.manifest.signature.function)
     if not given:
         return []
@@ -312,13 +312,13 @@ async def _first_call(candidate: Candidate) -> list[SkillCall]:
 
 
 async def _is_random(candidate: Candidate, base: SkillCall) -> bool:
-    """Whether the same arguments leave other files as well, as with the time in them."""
+    """Return whether a repeated call differs, for example because a file contains the time."""
     called, run = await candidate.call(base.case.arguments)
     return not called.ok or base.differs_from(SkillCall(base.case, called.result, run.left))
 
 
 async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding]:
-    """What any caller may rely on: a described and typed function, an error for bad input, the same again."""
+    """Check the contract with callers: a docstring and types, an error for bad input, determinism if declared."""
     signature = candidate.manifest.signature
     entry = candidate.manifest.entry
     found: list[Finding] = []
@@ -348,7 +348,7 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
     runs = await gather_or_cancel(
         _test_mutant(candidate, each, work / f"mutant{number}") for number, each in enumerate(made)
     )
-    # A run that was ended from outside has not said that all is well.
+    # A run that a limit ended does not count as passed.
     noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
     seen.mutants += len(broken)
@@ -374,13 +374,13 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
 
 
 async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> list[Finding]:
-    """Whether its tests, or else the cases, notice that one small thing is another one."""
+    """Check whether the tests, or else the cases, notice one small change."""
     entry, function = candidate.manifest.entry, candidate.manifest.signature.function
     source = candidate.tree.read(entry).decode()
     small = make_small_mutants(source, function)
     if not small:
         return []
-    # Of these the first must pass and the second must not, or the others say nothing of the skill.
+    # The first of these must pass and the second must fail; otherwise the others prove nothing.
     made = [each for each in make_mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
     folder = work / "mutants"
     for number, mutant in enumerate(made):
@@ -413,7 +413,7 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
 
 
 async def _holds(candidate: Candidate, seen: SuiteResults, folder: Path) -> bool:
-    """Whether the cases hold for a mutant too: those that look at files first."""
+    """Return whether the cases pass with a mutant, too; cases with files are called first."""
     calls = sorted(seen.calls, key=lambda each: not each.case.files)
     for each in calls[:_TRIED]:
         called, run = await candidate.call(each.case.arguments, folder / candidate.manifest.module)
@@ -423,7 +423,7 @@ async def _holds(candidate: Candidate, seen: SuiteResults, folder: Path) -> bool
 
 
 def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
-    """Make a copy of its files with the mutant in its place; the other files are the same ones."""
+    """Copy the skill's files with hard links, and replace the script with the mutant."""
     shutil.copytree(candidate.tree.root, root, copy_function=os.link)
     script = root / candidate.manifest.entry
     script.unlink()
@@ -431,7 +431,7 @@ def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
 
 
 async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.SandboxRun:
-    """Run its tests with the mutant in its place."""
+    """Run the skill's tests with the mutant as its script."""
     _plant(candidate, mutant, root)
     run = await candidate.test(root)
     shutil.rmtree(root)
@@ -439,7 +439,7 @@ async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sand
 
 
 def _find_missing_modules(text: str) -> list[Finding]:
-    """A proposal for a module that is not there; nothing is installed by a skill itself."""
+    """Return findings that suggest declaring a package for a missing module; a skill never installs packages."""
     names = dict.fromkeys(re.findall(r"No module named '([A-Za-z0-9_]+)", text or ""))
     return [
         functional(

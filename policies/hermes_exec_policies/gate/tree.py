@@ -1,7 +1,7 @@
-"""Take a skill's files once, and hash what was taken: whatever is judged, kept or run are these very bytes.
+"""Copy a skill's files once, and hash the copy: exactly these bytes are judged, kept and run.
 
-The source may be changed by others while it is read, so it is read through descriptors, no link is followed, and
-nothing of it is looked at again.
+Others may change the source while it is read, so it is read through descriptors, no link is followed, and no file is
+read twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_ALL = 8 << 20
 MAX_DEPTH = 8
 _MAX_NAME = 100
 _ELSEWHERE = re.compile(r"[ .]$|[<>:\"|?*]|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-"""What some systems cannot have, or take for something else."""
+"""File names that some systems do not support, or interpret differently."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -38,7 +38,7 @@ class FileEntry:
 
     path: str
     mode: int
-    """0o644, or 0o755 where anybody could execute it."""
+    """0o644, or 0o755 if any user could execute it."""
     size: int
     sha256: str
 
@@ -60,15 +60,15 @@ class Tree:
         return total.hexdigest()
 
     def read(self, path: str) -> bytes:
-        """The bytes of a file of it."""
+        """Return the bytes of a file of the skill."""
         return (self.root / path).read_bytes()
 
 
 class SkillTreeWriter:
-    """Writes the files of a skill to a new folder, within the bounds, and keeps the list of them."""
+    """A writer that adds a skill's files to a new folder, within limits, and lists them."""
 
     def __init__(self, root: Path) -> None:
-        """``root`` is made, and must not be there."""
+        """Create ``root``, which must not exist."""
         self.root = root
         self._files: dict[str, FileEntry] = {}
         self._folded: set[str] = set()
@@ -80,7 +80,7 @@ class SkillTreeWriter:
         """Write one file.
 
         Raises:
-            Refused: its name, its size, or how many there are is out of bounds.
+            SkillRefused: its name or its size is invalid, or there are too many files.
         """
         check_path(path)
         if path.casefold() in self._folded:
@@ -103,14 +103,14 @@ class SkillTreeWriter:
         self._files[path] = FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest())
 
     def _folder(self, folder: Path) -> None:
-        """Make it and those above it: a sandbox's user must reach them, whatever our umask is."""
+        """Create a folder and its parents, which a sandbox's user must reach whatever our umask is."""
         if not folder.is_dir():
             self._folder(folder.parent)
             folder.mkdir()
             folder.chmod(0o755)
 
     def tree(self) -> Tree:
-        """What was written."""
+        """Return the tree of the written files."""
         return Tree(self.root, tuple(self._files[path] for path in sorted(self._files, key=str.encode)))
 
 
@@ -118,8 +118,8 @@ def copy_tree(source: Path, into: Path) -> Tree:
     """Copy the skill in ``source`` to the new folder ``into``, hashing it on the way.
 
     Raises:
-        Refused: it holds links, devices, odd names, or too much.
-        OSError: it cannot be read; what was copied so far is left in ``into``.
+        SkillRefused: it contains links, devices, invalid names, or too much.
+        OSError: it cannot be read; files that were copied before remain in ``into``.
     """
     writer = SkillTreeWriter(into)
     for path, descriptor in _walk(source):
@@ -138,10 +138,10 @@ def copy_tree(source: Path, into: Path) -> Tree:
 
 
 def list_tree(root: Path) -> Tree:
-    """The files in a folder of ours, read again; for what was copied before.
+    """Read the files in a folder of ours, which were copied before.
 
     Raises:
-        Refused: it holds what no copy of ours holds.
+        SkillRefused: the folder has an entry that a copy of ours cannot have.
     """
     found: list[FileEntry] = []
     for path, descriptor in _walk(root):
@@ -158,19 +158,19 @@ def list_tree(root: Path) -> Tree:
 
 
 def tree_digest(root: Path) -> str:
-    """The digest of the files in a folder of ours.
+    """Return the digest of the files in a folder of ours.
 
     Raises:
-        Refused: it holds what no copy of ours holds.
+        SkillRefused: the folder has an entry that a copy of ours cannot have.
     """
     return list_tree(root).digest
 
 
 def check_path(path: str) -> None:
-    """Refuse what is no plain relative path of printable ASCII: there is no look-alike and no way out of it.
+    """Refuse anything but a plain relative path of printable ASCII, which has no look-alikes and cannot lead out.
 
     Raises:
-        Refused: it is not.
+        SkillRefused: the path has another form.
     """
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:
@@ -184,7 +184,7 @@ def check_path(path: str) -> None:
 
 
 def _walk(source: Path) -> Iterator[tuple[str, int]]:
-    """Every file below ``source``, opened, with its path; whoever takes it closes it."""
+    """Yield every file below ``source`` as an open descriptor, with its path; the caller closes it."""
     entries = 0
     for here, folders, files, descriptor in os.fwalk(source, follow_symlinks=False):
         base = os.path.relpath(here, source)
@@ -223,7 +223,7 @@ def _link_finding(path: str) -> Finding:
 
 
 def _read(descriptor: int) -> bytes:
-    """One byte more than is allowed at most, so that the bound is seen to be exceeded."""
+    """Read at most one byte more than the limit, so that a larger file is recognized."""
     parts: list[bytes] = []
     left = MAX_FILE + 1
     while left and (part := os.read(descriptor, min(left, 1 << 20))):

@@ -1,4 +1,4 @@
-"""Characters that a reader does not see, or takes for others."""
+"""Checks for characters that are invisible, or look like others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LEAST_LATIN = 2
 
 
 def find_hidden(text: str) -> str:
-    """The name of the first character that is not seen, or that turns the order of others; nothing if there is none."""
+    """Return the name of the first character that is invisible or reorders others; empty if there is none."""
     if text.isascii() and text.isprintable():
         return ""
-    # Each letter once, however often it is there: of a long text there are few different ones.
+    # Each distinct character is checked once, as even a long text has few.
     if _SELECTED.search(text):
         return "VARIATION SELECTOR"
     for each in sorted(set(text)):
@@ -37,7 +37,7 @@ def find_hidden(text: str) -> str:
 
 
 def find_lookalike(text: str) -> str:
-    """The first word that mixes Latin letters with ones of another alphabet that look like them; else nothing."""
+    """Return the first word that mixes Latin letters with look-alikes of another alphabet; empty if there is none."""
     if text.isascii():
         return ""
     for word in {each.group(): None for each in _WORD.finditer(text)}:
@@ -61,7 +61,7 @@ def _is_hidden(each: str) -> bool:
 
 def _joins_pictures(text: str, index: int) -> bool:
     around = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
-    pictures = {"So", "Sk", "Mn"}  # a skin tone and a variation selector end what is joined
+    pictures = {"So", "Sk", "Mn"}  # a joined character may end with a skin tone or a variation selector
     return len(around) == 2 and all(unicodedata.category(each) in pictures for each in around)
 
 

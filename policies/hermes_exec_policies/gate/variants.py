@@ -1,4 +1,4 @@
-"""Other arguments of the same types, to see whether what a function gives depends on them."""
+"""Variants of arguments with the same types, to check whether a function's result depends on them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SAMPLES: dict[str, Any] = {"string": "text", "integer": 7, "number": 2.5, "bool
 
 
 def make_variants(arguments: Arguments, schema: Mapping[str, Any]) -> list[Arguments]:
-    """Arguments like these, those first that are the likeliest to be taken and to make a difference.
+    """Return variants of arguments, in order of how likely they are to be accepted and to change the result.
 
-    Every value keeps its type and its place: numbers and texts become others, lists and texts longer or shorter. First
-    all arguments at once, then each alone. ``schema`` says what may be in a list that is empty.
+    Every value keeps its type and its position: numbers and texts are changed, lists and texts get longer or shorter.
+    All arguments are changed together first, then each alone. ``schema`` has the types of items of empty lists.
     """
     filled = _fill(arguments, schema)
     found = [filled, *(_apply(filled, change) for change in _CHANGES)]
@@ -37,7 +37,7 @@ def _text(value: Any) -> str:
 
 
 def _fill(arguments: Arguments, schema: Mapping[str, Any]) -> Arguments:
-    """The same, with something in what is empty."""
+    """Return the arguments with an item in each empty value."""
     parts: dict[str, Any] = dict(schema.get("properties") or {})
     if isinstance(arguments, dict):
         return {key: _fill_value(value, parts.get(key, {})) for key, value in arguments.items()}
@@ -72,7 +72,7 @@ def _apply(arguments: Arguments, change: Callable[[Any, int], Any]) -> Arguments
 
 
 def _shift(value: Any, depth: int) -> Any:
-    """Next to it, with the same shape: one more, another last letter."""
+    """Return a neighboring value of the same shape: one more, another last letter."""
     match value:
         case bool():
             return not value
@@ -87,7 +87,7 @@ def _shift(value: Any, depth: int) -> Any:
 
 
 def _extend(value: Any, depth: int) -> Any:
-    """More of it."""
+    """Return a larger or longer value."""
     match value:
         case bool():
             return not value
@@ -106,7 +106,7 @@ def _extend(value: Any, depth: int) -> Any:
 
 
 def _shorten(value: Any, depth: int) -> Any:
-    """Less of it."""
+    """Return a smaller or shorter value."""
     match value:
         case bool():
             return not value
@@ -123,7 +123,7 @@ def _shorten(value: Any, depth: int) -> Any:
 
 
 def _turn(value: Any, depth: int) -> Any:
-    """The other way round: the other sign, the other order, another first letter."""
+    """Return a reversed value: the other sign, the reverse order, another first letter."""
     match value:
         case bool():
             return not value
@@ -148,7 +148,7 @@ def _map_items(value: Any, change: Callable[[Any, int], Any], depth: int) -> Any
 
 
 def _next_letter(text: str, order: range) -> str:
-    """The text with one letter or digit of it another one."""
+    """Return the text with one letter or digit changed."""
     for index in order:
         letter = text[index]
         if letter.isascii() and letter.isalnum():

@@ -1,4 +1,4 @@
-"""What the gate says of a skill: findings by stage, what a model may see of them, and the evidence for a yes."""
+"""The gate's report: findings by stage, their text for a model, and the evidence of an accepted skill."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _TOLD = 600
 
 
 class Kind(StrEnum):
-    """How a finding is treated."""
+    """The severity of a finding."""
 
     ADVICE = "advice"
-    """Worth knowing; refuses nothing."""
+    """Advice, which refuses nothing."""
     FUNCTIONAL = "functional"
-    """To be mended; a model gets the reason and may try again."""
+    """An error that can be fixed; a model gets the reason and may try again."""
     SECURITY = "security"
-    """Final. A model is never told what was found, or it would be handed the detector to work against."""
+    """Final. The details are never sent to a model, which could use them to evade the detector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the gate found."""
+    """One result of a check."""
 
     stage: str
     kind: Kind
     code: str
     """For programs: ``manifest.name``, ``audit.dynamic-code``, …"""
     operator: str
-    """All of it, for a person."""
+    """The whole text, for a person."""
     path: str = ""
     line: int = 0
     told: str = ""
-    """What a model is told instead, where all of it would give too much away."""
+    """The text for a model, if the whole text would reveal too much."""
 
     @property
     def model(self) -> str:
-        """What a model may see of it."""
+        """The text that a model may see."""
         if self.kind is Kind.SECURITY:
             return _GENERIC
         if self.told:
@@ -51,7 +51,7 @@ class Finding:
         return where + self.operator
 
     def facts(self) -> dict[str, Any]:
-        """For programs of the operator's."""
+        """Return the finding as JSON data for the operator's programs."""
         found: dict[str, Any] = {
             "stage": self.stage, "kind": str(self.kind), "code": self.code, "operator": self.operator,
             "model": self.model,
@@ -60,28 +60,28 @@ class Finding:
 
 
 def functional(code: str, operator: str, path: str = "", line: int = 0, told: str = "") -> Finding:
-    """A finding that can be mended; its stage is the code's first word."""
+    """Create a finding that can be fixed; its stage is the first component of the code."""
     return Finding(code.partition(".")[0], Kind.FUNCTIONAL, code, _one_line(operator), path, line, told)
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
-    """A finding that is final."""
+    """Create a final finding."""
     return Finding(code.partition(".")[0], Kind.SECURITY, code, _one_line(operator), path, line)
 
 
 def advice(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
-    """A finding that refuses nothing."""
+    """Create a finding that refuses nothing."""
     return Finding(code.partition(".")[0], Kind.ADVICE, code, _one_line(operator), path, line)
 
 
 def _one_line(text: str) -> str:
-    """One printable line of bounded length: what is quoted comes from whoever wrote the skill."""
+    """Return a text as one printable line of bounded length, as quotations come from the skill's author."""
     flat = "".join(each if each.isprintable() else " " for each in text)
     return flat if len(flat) <= _TOLD else flat[: _TOLD - 1] + "…"
 
 
 class SkillRefused(HermesError):
-    """A directory or an archive is no skill that could be looked at further; nothing of it ran."""
+    """A directory or an archive is not a valid skill; no code of it ran."""
 
     def __init__(self, *findings: Finding) -> None:
         self.findings = findings
@@ -89,59 +89,59 @@ class SkillRefused(HermesError):
 
 
 class Level(StrEnum):
-    """How strong the evidence is that a skill does what was asked for, from the weakest on."""
+    """The strength of the evidence that a skill fulfils the request, weakest first."""
 
     SELF_TESTED = "self-tested"
-    """Nothing but the tests that came with it."""
+    """Only the skill's own tests."""
     SEPARATE = "separate"
-    """Cases of another model context, which saw the request and never the code."""
+    """Cases from another model context, which had the request and never the code."""
     REQUEST = "request"
-    """Examples that stand in the request. Whoever writes the skill reads them, so they are the level of no skill any
-    more; records of before say it, and count as self-tested."""
+    """Examples in the request. The skill's author reads them, so no skill gets this level any more; older records with
+    it count as self-tested."""
     PERSON = "person"
-    """Cases that a person gave."""
+    """Cases from a person."""
 
     @property
     def unseen(self) -> bool:
-        """Whether a case of it was made where whoever writes the skill does not see it."""
+        """Whether the skill's author cannot see cases of this level."""
         return self in {Level.SEPARATE, Level.PERSON}
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen of a skill, by whom it was asked for, and where."""
+    """The evidence that a skill works, and the environment in which it was recorded."""
 
     level: Level
     cases: int
-    """Held-out cases that held."""
+    """The number of held-out cases that passed."""
     tests: int
-    """Tests of its own that passed."""
+    """The number of its own tests that passed."""
     mutants: int
     killed: int
-    """Of the mutants, how many its tests noticed."""
+    """The number of mutants that its tests noticed."""
     specification: str
-    """The launch specification's digest, without its user's number."""
+    """The digest of the launch specification, without the uid."""
     interpreter: str
     held: tuple[dict[str, Any], ...] = ()
-    """Those cases themselves, so that a later version can be held to them."""
+    """The cases that passed, which later versions must pass, too."""
     files: tuple[str, ...] = ()
-    """Those that it was asked to leave, as far as they were named."""
+    """The files that it must write, if the request named any."""
     answered: int = 0
-    """Calls that failed in use and give a result now."""
+    """The number of calls that failed in use and return a result now."""
     usual: tuple[tuple[str, str, int], ...] = ()
-    """What its modules are refused by themselves: code, words, and the most that one process asked for it."""
+    """Refused calls that its imported modules make by themselves: code, text, and the highest count of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The gate's answer. An error of ours is none: it is raised, and nothing counts as accepted then."""
+    """The gate's answer. An internal error is raised instead, and the skill does not count as accepted."""
 
     findings: tuple[Finding, ...]
     name: str = ""
     module: str = ""
     summary: str = ""
     digest: str = ""
-    """Of the very files that were judged."""
+    """The digest of the judged files."""
     entry: str = ""
     function: str = ""
     schema: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -157,17 +157,17 @@ class Report:
 
     @property
     def accepted(self) -> bool:
-        """Whether it passed every stage; without evidence it did not."""
+        """Whether the skill passed every stage; False without evidence."""
         return self.evidence is not None and all(each.kind is Kind.ADVICE for each in self.findings)
 
     @property
     def security(self) -> bool:
-        """Whether the answer is final."""
+        """Whether there is a security finding, which is final."""
         return any(each.kind is Kind.SECURITY for each in self.findings)
 
     @property
     def outcome(self) -> str:
-        """``accepted``, ``functional``, ``security``, or ``incomplete`` where not every stage was asked for."""
+        """``accepted``, ``functional``, ``security``, or ``incomplete`` if not every stage was requested."""
         if self.security:
             return str(Kind.SECURITY)
         if any(each.kind is Kind.FUNCTIONAL for each in self.findings):
@@ -176,18 +176,18 @@ class Report:
 
     @property
     def level(self) -> str:
-        """How strong the evidence is."""
+        """The strength of the evidence."""
         return str(self.evidence.level) if self.evidence else ""
 
     @property
     def reasons(self) -> list[str]:
-        """What a model may see: after a security finding that alone, else everything that can be mended."""
+        """The texts for a model: after a security finding that alone, else every finding that can be fixed."""
         if self.security:
             return [_GENERIC]
         return [each.model for each in self.findings if each.kind is not Kind.SECURITY]
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for programs of the operator's, as JSON has it."""
+        """Return the whole report as JSON data for the operator's programs."""
         from dataclasses import asdict
 
         facts: dict[str, Any] = asdict(self)
@@ -197,5 +197,5 @@ class Report:
         return plain
 
     def for_model(self) -> dict[str, Any]:
-        """What may be handed to whatever wrote the skill."""
+        """Return the part of the report that the skill's author may see."""
         return {"accepted": self.accepted, "outcome": self.outcome, "reasons": self.reasons, "level": self.level}

@@ -1,1 +1,1 @@
-"""Programs that are sent to a place as text and run by its Python, 3.6 or later."""
+"""Programs that are sent to a target as text and run by its Python, 3.6 or later."""

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-OUT, IN = os.dup(1), os.fdopen(os.dup(0), "rb")  # neither is inherited by what the script starts
+OUT, IN = os.dup(1), os.fdopen(os.dup(0), "rb")  # neither is inherited by the script's child processes
 os.dup2(2, 1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 TURN = threading.Lock()
 
 
 class ToolFailed(Exception):
-    """A tool could not do its part; ``result`` is all that it said."""
+    """A tool call failed; ``result`` is the tool's whole result."""
 
     def __init__(self, result: "dict[str, Any]") -> "None":
         self.result = result
@@ -32,7 +32,7 @@ class ToolFailed(Exception):
 
 
 def call(name: "str", arguments: "dict[str, Any]") -> "dict[str, Any]":
-    """Call a tool; gives its result, or raises ToolFailed where it says that it failed itself."""
+    """Call a tool and return its result; raise ToolFailed if the result has an error of the tool itself."""
     data = json.dumps({"tool": name, "arguments": arguments}).encode() + b"\n"
     with TURN:
         while data:
@@ -47,7 +47,7 @@ def call(name: "str", arguments: "dict[str, Any]") -> "dict[str, Any]":
 
 
 def function(name: "str", taken: "list[str]") -> "Callable[..., dict[str, Any]]":
-    """What a script calls to have a tool called."""
+    """Return the function with which a script calls a tool."""
 
     def tool(*words: "Any", **named: "Any") -> "dict[str, Any]":
         if len(words) > len(taken):
@@ -59,7 +59,7 @@ def function(name: "str", taken: "list[str]") -> "Callable[..., dict[str, Any]]"
 
 
 def main() -> "None":
-    """Run the script, and end as it ends."""
+    """Run the script, and exit with its exit code."""
     begin = json.loads(IN.readline().decode())
     module = types.ModuleType("tools")
     for name, taken in begin["tools"].items():

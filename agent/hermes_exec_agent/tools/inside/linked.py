@@ -1,6 +1,6 @@
-"""Tell whether a file is another name (a hard link) of a secret; the wish comes as JSON on standard input.
+"""Report whether a file is another name (a hard link) of a secret; the request is JSON on standard input.
 
-The modules ``filetrace`` and ``sensitive`` are sent before it, in one text.
+The modules ``filetrace`` and ``sensitive`` are sent before this one, concatenated with it.
 """
 
 import json
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def main() -> "None":
-    """Answer ``yes`` or ``no``."""
+    """Print ``yes`` or ``no``."""
     request = json.load(sys.stdin)
     found = linked_secrets(homes_of(request["home"]), request["ours"])
     sys.stdout.write("yes" if request["identity"] in ["%d:%d" % each for each in found] else "no")

@@ -1,6 +1,6 @@
-"""Look for files by their names, or for lines by an expression; the wish comes as JSON on standard input.
+"""Search for files by name, or for lines by a regular expression; the request is JSON on standard input.
 
-The modules ``filetrace`` and ``sensitive`` are sent before it, in one text.
+The modules ``filetrace`` and ``sensitive`` are sent before this one, concatenated with it.
 """
 
 import fnmatch
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.inside.sensitive import homes_of, is_below, linked_secrets, secret_of
 
 ASK = 3
-"""The exit code of a search that a person has to agree to."""
+"""The exit code of a search that a person must approve."""
 OUTSIDE = "outside"
 NAMED = 5
-"""Secrets that are left out and named."""
+"""The most omitted secrets that are named."""
 SKIPPED = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"}
 LARGEST = 16 << 20
 LONGEST = 500
 
 
 class Limits:
-    """Which files may be shown."""
+    """The rules for files that may be shown."""
 
     def __init__(self, request: "Dict[str, Any]") -> "None":
         self.root = os.path.realpath(request["path"])
@@ -45,18 +45,18 @@ class Limits:
         self.whole = bool(request["agreed"]) and bool(self.kind(self.root))
 
     def kind(self, path: "str") -> "str":
-        """The kind of secret that a path without links belongs to, by this name or by that below a bind mount."""
+        """Return the kind of secret at a path without links, by this name or by its name below a bind mount."""
         if self.kept and is_below(path, self.kept):
             return ""
         mounted_from = os.fsdecode(source(os.fsencode(path), self._lines))
         return secret_of(path, self.ours) or (secret_of(mounted_from, self.ours) if mounted_from != path else "")
 
     def kind_below(self, path: "str") -> "str":
-        """The same for what was reached from the root, where mounts are few."""
+        """Return the kind of secret at a path reached from the root; bind mounts are resolved at mount points alone."""
         return self.kind(path) if os.fsencode(path) in self._points else secret_of(path, self.ours)
 
     def hides(self, path: "str") -> "bool":
-        """Whether a folder or a file, reached from the root without a link, is left out."""
+        """Return whether a folder or a file, reached from the root without a link, is left out."""
         if self.whole or (self.kept and is_below(path, self.kept)) or not self.kind_below(path):
             return False
         self.leave_out(path)
@@ -69,7 +69,7 @@ class Limits:
             self.named.append(shown(path, self.root))
 
     def hides_open(self, fd: "int", path: "str") -> "bool":
-        """Whether an open file is left out because of where it really is, or of its other names."""
+        """Return whether an open file is left out because of its real path, or of its other names."""
         found = trace(fd)
         real = os.fsdecode(found["real"])
         if not real or not (self.anywhere or any(is_below(real, each) for each in self.inside)):
@@ -91,7 +91,7 @@ class Limits:
 
 
 def main() -> "None":
-    """Tell what is found, in the order of the names, as much as is wanted of it."""
+    """Print the results in the order of names, up to the requested number."""
     request = json.load(sys.stdin)
     if not os.path.exists(request["path"]):
         sys.exit("there is no %s" % request["path"])
@@ -116,7 +116,7 @@ def main() -> "None":
 
 
 def refused(request: "Dict[str, Any]", limits: "Limits") -> "str":
-    """Why the root may not be searched without a word of the person; empty if it may."""
+    """Return why the person must approve a search of the root; empty if no approval is needed."""
     if limits.root == request["agreed"]:
         return ""
     secret = limits.kind(limits.root)
@@ -127,12 +127,12 @@ def refused(request: "Dict[str, Any]", limits: "Limits") -> "str":
 
 
 def tell(text: "str") -> "None":
-    """Write a line, whatever is in it."""
+    """Write a line, even if it has characters that UTF-8 cannot encode."""
     sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
 
 
 def walked(root: "str", limits: "Limits") -> "Iterator[str]":
-    """The files below a folder, or the one file; no secrets."""
+    """Yield the files below a folder, or the one file, without secrets."""
     if not os.path.isdir(root):
         yield root
         return
@@ -146,18 +146,18 @@ def walked(root: "str", limits: "Limits") -> "Iterator[str]":
 
 
 def shown(path: "str", root: "str") -> "str":
-    """A path as seen from where it was searched."""
+    """Return a path relative to the searched folder."""
     name = path if path == root else os.path.relpath(path, root)
-    return name if name.isprintable() else ascii(name)[1:-1]  # no name begins a line of its own
+    return name if name.isprintable() else ascii(name)[1:-1]  # a line break in a name does not begin a line
 
 
 def matches(path: "str", root: "str", pattern: "str") -> "bool":
-    """Whether a glob means this file, by its name or by its path."""
+    """Return whether a glob matches a file's name or path."""
     return fnmatch.fnmatch(os.path.basename(path), pattern) or fnmatch.fnmatch(os.path.relpath(path, root), pattern)
 
 
 def names(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
-    """The files whose names fit."""
+    """Yield the files whose names match."""
     root = request["path"]
     for path in walked(root, limits):
         if matches(path, root, request["pattern"]):
@@ -165,7 +165,7 @@ def names(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
 
 
 def lines(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
-    """The lines that fit, with those around them, or the files that have such."""
+    """Yield the matching lines with their context, or the files that contain such lines."""
     root, around, mode = request["path"], request["context"], request["output_mode"]
     expression = re.compile(request["pattern"])
     for path in walked(root, limits):
@@ -186,7 +186,7 @@ def lines(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
 
 
 def content(path: "str", limits: "Limits") -> "List[str]":
-    """The lines of a text; none of what is no text, too large, not to be read or not to be shown."""
+    """Return the lines of a text file; none if it is not text, too large, unreadable or not to be shown."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return []

@@ -1,6 +1,6 @@
-"""The table of well-known secrets: which paths a person is asked about before a model reads them.
+"""The table of well-known secrets, which a model reads only after a person's approval.
 
-It is used on both sides: imported here, and sent to a place together with the programs that walk its folders.
+It is used on both sides: imported here, and sent to a target together with the programs that walk its folders.
 """
 
 import fnmatch
@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque, Dict, Iterable, Iterator, List, Set, Tuple
 
-# A pattern is one or several components of a path, anywhere in it; what is below belongs to it. With a slash before it,
-# it begins at the root; with a dollar sign behind it, nothing below belongs to it. Wildcards do not match a slash.
+# A pattern is one or several components anywhere in a path, and includes everything below. A leading slash anchors it
+# at the root; a trailing dollar sign excludes everything below. Wildcards do not match a slash.
 STATE = "the state of agents, with other conversations"
 SECRETS = (
     ("keys and certificates", (
@@ -89,11 +89,11 @@ SECRETS = (
 )  # fmt: skip
 _HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults", ".env.test.example")
 _COUNTED = 20000
-"""Names that are looked at when a file has several (hard links)."""
+"""The most names that are checked to find the other names (hard links) of a file."""
 
 
 def _indexed() -> "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]":
-    """The patterns by their first components; those that begin with a wildcard are under an empty one."""
+    """Return the patterns by their first components; those that begin with a wildcard have the key ``""``."""
     table: "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]" = {}
     for kind, patterns in SECRETS:
         for pattern in patterns:
@@ -111,7 +111,7 @@ _BEGIN_WILD = re.compile("|".join("(?:%s)" % fnmatch.translate(parts[0]) for par
 
 
 def secret_of(path: "str", more: "Iterable[str]" = ()) -> "str":
-    """The kind of secret that an absolute path belongs to; empty for none. ``more`` are folders of our own state."""
+    """Return the kind of secret at an absolute path; empty for none. ``more`` are folders of our own state."""
     for folder in more:
         if is_below(path, folder):
             return STATE
@@ -132,12 +132,12 @@ def secret_of(path: "str", more: "Iterable[str]" = ()) -> "str":
 
 
 def is_below(path: "str", folder: "str") -> "bool":
-    """Whether ``path`` is the folder or something in it; both are absolute and without links."""
+    """Return whether ``path`` is the folder or in it; both are absolute and without links."""
     return folder in ("/", path) or path.startswith(folder + "/")
 
 
 def linked_secrets(homes: "Iterable[str]", more: "Iterable[str]" = ()) -> "Set[Tuple[int, int]]":
-    """The secret files below home folders that have more than one name, as far as they are found."""
+    """Find the secret files below home folders that have more than one name, within the bounds of the walk."""
     kept = tuple(more)
     found: "Set[Tuple[int, int]]" = set()
     for path, entry in islice(_walked([*homes, *kept], kept, 0), _COUNTED):
@@ -151,7 +151,7 @@ def linked_secrets(homes: "Iterable[str]", more: "Iterable[str]" = ()) -> "Set[T
 
 
 def secret_below(folder: "str", more: "Iterable[str]" = ()) -> "str":
-    """The folder itself or a path below it that is a secret, as far as it is found within three levels; else empty."""
+    """Return the folder or a path at most three levels below it that is a secret; empty if none is found."""
     kept = tuple(more)
     if secret_of(folder, kept):
         return folder
@@ -162,7 +162,7 @@ def secret_below(folder: "str", more: "Iterable[str]" = ()) -> "str":
 
 
 def _walked(roots: "Iterable[str]", more: "Tuple[str, ...]", levels: "int") -> "Iterator[Tuple[str, Any]]":
-    """What is below folders, the upper levels first: so many levels, and then secrets and what leads to them alone."""
+    """Yield paths below folders, breadth first: all folders down to ``levels``, then secrets and their parents."""
     todo: "Deque[Tuple[str, Tuple[str, ...]]]" = deque((root, ()) for root in roots)
     while todo:
         folder, words = todo.popleft()
@@ -181,7 +181,7 @@ def _walked(roots: "Iterable[str]", more: "Tuple[str, ...]", levels: "int") -> "
 
 
 def homes_of(home: "str") -> "List[str]":
-    """The home folders that can be looked into."""
+    """Return the home folders that can be listed."""
     homes = [home, "/root"]
     try:
         homes += [os.path.join("/home", name) for name in sorted(os.listdir("/home"))]

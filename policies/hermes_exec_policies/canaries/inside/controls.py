@@ -1,4 +1,4 @@
-"""What has to work. Without these, what failed below failed for a reason of its own and proves nothing."""
+"""Controls: operations that must work. If one fails, the failures of forbidden operations prove nothing."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attempt("control-write")
 def write(config: "Config") -> str:
-    """Write, read back and remove a file in each folder that can be written."""
+    """Write, read back and remove a file in each writable folder."""
     for folder in config["write"] + config["scratch"]:
         path = folder + "/hermes-canary-control"
         with open(path, "w") as file:
@@ -41,7 +41,7 @@ def run(_: "Config") -> str:
 
 @attempt("control-socket")
 def unix_socket(_: "Config") -> str:
-    """Talk over a pair of unix sockets."""
+    """Send a byte over a pair of unix sockets."""
     one, other = socket.socketpair()
     one.sendall(b"x")
     return other.recv(1).decode()
@@ -59,7 +59,7 @@ def thread(_: "Config") -> str:
 
 @attempt("control-signal")
 def signal_child(_: "Config") -> str:
-    """Start a child, end it by a signal, and learn of that."""
+    """Start a child, end it with a signal, and wait for it."""
     pid = os.fork()
     if pid == 0:
         while True:

@@ -1,4 +1,4 @@
-"""Files outside of what can be written, links that lead there, devices, and programs that were just written."""
+"""Attempts on files outside of the writable folders, links to them, devices, and newly written programs."""
 
 import mmap
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _DATA = b"hermes canary"
 _SYSTEM = os.__file__
-"""A file of the system that is no running program: one of those says only that it is busy."""
+"""A system file that is not a running program, which would fail with ETXTBSY."""
 _DEVICES = ("mem", "kmem", "port", "kmsg", "sda", "vda", "nvme0n1", "fuse", "net/tun", "kvm", "loop-control")
 
 
@@ -34,37 +34,37 @@ def _home(config: "Config") -> str:
 
 @attempt("files-etc")
 def etc(_: "Config") -> str:
-    """Write beside the system's settings."""
+    """Create a file in /etc."""
     return _written("/etc/hermes-canary")
 
 
 @attempt("files-usr")
 def usr(_: "Config") -> str:
-    """Write beside the system's programs."""
+    """Create a file in /usr/bin."""
     return _written("/usr/bin/hermes-canary")
 
 
 @attempt("files-root")
 def root(_: "Config") -> str:
-    """Write in the root folder."""
+    """Create a file in the root folder."""
     return _written("/hermes-canary")
 
 
 @attempt("files-skills")
 def skills(_: "Config") -> str:
-    """Write among the skills."""
+    """Create a file in the folder of skills."""
     return _written("/app/skills/hermes-canary")
 
 
 @attempt("files-app")
 def app(_: "Config") -> str:
-    """Write beside the folder that can be written."""
+    """Create a file next to the writable folder."""
     return _written("/app/hermes-canary")
 
 
 @attempt("files-folders")
 def folders(config: "Config") -> str:
-    """Write in a folder that was granted for reading."""
+    """Create a file in a folder that was granted for reading."""
     if not config["folders"]:
         raise Absent("there is no such folder")
     return _written(config["folders"][0] + "/hermes-canary")
@@ -72,20 +72,20 @@ def folders(config: "Config") -> str:
 
 @attempt("files-change")
 def change(_: "Config") -> str:
-    """Open a file of the system for writing."""
+    """Open a system file for writing."""
     os.close(os.open(_SYSTEM, os.O_WRONLY))
     return _SYSTEM
 
 
 @attempt("files-climb")
 def climb(config: "Config") -> str:
-    """Climb out of the folder that can be written."""
+    """Create a file outside of the writable folder, by a path with ``..``."""
     return _written(_home(config) + "/../../etc/hermes-canary")
 
 
 @attempt("files-symlink")
 def symlink(config: "Config") -> str:
-    """Write through a link that leads out."""
+    """Create a file outside of the writable folder, through a symbolic link."""
     link = _home(config) + "/hermes-link"
     os.symlink("/etc", link)
     try:
@@ -96,7 +96,7 @@ def symlink(config: "Config") -> str:
 
 @attempt("files-hardlink")
 def hardlink(config: "Config") -> str:
-    """Have a second name for a file of the system where it can be written."""
+    """Create a hard link to a system file in the writable folder."""
     path = _home(config) + "/hermes-passwd"
     os.link(_SYSTEM, path)
     os.unlink(path)
@@ -105,7 +105,7 @@ def hardlink(config: "Config") -> str:
 
 @attempt("files-rename")
 def rename(config: "Config") -> str:
-    """Move a file out of the folder that can be written."""
+    """Move a file out of the writable folder."""
     path = _home(config) + "/hermes-moved"
     with open(path, "wb"):
         pass
@@ -120,28 +120,28 @@ def rename(config: "Config") -> str:
 
 @attempt("files-chmod")
 def chmod(_: "Config") -> str:
-    """Set the mode of a file of the system, to what it is."""
+    """Set the mode of a system file to its current value."""
     os.chmod(_SYSTEM, stat.S_IMODE(os.stat(_SYSTEM).st_mode))
     return _SYSTEM
 
 
 @attempt("files-proc-sys")
 def proc_sys(_: "Config") -> str:
-    """Change a setting of the kernel."""
+    """Open a kernel setting for writing."""
     os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
     return "core_pattern"
 
 
 @attempt("files-sysrq")
 def sysrq(_: "Config") -> str:
-    """Give the kernel a command."""
+    """Open the kernel's command file for writing."""
     os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))
     return "sysrq-trigger"
 
 
 @attempt("files-proc-self")
 def proc_self(_: "Config") -> str:
-    """Write a file of /proc that is the process's own, which a mount and its mode both allow."""
+    """Write a file in the process's own /proc, which the mount and the file's mode both allow."""
     with open("/proc/self/comm", "w") as file:
         file.write("hermes")
     return "/proc/self/comm"
@@ -149,13 +149,13 @@ def proc_self(_: "Config") -> str:
 
 @attempt("files-list-root")
 def list_root(_: "Config") -> str:
-    """List the folder above everything that may be read, which its mode allows."""
+    """List the root folder, which its mode allows."""
     return " ".join(os.listdir("/"))
 
 
 @attempt("files-fd-reopen")
 def fd_reopen(_: "Config") -> str:
-    """Open a file of the system that is open for reading once more for writing, by its descriptor."""
+    """Reopen a system file that is open for reading for writing, by its descriptor in /proc."""
     fd = os.open(_SYSTEM, os.O_RDONLY)
     os.close(os.open("/proc/self/fd/{}".format(fd), os.O_RDWR))
     return _SYSTEM
@@ -163,14 +163,14 @@ def fd_reopen(_: "Config") -> str:
 
 @attempt("files-proc-root")
 def proc_root(config: "Config") -> str:
-    """Reach the machine's files through the root folder of process 1."""
+    """Read a file of the machine through the root folder of process 1."""
     with open("/proc/1/root" + config["outside"]["file"]) as file:
         return file.read(20)
 
 
 @attempt("files-cgroup")
 def cgroup(_: "Config") -> str:
-    """Leave the control group, or change its bounds."""
+    """Find a writable control file to leave the control group or change its limits."""
     for top, _folders, names in os.walk("/sys/fs/cgroup"):
         for name in names:
             if name.endswith(("procs", "release_agent")) and os.access(os.path.join(top, name), os.W_OK):
@@ -180,7 +180,7 @@ def cgroup(_: "Config") -> str:
 
 @attempt("files-mknod")
 def mknod(config: "Config") -> str:
-    """Make a disk."""
+    """Create a device node of a disk."""
     path = _home(config) + "/hermes-disk"
     os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(8, 0))
     os.unlink(path)
@@ -189,7 +189,7 @@ def mknod(config: "Config") -> str:
 
 @attempt("files-fifo")
 def fifo(config: "Config") -> str:
-    """Make a named pipe, which needs no right but that call."""
+    """Create a named pipe with mknod, which needs no privilege."""
     path = _home(config) + "/hermes-fifo"
     os.mknod(path, 0o600 | stat.S_IFIFO)
     os.unlink(path)
@@ -198,7 +198,7 @@ def fifo(config: "Config") -> str:
 
 @attempt("files-devices")
 def devices(_: "Config") -> str:
-    """Open devices that reach the machine."""
+    """Open devices of the machine."""
     opened: "list[str]" = []
     for name in _DEVICES:
         try:
@@ -213,7 +213,7 @@ def devices(_: "Config") -> str:
 
 @attempt("files-run-written")
 def run_written(config: "Config") -> str:
-    """Start a program that was just written."""
+    """Run a newly written program in the writable folder."""
     path = _home(config) + "/hermes-echo"
     shutil.copy("/bin/echo", path)
     os.chmod(path, 0o755)
@@ -225,7 +225,7 @@ def run_written(config: "Config") -> str:
 
 @attempt("files-run-scratch")
 def run_scratch(config: "Config") -> str:
-    """The same in a folder that is gone afterwards."""
+    """Run a newly written program in a scratch folder."""
     if not config["scratch"]:
         raise Absent("there is no such folder")
     path = config["scratch"][-1] + "/hermes-echo"
@@ -239,7 +239,7 @@ def run_scratch(config: "Config") -> str:
 
 @attempt("files-map-written")
 def map_written(config: "Config") -> str:
-    """Map a file that was just written to run what is in it, which is how a loader starts programs."""
+    """Map a newly written file as executable, as a program loader does."""
     path = _home(config) + "/hermes-code"
     with open(path, "wb") as file:
         file.write(b"\0" * 4096)
@@ -254,7 +254,7 @@ def map_written(config: "Config") -> str:
 
 @attempt("files-set-id")
 def set_id(config: "Config") -> str:
-    """Make a program that runs as another user."""
+    """Set the set-user-ID bit of a file."""
     path = _home(config) + "/hermes-suid"
     with open(path, "wb"):
         pass
@@ -267,7 +267,7 @@ def set_id(config: "Config") -> str:
 
 @attempt("files-set-id-open")
 def set_id_open(config: "Config") -> str:
-    """The same when the file is made."""
+    """Create a file with the set-group-ID bit."""
     path = _home(config) + "/hermes-sgid"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o2755))
     mode = os.stat(path).st_mode

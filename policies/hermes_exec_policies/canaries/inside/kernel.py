@@ -1,8 +1,8 @@
-"""Calls that reach deep into the kernel.
+"""Attempts with privileged or rarely needed system calls.
 
-Where it can be told, each is made so that it fails in another way than a filter's (EPERM, ENOSYS) when nothing filters
-it: with a pointer to nowhere (EFAULT), a descriptor that is none (EBADF), a flag that is none (EINVAL), a process that
-is none (ESRCH). So the error number says whether the filter was there, whatever else would have refused.
+Where possible, the arguments of a call are such that it fails differently from a filter (EPERM, ENOSYS) if no filter
+applies: a pointer to unmapped memory (EFAULT), an invalid descriptor (EBADF), an invalid flag (EINVAL), a process that
+does not exist (ESRCH). So the errno shows whether the filter refused the call, even if the kernel would refuse it too.
 """
 
 import mmap
@@ -95,14 +95,14 @@ for _name, _words in _CALLS.items():
 
 @attempt("kernel-user-namespace")
 def user_namespace(_: "Config") -> str:
-    """Be root in a user namespace of one's own."""
+    """Create a user namespace, in which the process is root."""
     call("unshare", 0x10000000)
     return "a namespace of one's own"
 
 
 @attempt("kernel-clone-namespace")
 def clone_namespace(_: "Config") -> str:
-    """The same with clone(2), whose flags are looked at one by one."""
+    """Create a user namespace with clone(2), whose flags a filter has to check."""
     pid = call("clone", 0x10000000 | 17, 0, 0, 0, 0)
     if pid == 0:
         os._exit(0)
@@ -112,7 +112,7 @@ def clone_namespace(_: "Config") -> str:
 
 @attempt("kernel-x32")
 def x32(_: "Config") -> str:
-    """Ask for the process's number in the x32 form, which a filter of the 64-bit form alone would not see."""
+    """Call getpid by its x32 number, which a filter of the 64-bit numbers alone does not match."""
     if os.uname()[4] != "x86_64":
         raise Absent("no such form on this machine")
     return str(numbered(0x40000000 + 39))
@@ -120,7 +120,7 @@ def x32(_: "Config") -> str:
 
 @attempt("kernel-writable-code")
 def writable_code(_: "Config") -> str:
-    """Have memory that can be written and run."""
+    """Map memory that is both writable and executable."""
     prot = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE, prot=prot).close()
     return "a page to write and run"
@@ -137,6 +137,6 @@ def setuid(_: "Config") -> str:
 
 @attempt("kernel-real-time")
 def real_time(_: "Config") -> str:
-    """Run before everything else on the machine."""
+    """Set a real-time priority."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     return "real-time priority"

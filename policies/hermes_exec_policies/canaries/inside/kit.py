@@ -1,4 +1,4 @@
-"""Attempts by their names, and how each of them is made and reported."""
+"""The registry of attempts, and the code that runs and reports them."""
 
 import json
 import os
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     Attempt = Callable[[Config], Optional[str]]
 
 PATIENCE_S = 60
-"""For one attempt, on a machine that is as busy as can be; whatever takes longer hangs, and proves nothing."""
+"""Seconds that one attempt may take, even on a busy machine; a longer one counts as hung and proves nothing."""
 ATTEMPTS: "Dict[str, Attempt]" = {}
 
 
 class Absent(Exception):
-    """There was nothing to be had: what was looked for does not exist in here."""
+    """The subject of an attempt does not exist in the sandbox."""
 
 
 def outside(config: "Config", key: str) -> str:
-    """Something that was planted outside. It is handed in backwards, since a sandbox's own words can be read in it."""
+    """Return a decoy's value. The configuration has it reversed, as a sandbox can read its own argv."""
     return str(config["outside"][key])[::-1]
 
 
 def attempt(name: str) -> "Callable[[Attempt], Attempt]":
-    """Call the function ``name``."""
+    """Register the function as the attempt ``name``."""
 
     def register(function: "Attempt") -> "Attempt":
         ATTEMPTS[name] = function
@@ -38,7 +38,7 @@ def attempt(name: str) -> "Callable[[Attempt], Attempt]":
 
 
 def made(name: str, config: "Config") -> "dict[str, Any]":
-    """Make one attempt in a process of its own, and say how it ended."""
+    """Run one attempt in a process of its own, and return its outcome."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -61,14 +61,14 @@ def _signal(name: str, number: int) -> "dict[str, Any]":
 
 
 def _make(name: str, config: "Config", writing: int) -> None:
-    """In the child: never returns."""
+    """Run an attempt in the child process and report its outcome; never return."""
     try:
         got = ATTEMPTS[name](config)
         told: "dict[str, Any]" = {"outcome": "worked", "detail": str(got or "")[:200]}
     except Absent as error:
         told = {"outcome": "absent", "detail": str(error)[:200]}
     except OSError as error:
-        # One that waited for an answer which did not come has no number, and shows nothing.
+        # A timeout of a socket has no errno, and proves nothing.
         told = {"outcome": "errno", "errno": error.errno} if error.errno else {"outcome": "hung"}
     except MemoryError:
         told = {"outcome": "errno", "errno": 12}
@@ -93,7 +93,7 @@ def _read(fd: int, pid: int) -> bytes:
 
 
 def main(config: "Config") -> None:
-    """Make the attempts that are asked for, each reported in a line; the first and the last line frame them."""
+    """Run the requested attempts, and report each in a line, between a first and a last line with the nonce."""
     names = config["attempts"]
     _say({"started": config["nonce"], "python": "%d.%d.%d" % sys.version_info[:3], "machine": os.uname()[4]})
     for name in names:
@@ -105,7 +105,7 @@ def main(config: "Config") -> None:
 
 
 def _say(line: "dict[str, Any]") -> None:
-    # An attempt may have filled or closed anything but this descriptor, so nothing is buffered.
+    # An attempt may have filled or closed any descriptor but this one, so nothing is buffered.
     data = json.dumps(line).encode() + b"\n"
     while data:
         data = data[os.write(1, data) :]

@@ -1,4 +1,4 @@
-"""Too much of everything. Those that would end the whole sandbox are made in a twin of their own."""
+"""Attempts to exceed each limit. Those that would end the whole sandbox run in a probe sandbox of their own."""
 
 import errno
 import mmap
@@ -25,13 +25,13 @@ def _refused(code: int) -> OSError:
 def _set(limit: int, soft: int, hard: int) -> None:
     try:
         resource.setrlimit(limit, (soft, hard))
-    except ValueError:  # how Python tells EPERM here
+    except ValueError:  # Python raises it for EPERM
         raise _refused(errno.EPERM) from None
 
 
 @attempt("limits-open-files")
 def open_files(config: "Config") -> str:
-    """Open one file more than is allowed."""
+    """Open one file more than the limit."""
     for _ in range(config["limits"]["open_files"] + 1):
         os.open("/dev/null", os.O_RDONLY)
     return "{} descriptors".format(config["limits"]["open_files"] + 1)
@@ -39,7 +39,7 @@ def open_files(config: "Config") -> str:
 
 @attempt("limits-file-size")
 def file_size(config: "Config") -> str:
-    """Make a file that is larger than is allowed, without filling the disk."""
+    """Create a sparse file that exceeds the limit of the file size."""
     path = config["write"][0] + "/hermes-large"
     fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -55,18 +55,18 @@ def file_size(config: "Config") -> str:
 
 @attempt("limits-disk")
 def disk(config: "Config") -> str:
-    """Write more than is allowed to the folder that can be written, in many files."""
+    """Reserve more than the limit in the writable folder, in many files."""
     return _fill(config["write"][0], config["limits"]["disk"], config["limits"].get("file_size"))
 
 
 @attempt("limits-shared-memory")
 def shared_memory(config: "Config") -> str:
-    """Write more than is allowed to the folder of shared memory."""
+    """Reserve more than the limit in the folder of shared memory."""
     return _fill("/dev/shm", config["limits"]["shared_memory"], config["limits"].get("file_size"))
 
 
 def _fill(folder: str, size: int, largest: "Optional[int]") -> str:
-    """Reserve more than ``size``, in files that may be as large as ``largest``."""
+    """Reserve more than ``size`` bytes, in files of at most ``largest`` bytes each."""
     part = min(size, largest or size) + (0 if largest else _MIB)
     names: "list[str]" = []
     try:
@@ -85,7 +85,7 @@ def _fill(folder: str, size: int, largest: "Optional[int]") -> str:
 
 @attempt("limits-inodes")
 def inodes(config: "Config") -> str:
-    """Make more files than are allowed."""
+    """Create more files than the limit."""
     made: "list[str]" = []
     try:
         for number in range(config["limits"]["inodes"] + 1):
@@ -100,7 +100,7 @@ def inodes(config: "Config") -> str:
 
 @attempt("limits-core")
 def core(_: "Config") -> str:
-    """Be allowed to leave a core dump, or have it handed to a program outside, which a limit of 0 does not stop."""
+    """Enable core dumps; a limit of 0 does not stop the kernel from piping one to a program outside."""
     if resource.getrlimit(resource.RLIMIT_CORE)[0] == 0:
         return "core dumps for a program outside"
     _set(resource.RLIMIT_CORE, _MIB, resource.RLIM_INFINITY)
@@ -109,7 +109,7 @@ def core(_: "Config") -> str:
 
 @attempt("limits-raise")
 def raise_limits(_: "Config") -> str:
-    """Raise a limit of one's own."""
+    """Raise the hard limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _set(resource.RLIMIT_NOFILE, soft, hard + 1)
     return "more open files"
@@ -117,7 +117,7 @@ def raise_limits(_: "Config") -> str:
 
 @attempt("limits-locked-memory")
 def locked_memory(config: "Config") -> str:
-    """Hold more memory than is allowed away from being swapped out."""
+    """Lock more memory than the limit."""
     import ctypes
 
     size = config["limits"]["locked_memory"] + _MIB
@@ -131,7 +131,7 @@ def locked_memory(config: "Config") -> str:
 
 @attempt("limits-processes")
 def processes(config: "Config") -> str:
-    """Start one process more than is allowed, and end all of them."""
+    """Start one process more than the limit, and end all of them."""
     children: "list[int]" = []
     try:
         for _ in range(config["limits"]["processes"] + 1):
@@ -150,7 +150,7 @@ def processes(config: "Config") -> str:
 
 @attempt("limits-memory")
 def memory(config: "Config") -> str:
-    """Use more memory than is allowed, in children, whose ends are looked at; where it matters, such as is of none."""
+    """Use more memory than the limit in child processes; if configured, also shared memory that no process maps."""
     for have in (_unmapped, _plain) if config["unmapped"] else (_plain,):
         pid = os.fork()
         if pid == 0:
@@ -175,7 +175,7 @@ def _plain() -> object:
 
 
 def _unmapped() -> object:
-    """Memory that is shared and of no file, all of it written to and all but a page of it let go, which frees none."""
+    """Fill a shared anonymous mapping and unmap all of it but a page, which frees none of its memory."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -192,7 +192,7 @@ def _unmapped() -> object:
 
 @attempt("limits-cpu-time")
 def cpu_time(config: "Config") -> str:
-    """Be allowed more of the processor's time."""
+    """Check that the limit of CPU time is missing or too high."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard == resource.RLIM_INFINITY or hard > config["limits"]["cpu_time"] + 60:
         return "no limit of this process's time"
@@ -201,14 +201,14 @@ def cpu_time(config: "Config") -> str:
 
 @attempt("limits-time")
 def clock(_: "Config") -> str:
-    """Go on for ever."""
+    """Run longer than the time limit."""
     time.sleep(600)
     return "it went on"
 
 
 @attempt("limits-output")
 def output(config: "Config") -> str:
-    """Write more than is allowed."""
+    """Write more output than the limit."""
     block = b"\0" * 65536 + b"\n"
     left = config["limits"]["output"] + _MIB
     while left > 0:

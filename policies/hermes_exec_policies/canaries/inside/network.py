@@ -1,4 +1,4 @@
-"""Other hosts, this machine's own ports and sockets, and what is said of the network."""
+"""Attempts on other hosts, on the machine's ports and sockets, on network settings and on the egress proxy."""
 
 import os
 import socket
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from .kit import Config
 
 _NOWHERE = "192.0.2.1"
-"""An address that belongs to nobody (RFC 5737)."""
+"""An address that is reserved for documentation (RFC 5737)."""
 _NOWHERE_6 = "2001:db8::1"
-"""The same (RFC 3849)."""
+"""An IPv6 address that is reserved for documentation (RFC 3849)."""
 PATIENT_S = 20
-"""For an answer; what is forbidden is refused at once."""
+"""Seconds to wait for an answer; a forbidden operation is refused at once."""
 _LEADING_NOWHERE = {
     "lo", "tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0",
 }  # fmt: skip
@@ -46,20 +46,20 @@ def tcp6(_: "Config") -> str:
 
 @attempt("network-loopback")
 def loopback(config: "Config") -> str:
-    """Connect to a port of this machine that somebody outside listens at."""
+    """Connect to a port of this machine on which a process outside listens."""
     return _connected(socket.AF_INET, ("127.0.0.1", config["outside"]["tcp"]))
 
 
 @attempt("network-udp")
 def udp(_: "Config") -> str:
-    """Send a packet."""
+    """Send a UDP packet."""
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hermes", (_NOWHERE, 9))
     return "sent"
 
 
 @attempt("network-dns")
 def dns(_: "Config") -> str:
-    """Ask for the address of a name."""
+    """Resolve a host name."""
     try:
         return str(socket.getaddrinfo("example.org", 80)[0][4])
     except socket.gaierror:
@@ -68,42 +68,42 @@ def dns(_: "Config") -> str:
 
 @attempt("network-raw")
 def raw(_: "Config") -> str:
-    """Write packets of one's own making."""
+    """Open a raw socket."""
     socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     return "a raw socket"
 
 
 @attempt("network-packet")
 def packet(_: "Config") -> str:
-    """Read what passes on the wire."""
+    """Open a packet socket, which captures traffic."""
     socket.socket(17, socket.SOCK_RAW, 0x0300)
     return "a packet socket"
 
 
 @attempt("network-netlink")
 def netlink(_: "Config") -> str:
-    """Talk to the kernel about the network."""
+    """Open a netlink socket, which configures the network."""
     socket.socket(16, socket.SOCK_RAW, 0).bind((0, 0))
     return "a netlink socket"
 
 
 @attempt("network-vsock")
 def vsock(_: "Config") -> str:
-    """Talk to the hypervisor, which no network namespace separates from."""
+    """Open a socket to the hypervisor, which network namespaces do not isolate."""
     socket.socket(40, socket.SOCK_STREAM)
     return "a vsock socket"
 
 
 @attempt("network-alg")
 def alg(_: "Config") -> str:
-    """Use the kernel's ciphers."""
+    """Open a socket to the kernel's ciphers."""
     socket.socket(38, socket.SOCK_SEQPACKET)
     return "an AF_ALG socket"
 
 
 @attempt("network-listen")
 def listen(_: "Config") -> str:
-    """Listen at a port."""
+    """Listen on a port."""
     made = socket.socket()
     made.bind(("0.0.0.0", 0))
     made.listen(1)
@@ -112,7 +112,7 @@ def listen(_: "Config") -> str:
 
 @attempt("network-interfaces")
 def interfaces(_: "Config") -> str:
-    """See the machine's interfaces."""
+    """List the machine's network interfaces."""
     with open("/proc/net/dev") as file:
         names = [line.partition(":")[0].strip() for line in file if ":" in line]
     others = [name for name in names if name not in _LEADING_NOWHERE]
@@ -123,7 +123,7 @@ def interfaces(_: "Config") -> str:
 
 @attempt("network-abstract")
 def abstract(config: "Config") -> str:
-    """Connect to a unix socket without a file, which belongs to a network namespace."""
+    """Connect to an abstract unix socket, which belongs to a network namespace."""
     socket.socket(socket.AF_UNIX).connect("\0" + config["outside"]["abstract"])
     return "connected"
 
@@ -137,7 +137,7 @@ def unix(config: "Config") -> str:
 
 @attempt("network-engine")
 def engine(_: "Config") -> str:
-    """Connect to the sockets of those who run containers and services."""
+    """Connect to the sockets of container engines and service managers."""
     found: "list[str]" = []
     for path in _ENGINES:
         try:
@@ -152,14 +152,14 @@ def engine(_: "Config") -> str:
 
 @attempt("network-inherited")
 def inherited(_: "Config") -> str:
-    """Use a descriptor that somebody left open."""
+    """Find an inherited descriptor that was left open."""
     kept: "list[tuple[int, str]]" = []
     for fd in range(3, 256):
         try:
             kept.append((fd, os.readlink("/proc/self/fd/{}".format(fd))))
         except OSError:
             continue
-    # The pipe of the report is the suite's own.
+    # The pipe of the report belongs to the suite.
     kept = [(fd, where) for fd, where in kept if not where.startswith(("pipe:", "/proc/"))]
     if not kept:
         raise Absent("none is open")
@@ -167,7 +167,7 @@ def inherited(_: "Config") -> str:
 
 
 def _asked(request: bytes) -> str:
-    """Ask the proxy for something; what it refuses is a missing right, and no answer is none."""
+    """Send a request to the proxy, and return its answer; a refusal raises PermissionError."""
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(PATIENT_S)
     made.connect("/app/net/egress.sock")
@@ -184,43 +184,43 @@ def _through(target: str) -> str:
 
 @attempt("egress-address")
 def egress_address(_: "Config") -> str:
-    """Have the proxy connect to an address that was not named."""
+    """Connect through the proxy to an address that was not granted."""
     return _through(_NOWHERE + ":443")
 
 
 @attempt("egress-loopback")
 def egress_loopback(config: "Config") -> str:
-    """Have it connect to a port of the machine outside."""
+    """Connect through the proxy to a port of the machine outside."""
     return _through("127.0.0.1:{}".format(config["outside"]["tcp"]))
 
 
 @attempt("egress-name")
 def egress_name(_: "Config") -> str:
-    """Have it connect to a name that was not named."""
+    """Connect through the proxy to a host name that was not granted."""
     return _through("hermes-exec-canary.invalid:443")
 
 
 @attempt("egress-metadata")
 def egress_metadata(_: "Config") -> str:
-    """Have it connect to where clouds tell machines their secrets."""
+    """Connect through the proxy to the metadata service of clouds, which returns credentials."""
     return _through("169.254.169.254:80")
 
 
 @attempt("egress-method")
 def egress_method(config: "Config") -> str:
-    """Have it fetch something, which is not what it is for."""
+    """Send the proxy a method that it does not support."""
     return _asked("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n".format(config["outside"]["tcp"]).encode())
 
 
 @attempt("egress-trick")
 def egress_trick(config: "Config") -> str:
-    """Have it read one host and connect to another."""
+    """Send the proxy a host that it could parse differently from the resolver."""
     return _through("named.example:443@127.0.0.1:{}".format(config["outside"]["tcp"]))
 
 
 @attempt("network-credentials")
 def credentials(_: "Config") -> str:
-    """Say over a unix socket that one is root."""
+    """Send forged credentials of root over a unix socket."""
     one, _other = socket.socketpair()
     ancillary = [(socket.SOL_SOCKET, 2, struct.pack("iii", os.getpid(), 0, 0))]
     one.sendmsg([b"x"], ancillary)

@@ -1,4 +1,4 @@
-"""Processes outside, those of the sandbox's own makers, and what the kernel says of this one."""
+"""Attempts on processes outside and on the sandbox's first process, on the posture of this one, and on secrets."""
 
 import array
 import fcntl
@@ -25,7 +25,7 @@ def _others() -> "list[int]":
 
 @attempt("processes-see")
 def see(config: "Config") -> str:
-    """Find a process outside by what it is called."""
+    """Find a process outside by its command line."""
     for pid in _others():
         try:
             with open("/proc/{}/cmdline".format(pid), "rb") as file:
@@ -38,14 +38,14 @@ def see(config: "Config") -> str:
 
 @attempt("processes-signal")
 def signal_outside(config: "Config") -> str:
-    """Signal a process outside by its number there."""
+    """Signal a process outside by its process ID there."""
     os.kill(config["outside"]["pid"], 0)
     return "signalled"
 
 
 @attempt("processes-signal-first")
 def signal_first(_: "Config") -> str:
-    """Signal the first process here, which is the sandbox's own."""
+    """Signal the first process of the sandbox."""
     if os.getpid() == 1 or os.getppid() == 1:
         raise Absent("it is this program itself")
     os.kill(1, 0)
@@ -54,7 +54,7 @@ def signal_first(_: "Config") -> str:
 
 @attempt("processes-memory-first")
 def memory_first(_: "Config") -> str:
-    """Open the memory of the first process here for writing: nothing would filter what it is made to do."""
+    """Open the memory of the sandbox's first process for writing; system calls of that process are not filtered."""
     if os.getpid() == 1 or os.getppid() == 1:
         raise Absent("it is this program itself")
     os.close(os.open("/proc/1/mem", os.O_RDWR))
@@ -63,28 +63,28 @@ def memory_first(_: "Config") -> str:
 
 @attempt("processes-terminal")
 def terminal(_: "Config") -> str:
-    """Open the terminal that somebody types at."""
+    """Open the controlling terminal."""
     os.close(os.open("/dev/tty", os.O_RDWR))
     return "/dev/tty"
 
 
 @attempt("processes-type")
 def type_ahead(_: "Config") -> str:
-    """Type into the terminal that standard input may be."""
+    """Insert input into the terminal, if standard input is one."""
     fcntl.ioctl(0, _TIOCSTI, array.array("b", [10]))
     return "typed"
 
 
 @attempt("processes-priority")
 def priority(_: "Config") -> str:
-    """Go before others."""
+    """Raise the scheduling priority."""
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     return "priority -20"
 
 
 @attempt("posture-root")
 def posture_root(_: "Config") -> str:
-    """Be root."""
+    """Check whether the process is root."""
     if os.getuid() and os.geteuid() and os.getgid() and os.getegid():
         raise Absent("it is user {}".format(os.getuid()))
     return "uid {} gid {}".format(os.getuid(), os.getgid())
@@ -92,7 +92,7 @@ def posture_root(_: "Config") -> str:
 
 @attempt("posture-groups")
 def posture_groups(_: "Config") -> str:
-    """Be in groups that the user outside is in."""
+    """Check whether the process has groups of the user outside."""
     groups = [group for group in os.getgroups() if group not in (os.getgid(), 65534)]
     if not groups:
         raise Absent("no further groups")
@@ -101,7 +101,7 @@ def posture_groups(_: "Config") -> str:
 
 @attempt("posture-capabilities")
 def posture_capabilities(_: "Config") -> str:
-    """Have a capability in any of the five sets."""
+    """Check whether the process has a capability in any of the five sets."""
     held = {name: value for name, value in _status().items() if name.startswith("Cap") and int(value, 16)}
     if not held:
         raise Absent("all five sets are empty")
@@ -110,7 +110,7 @@ def posture_capabilities(_: "Config") -> str:
 
 @attempt("posture-label")
 def posture_label(config: "Config") -> str:
-    """Run under another profile of AppArmor than was asked for: engines accept names of profiles that are nowhere."""
+    """Check whether the AppArmor profile differs from the requested one: engines accept names of missing profiles."""
     wanted = config["label"]
     if not wanted:
         raise Absent("none was asked for")
@@ -123,7 +123,7 @@ def posture_label(config: "Config") -> str:
 
 @attempt("posture-new-privileges")
 def posture_new_privileges(_: "Config") -> str:
-    """Be able to gain rights by a program."""
+    """Check whether the process can gain privileges by running a program."""
     if _status().get("NoNewPrivs") == "1":
         raise Absent("no_new_privs is set")
     return "no_new_privs is not set"
@@ -131,7 +131,7 @@ def posture_new_privileges(_: "Config") -> str:
 
 @attempt("posture-seccomp")
 def posture_seccomp(_: "Config") -> str:
-    """Run without a filter of system calls."""
+    """Check whether the process has no filter of system calls."""
     if _status().get("Seccomp") == "2":
         raise Absent("a filter is there")
     return "no filter"
@@ -139,7 +139,7 @@ def posture_seccomp(_: "Config") -> str:
 
 @attempt("secrets-environment")
 def secrets_environment(config: "Config") -> str:
-    """Find a secret of the outside among the variables."""
+    """Find a secret of the outside in the environment."""
     secret = outside(config, "secret")
     names = [name for name, value in os.environ.items() if secret in value]
     if not names:
@@ -149,7 +149,7 @@ def secrets_environment(config: "Config") -> str:
 
 @attempt("secrets-variables")
 def secrets_variables(config: "Config") -> str:
-    """Have a variable that nobody gave."""
+    """Find an environment variable that the launch did not set."""
     extra = sorted(set(os.environ) - set(config["variables"]))
     if not extra:
         raise Absent("only those that were given")
@@ -158,7 +158,7 @@ def secrets_variables(config: "Config") -> str:
 
 @attempt("secrets-other-environments")
 def secrets_other_environments(config: "Config") -> str:
-    """Find it among the variables that other processes were started with."""
+    """Find a secret of the outside in the environment of other processes."""
     secret = outside(config, "secret").encode()
     for pid in _others():
         try:
@@ -172,7 +172,7 @@ def secrets_other_environments(config: "Config") -> str:
 
 @attempt("secrets-command-lines")
 def secrets_command_lines(config: "Config") -> str:
-    """Find it in what other processes were started with."""
+    """Find a secret of the outside in the argv of other processes."""
     secret = outside(config, "secret").encode()
     for pid in _others():
         try:
@@ -186,14 +186,14 @@ def secrets_command_lines(config: "Config") -> str:
 
 @attempt("secrets-file")
 def secrets_file(config: "Config") -> str:
-    """Read a file outside that its mode lets everybody read."""
+    """Read a world-readable file outside."""
     with open(config["outside"]["file"]) as file:
         return file.read(20)
 
 
 @attempt("secrets-home")
 def secrets_home(config: "Config") -> str:
-    """Look into the home folders of the outside; an image may have some of its own."""
+    """List home folders of the outside; an image may have its own."""
     seen: "list[str]" = []
     for folder in HOMES:
         try:
@@ -209,14 +209,14 @@ def secrets_home(config: "Config") -> str:
 
 @attempt("secrets-shadow")
 def secrets_shadow(_: "Config") -> str:
-    """Read the hashes of passwords."""
+    """Read the password hashes."""
     with open("/etc/shadow") as file:
         return file.read(10)
 
 
 @attempt("secrets-keys")
 def secrets_keys(_: "Config") -> str:
-    """List the keys that the kernel keeps for somebody."""
+    """List the keys that the kernel keeps for users."""
     with open("/proc/keys") as file:
         keys = file.read()
     if not keys:
@@ -226,7 +226,7 @@ def secrets_keys(_: "Config") -> str:
 
 @attempt("secrets-machine")
 def secrets_machine(_: "Config") -> str:
-    """Read what /proc tells of the machine and of whose keys are kept."""
+    """Read information about the machine and its users' keys in /proc."""
     told: "list[str]" = []
     for path in ("/proc/interrupts", "/proc/key-users", "/proc/sched_debug", "/proc/latency_stats", "/proc/cmdline"):
         try:
@@ -242,7 +242,7 @@ def secrets_machine(_: "Config") -> str:
 
 @attempt("secrets-shared-memory")
 def secrets_shared_memory(config: "Config") -> str:
-    """See shared memory of the outside."""
+    """List shared memory of the outside."""
     with open("/proc/sysvipc/shm") as file:
         if len(file.read().splitlines()) > 1:
             return "a segment of System V"
@@ -253,14 +253,14 @@ def secrets_shared_memory(config: "Config") -> str:
 
 @attempt("secrets-kernel-log")
 def secrets_kernel_log(_: "Config") -> str:
-    """Read what the kernel logs."""
+    """Read the kernel's log."""
     with open("/dev/kmsg", "rb", buffering=0) as file:
         return str(file.read(10))
 
 
 @attempt("secrets-kernel-memory")
 def secrets_kernel_memory(_: "Config") -> str:
-    """Read the kernel's memory or where in it things are."""
+    """Read the kernel's memory or the addresses of its symbols."""
     with open("/proc/kcore", "rb") as file:
         if file.read(4):
             return "/proc/kcore"

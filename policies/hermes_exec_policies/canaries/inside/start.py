@@ -1,4 +1,4 @@
-"""What the program begins with, when every module is there."""
+"""The entry point of the program, used once every module is loaded."""
 
 import json
 import sys
@@ -6,9 +6,9 @@ import sys
 from . import controls, files, kernel, kit, limits, network, processes
 
 MODULES = (controls, files, kernel, limits, network, processes)
-"""Those with attempts; naming them here is what loads them."""
+"""The modules with attempts; importing them registers the attempts."""
 
 
 def start() -> None:
-    """Read the configuration, which is the first word, and make the attempts."""
+    """Read the configuration, which is the first argument, and run the attempts."""
     kit.main(json.loads(sys.argv[1]))

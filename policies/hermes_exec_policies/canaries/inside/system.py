@@ -1,4 +1,4 @@
-"""Calls of the kernel by their numbers, for those that Python has no name for."""
+"""System calls by number, for those that Python does not wrap."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BAD = ctypes.c_void_p(1)
-"""A pointer to nowhere: a call that is let through fails with EFAULT when it follows it."""
+"""An invalid pointer: a call that no filter refuses fails with EFAULT when it dereferences it."""
 _X86_64 = {
     "mmap": 9, "mprotect": 10, "shmget": 29, "msgget": 68, "semget": 64, "ptrace": 101, "mknod": 133,
     "personality": 135, "modify_ldt": 154, "adjtimex": 159, "settimeofday": 164, "mount": 165, "umount2": 166,
@@ -41,7 +41,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: "Any") -> int:
-    """Make a call; raises OSError where it fails, and Absent where such a machine has none of the name."""
+    """Make a system call by name; raise OSError if it fails, and Absent if the machine has no such call."""
     numbers = dict(_BOTH, **{"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname()[4], {}))
     if name not in numbers:
         raise Absent("no such call on this machine")
@@ -49,7 +49,7 @@ def call(name: str, *arguments: "Any") -> int:
 
 
 def numbered(number: int, *arguments: "Any") -> int:
-    """Make the call with this number."""
+    """Make the system call with this number."""
     given = [ctypes.c_ulong(each & (2**64 - 1)) if isinstance(each, int) else each for each in arguments]
     ctypes.set_errno(0)
     result = int(_libc.syscall(ctypes.c_long(number), *given))

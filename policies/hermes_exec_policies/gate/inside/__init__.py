@@ -1,1 +1,1 @@
-"""Programs that are started in a skill's sandbox, sent as text. They are no judges: what they say is a skill's word."""
+"""Programs that are sent to a skill's sandbox as text and run there. Their output is as untrusted as the skill's."""

@@ -1,4 +1,4 @@
-"""Unpack a skill in a vendor's sandbox of this one run, be an ordinary user there, and become what calls it."""
+"""Unpack a skill in a vendor's sandbox that serves one run, drop privileges, and exec the program that calls it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_NEW_PRIVS = 38
 
 
 def main() -> None:
-    """Take what is to be unpacked from standard input, whose rest is the request; arguments say the other things."""
+    """Read the archive from standard input, whose rest is the request; argv has its size, the uid and the program."""
     size, uid = int(sys.argv[1]), int(sys.argv[2])
     program = [sys.executable, *sys.argv[3:]]
     data = b""
@@ -23,7 +23,7 @@ def main() -> None:
             raise EOFError("the skill did not arrive whole")
         data += piece
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        # Without a filter of its own, Pythons from 3.12 on warn in the skill's standard error; older ones look at none.
+        # Without an explicit filter, Python 3.12 and later warn on the skill's standard error; older ones ignore it.
         archive.extraction_filter = lambda member, _path: member
         archive.extractall("/")  # noqa: S202  it is ours, made outside of verified files
     os.makedirs(DATA, exist_ok=True)  # noqa: PTH103  a program that is sent

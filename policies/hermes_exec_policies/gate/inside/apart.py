@@ -1,6 +1,6 @@
-"""Have a function work in vain: it gives another value of the same type, and its files and its output are undone.
+"""Cancel the effects of a function: it returns another value of the same type, its files and output are undone.
 
-The class is written into a function of a skill, so it brings along what it needs, and nothing but it is taken.
+The source of the class is inserted into a function of a skill, so it is self-contained: nothing else is inserted.
 """
 
 TYPE_CHECKING = False
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Apart:
-    """While it is entered, what is printed is kept back; afterwards the files are those of before."""
+    """A context manager that discards printed output and restores the files on exit."""
 
     def __enter__(self) -> "Self":
-        """Remember what there is."""
+        """Save the files, and redirect standard output."""
         import io
         import sys
 
@@ -22,7 +22,7 @@ class Apart:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Make it so again, with new files, so that whoever still writes to an old one changes nothing."""
+        """Restore the files as new ones, so that a process that still writes to an old one changes nothing."""
         import sys
 
         sys.stdout = self.output
@@ -40,17 +40,17 @@ class Apart:
                 path.write_bytes(data)
 
     def files(self) -> "dict[Path, bytes | None]":
-        """What is in every file; None stands for a folder."""
+        """Return the content of every file; None stands for a folder."""
         from pathlib import Path
 
         found = [each for each in Path("/app/data").rglob("*") if each.is_dir() or each.is_file()]
         return {each: None if each.is_dir() else each.read_bytes() for each in found}
 
     def other(self, value: "Any") -> "Any":
-        """Another value of the same type.
+        """Return another value of the same type.
 
         Raises:
-            TypeError: there is none.
+            TypeError: the type has no other value.
         """
         if isinstance(value, bool):
             return not value
@@ -65,5 +65,5 @@ class Apart:
         raise TypeError(value)
 
     def within(self, value: "Any") -> "Any":
-        """The same for a part of a value; there something else can stand in for nothing."""
+        """Return another value for a part of a value, where None may become text."""
         return "?" if value is None else self.other(value)

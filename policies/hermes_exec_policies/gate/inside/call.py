@@ -1,4 +1,4 @@
-"""Call one function of a skill, and give what it returned as the one JSON document on standard output."""
+"""Call one function of a skill, and write its result as the only JSON document on standard output."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BRIDGE = ("127.0.0.1", 3128)
 
 
 def call(folder: str, entry: str, function: str, packages: str) -> None:
-    """Call it with the arguments on standard input; what it prints goes to the log."""
+    """Call the function with the arguments on standard input; what it prints goes to the log."""
     if os.path.exists(PROXY):  # noqa: PTH110  importing pathlib takes as long as starting the interpreter
         bridge()
-    own = os.dup(1)  # not inherited by what the skill starts
+    own = os.dup(1)  # not inherited by the skill's child processes
     os.dup2(2, 1)
     request = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from outside, where nobody has a reason to lie
     script = f"{folder}/{entry}"
@@ -50,7 +50,7 @@ def call(folder: str, entry: str, function: str, packages: str) -> None:
 
 
 def finish(code: int) -> NoReturn:
-    """End as an interpreter does: threads first, then what was to be called at the end. It is not taken apart."""
+    """Exit as an interpreter does: join threads, then run exit functions. Modules are not torn down."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # noqa: SLF001  what the interpreter calls
     atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the same
@@ -60,9 +60,9 @@ def finish(code: int) -> NoReturn:
 
 
 def bridge() -> None:
-    """Hand on to the proxy what is connected to at the loopback, where programs look for one, in a process beside.
+    """Forward connections from the loopback port where programs expect a proxy to the proxy, in a process of its own.
 
-    It is for their comfort, and trusted with nothing: what may be reached is for the proxy to say, which is outside.
+    It is a convenience without authority: the proxy, outside of the sandbox, decides which hosts may be reached.
     """
     import socket
 
@@ -81,7 +81,7 @@ def bridge() -> None:
 
 
 def handed_on(one: socket.socket) -> None:
-    """Both ways, until both have ended."""
+    """Copy in both directions until both have ended."""
     import socket
     import threading
 
@@ -96,7 +96,7 @@ def handed_on(one: socket.socket) -> None:
 
 
 def copied(source: socket.socket, target: socket.socket) -> None:
-    """One way."""
+    """Copy in one direction until it ends."""
     try:
         while data := source.recv(65536):
             target.sendall(data)
@@ -106,13 +106,13 @@ def copied(source: socket.socket, target: socket.socket) -> None:
 
 
 def said(answer: dict[str, Any]) -> str:
-    """The answer as JSON, as json.dumps writes it. Importing that module takes as long as starting the interpreter."""
+    """Return the answer as JSON, like json.dumps. Importing that module takes as long as starting the interpreter."""
     encoder = _json.make_encoder({}, unknown, _json.encode_basestring_ascii, None, ": ", ", ", False, False, False)
     return "".join(encoder(answer, 0))
 
 
 def unknown(value: Any) -> Any:
-    """Refuse what JSON has no words for."""
+    """Refuse a value that JSON cannot represent."""
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
@@ -129,7 +129,7 @@ def load(script: str) -> ModuleType:
 
 
 def called(function: Any, request: Any) -> Any:
-    """What the function gives, waited for where that is needed."""
+    """Call the function, and return its result; a coroutine is awaited."""
     given = function(*request) if isinstance(request, list) else function(**request)
     if hasattr(given, "__await__"):
         import asyncio
@@ -139,12 +139,12 @@ def called(function: Any, request: Any) -> Any:
 
 
 async def awaited(given: Awaitable[Any]) -> Any:
-    """What it gives in the end."""
+    """Return the result of an awaitable."""
     return await given
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """An error in short plain texts."""
+    """Describe an error in short plain texts."""
     return {
         "type": type(error).__name__[:100],
         "message": str(error)[:500],
@@ -153,7 +153,7 @@ def described(error: BaseException) -> dict[str, str]:
 
 
 def main() -> None:
-    """Do what the arguments of this program say."""
+    """Run the program with its arguments."""
     call(*sys.argv[1:5])
 
 

@@ -1,6 +1,6 @@
-"""Run the tests of a skill over several mutants of it, each in a process of its own; tell how each process ended.
+"""Run the tests of a skill over several mutants of it, each in a process of its own; report each exit code.
 
-One sandbox and one import of pytest do for all of them. The processes are one after the other, and the skill's folder
+One sandbox and one import of pytest serve all of them. The processes run one after the other, and the skill's folder
 for data is emptied between them.
 """
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 DATA = "/app/data"
 _PATIENCE = 10.0
-"""How many times as long as the first one a process may take, and at least so many tenths of a second."""
+"""The time limit of a process, as a multiple of the first one's duration; the limit is at least 1 s."""
 
 
 def run(module: str, folder: str, testing: str, packages: str, numbers: str, seconds: str) -> None:
-    """Run those in FOLDER/NUMBER/MODULE, one after the other, until ``seconds`` of the processor are used up."""
-    own = os.dup(1)  # no process of a skill has it
+    """Test the mutants in FOLDER/NUMBER/MODULE, one after the other, until ``seconds`` of CPU time are used up."""
+    own = os.dup(1)  # closed in the skill's processes
     os.dup2(2, 1)
     sys.path[:0] = [*([packages] if packages else []), testing]
     import pytest
@@ -47,7 +47,7 @@ def run(module: str, folder: str, testing: str, packages: str, numbers: str, sec
 
 
 def test(main: object, folder: str) -> None:
-    """Be a process that runs the tests in a folder."""
+    """Run the tests in a folder, in the child process; never return."""
     code = 3
     try:
         os.setpgid(0, 0)
@@ -59,7 +59,7 @@ def test(main: object, folder: str) -> None:
 
 
 def ended(pid: int, longest: float) -> int:
-    """How a process ended, which is ended with all of its group where it takes longer than that."""
+    """Return the exit code of a process; kill it with its process group if it takes longer than ``longest`` seconds."""
     signal.setitimer(signal.ITIMER_REAL, longest)
     try:
         status = os.waitpid(pid, 0)[1]
@@ -75,7 +75,7 @@ def ended(pid: int, longest: float) -> int:
 
 
 def clear() -> None:
-    """Empty the folder for data, for the next one."""
+    """Empty the folder for data before the next mutant."""
     for entry in os.scandir(DATA):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)

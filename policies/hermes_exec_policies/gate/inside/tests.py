@@ -1,4 +1,4 @@
-"""Run the tests of a skill with pytest; how each ended goes to standard output, what they print to the log."""
+"""Run the tests of a skill with pytest; outcomes go to standard output, what the tests print goes to the log."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Told:
-    """Tells how each test ended, a JSON document a line."""
+    """A pytest plugin that reports the outcome of each test, one JSON document a line."""
 
     def __init__(self, own: int) -> None:
-        """``own`` is the descriptor to write to."""
+        """Write reports to the descriptor ``own``."""
         self.own = own
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell of a test, or of its fixtures where they fail."""
+        """Report a test, or its fixtures if they fail."""
         if report.when == "call" or report.outcome != "passed":
             self.tell(report.nodeid, report.outcome, str(report.longrepr))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Tell of a file that cannot be read as tests."""
+        """Report a file that cannot be collected."""
         if report.outcome == "failed":
             self.tell(report.nodeid, "error", str(report.longrepr))
 
@@ -35,8 +35,8 @@ class Told:
 
 
 def run(folder: str, testing: str, packages: str) -> None:
-    """Run them, with no plugin and no configuration but ours."""
-    own = os.dup(1)  # not inherited by what the tests start
+    """Run the tests without configuration and with no plugin but ours."""
+    own = os.dup(1)  # not inherited by the tests' child processes
     os.dup2(2, 1)
     sys.path[:0] = [*([packages] if packages else []), testing]
     import pytest

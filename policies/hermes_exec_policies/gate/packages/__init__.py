@@ -1,1 +1,1 @@
-"""The packages of a skill: named by it, chosen and fetched by us, unpacked where nothing can be reached, and kept."""
+"""The packages of a skill: it names them, we resolve and fetch them, unpack them without a network, and keep them."""

@@ -1,7 +1,7 @@
-"""Folders of unpacked packages, named by what is in them, shared by every skill that wants the same.
+"""Folders of unpacked packages, named by a hash of their content and shared by skills with the same requirements.
 
-Choosing and fetching is done by us, with a network and of wheels alone, so that no code of a package runs. Unpacking is
-done by pip in a sandbox without a network, of wheels whose hashes were fixed before. What comes out is data to us.
+We resolve and fetch wheels alone, with a network, so no code of a package runs. pip unpacks them in a sandbox without a
+network, after checking the hashes that were fixed before. We treat the result as data.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ _SAID = 300
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where wheels come from: a folder, or what uv and pip use on this machine when it is None."""
+    """The source of wheels: a folder, or, if it is None, the index that uv and pip are configured with."""
 
     folder: Path | None = None
 
     def options(self) -> list[str]:
-        """For uv and pip alike."""
+        """Return the options for uv and pip."""
         return ["--no-index", "--find-links", str(self.folder)] if self.folder else []
 
 
 class Environments:
-    """The folders of packages below one folder of ours."""
+    """The folders of packages below one root folder of ours."""
 
     def __init__(self, root: Path | None = None, index: Index | None = None) -> None:
-        """``root`` is made on first use; it lies in the state of ours if left out."""
+        """Use ``root``, which is created on first use; by default a folder of our state."""
         self.root = root or state_folder(os.environ) / "environments"
         self.index = index or Index()
 
     async def lock(self, wanted: Sequence[Requirement], version: str) -> str:
-        """Exact versions and hashes of wheels for what is wanted and what that needs, for a Python ``version``.
+        """Return exact versions and hashes of wheels for requirements and their dependencies, for a Python ``version``.
 
-        The index is asked once for the same words; afterwards the same versions come without it.
+        The index is queried once for the same requirements; later calls return the same versions without it.
 
         Raises:
-            Refused: there is no such set of wheels.
+            SkillRefused: no set of wheels satisfies the requirements.
             MissingExtra: uv is not installed.
         """
         lines = "".join(f"{each}\n" for each in sorted(set(map(str, wanted))))
@@ -86,7 +86,7 @@ class Environments:
         return lock
 
     def find(self, lock: str, interpreter: str) -> Path | None:
-        """The folder of what this lock describes, if it was made before and is still that; else it is put aside."""
+        """Return the folder that this lock describes, if it exists and still matches; a changed one is moved away."""
         note = self._note(lock, interpreter)
         try:
             name = str(json.loads(note.read_text("utf-8"))["environment"])
@@ -99,17 +99,17 @@ class Environments:
         except (OSError, SkillRefused):
             whole = False
         if not whole:
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 (self.root / name).rename(self.root / f".changed-{name}-{secrets.token_hex(8)}")
             return None
-        os.utime(self.root / name)  # it is wanted: whoever collects garbage leaves what is young
+        os.utime(self.root / name)  # mark it as used: garbage collection keeps recent ones
         return self.root / name
 
     async def fetch(self, lock: str, version: str, into: Path) -> None:
-        """Put the wheels of ``lock`` into a folder; their hashes are compared on the way.
+        """Fetch the wheels of ``lock`` into a folder and check their hashes.
 
         Raises:
-            Refused: one of them cannot be had, or is another one.
+            SkillRefused: a wheel cannot be fetched, or has another hash.
         """
         (into / "lock.txt").write_text(lock)
         words = ["-I", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-input"]
@@ -120,10 +120,10 @@ class Environments:
             raise SkillRefused(functional("dependencies.fetch", f"its packages cannot be fetched: {done[2]}"))
 
     def store(self, unpacked: Path, lock: str, interpreter: str) -> Path:
-        """Look at unpacked packages, and keep them under the hash of what they are.
+        """Check unpacked packages, and keep them under the hash of their content.
 
         Raises:
-            Refused: they hold what an interpreter would start by itself.
+            SkillRefused: they contain a file that an interpreter runs at startup.
         """
         refuse_startup_files(unpacked)
         for path in (unpacked, *unpacked.rglob("*")):
@@ -133,7 +133,7 @@ class Environments:
         if not (self.root / name).is_dir():
             made = Path(tempfile.mkdtemp(dir=self.root, prefix=".new-"))
             shutil.copytree(unpacked, made / "tree")
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 os.rename(made / "tree", self.root / name)  # noqa: PTH104  it must not replace
             shutil.rmtree(made, ignore_errors=True)
         note = self._note(lock, interpreter)
@@ -143,9 +143,9 @@ class Environments:
         return self.root / name
 
     def collect_garbage(self, used: Collection[str], *, older_s: float = 0.0) -> list[str]:
-        """Remove every environment but those of these digests and those wanted since ``older_s`` seconds ago.
+        """Remove every environment except those with these digests and those used in the last ``older_s`` seconds.
 
-        Says which went. What crashes left of one that was being made goes with them.
+        Return the removed ones. Incomplete environments that a crash left are removed, too.
         """
         since = time.time() - older_s
         old = [
@@ -154,7 +154,7 @@ class Environments:
             if each.name not in used and each.lstat().st_mtime <= since
         ]
         gone = [each for each in old if re.fullmatch(r"[0-9a-f]{64}", each.name)]
-        # Under its own name a folder is whole at every moment, also where we are killed.
+        # A folder under its final name is complete at every moment, even if we are killed.
         renamed = [path.rename(self.root / f".new-{secrets.token_hex(8)}") for path in gone]
         for path in (*renamed, *(each for each in old if each.name.startswith(".new-"))):
             shutil.rmtree(path)
@@ -166,10 +166,10 @@ class Environments:
 
 
 def refuse_startup_files(folder: Path) -> None:
-    """Refuse packages that would be started with an interpreter.
+    """Refuse packages with code that an interpreter runs at startup.
 
     Raises:
-        Refused: there is such a file.
+        SkillRefused: there is a file with such code.
     """
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -184,10 +184,10 @@ def refuse_startup_files(folder: Path) -> None:
 
 
 def environment_digest(folder: Path) -> str:
-    """A SHA-256 of the paths, modes and bytes of all that is in a folder; links in it are an error.
+    """Return the SHA-256 of the paths, modes and bytes of everything in a folder; links in it are an error.
 
     Raises:
-        Refused: it holds something that is neither a plain file nor a folder.
+        SkillRefused: it contains something that is neither a regular file nor a folder.
     """
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):
@@ -203,7 +203,7 @@ def environment_digest(folder: Path) -> str:
 
 
 def share_environment(environment: Path, into: Path) -> Path:
-    """The same files where a sandbox's user can reach them: second names of ours, or copies on another disk."""
+    """Make an environment's files reachable for a sandbox's user: hard links, or copies on another file system."""
     try:
         shutil.copytree(environment, into, symlinks=True, copy_function=os.link)
     except OSError:
@@ -221,7 +221,7 @@ def _uv() -> str:
 
 
 async def _run(*words: str, cwd: str) -> tuple[int, str, str]:
-    """Its exit code, its output and the last lines of its errors."""
+    """Run a program; return its exit code, its output and the end of its standard error."""
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""Which packages a skill asks for: by name, version and marker alone, wherever it says so."""
+"""The packages that a skill requires: by name, version and marker alone, from every file that may list them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST = 30
 _LIKE = 0.85
 _LONG = 5
 _OURS = re.compile(r"hermes-?exec\b")
-# As PEP 723 has it.
+# As specified in PEP 723.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
 def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Finding]]:
-    """The packages that are asked for in SKILL.md, in requirements.txt and in scripts, and what is wrong with them."""
+    """Return the requirements in SKILL.md, requirements.txt and scripts, and findings about them."""
     found: dict[str, Requirement] = {}
     wrong: list[Finding] = []
     for path, line in _lines(tree, manifest, wrong):
@@ -46,14 +46,14 @@ def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requireme
 
 
 def _foreign_imports(tree: Tree) -> list[str]:
-    """The modules that it imports and that are neither Python's nor its own."""
+    """Return the imported modules that are neither in the standard library nor in the skill."""
     texts = {each.path: tree.read(each.path).decode() for each in tree.files if each.path.endswith(".py")}
     names = {name.partition(".")[0] for name in find_imports(texts)}
     return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest"})
 
 
 def find_known_bad(lock: str) -> list[Finding]:
-    """What is wrong with exact versions that were chosen, ``name==version …`` a line, whoever asked for them."""
+    """Return findings about resolved versions, ``name==version …`` a line, dependencies included."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -62,7 +62,7 @@ def find_known_bad(lock: str) -> list[Finding]:
 
 
 def _lines(tree: Tree, manifest: Manifest, wrong: list[Finding]) -> list[tuple[str, str]]:
-    """Each line, and where it stands."""
+    """Return each requirement as text, with the file that has it."""
     lines = [("SKILL.md", each) for each in manifest.needs.packages]
     for file in tree.files:
         if file.path == "requirements.txt":
@@ -108,7 +108,7 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
 
 
 def _check_name(requirement: Requirement, path: str) -> list[Finding]:
-    """What is known of a name, or of one that it could be mistaken for."""
+    """Return findings about a name, or about a popular one that it could be mistaken for."""
     from packaging.utils import canonicalize_name
 
     name = str(canonicalize_name(requirement.name))
@@ -125,7 +125,7 @@ def _check_name(requirement: Requirement, path: str) -> list[Finding]:
 
 
 def _find_similar(name: str, popular: list[str]) -> list[str]:
-    """The names that it could be mistaken for: much alike, or but for one letter the same."""
+    """Return the popular names that a name could be mistaken for: similar ones, or ones that differ in one letter."""
     one = [each for each in popular if len(each) == len(name) >= _LONG and sum(map(str.__ne__, each, name)) == 1]
     return one or difflib.get_close_matches(name, popular, 1, _LIKE)
 

@@ -1,4 +1,4 @@
-"""Unpack wheels with pip, in a sandbox that has them, a folder for the result, and nothing else."""
+"""Unpack wheels with pip, in a sandbox that has only the wheels and a folder for the result."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ sys.exit(main(sys.argv[2:]))
 
 
 async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> Path:
-    """Unpack what ``lock.txt`` in ``wheels`` lists to a new folder below ``into``.
+    """Unpack the wheels that ``lock.txt`` in ``wheels`` lists into a new folder below ``into``.
 
     Raises:
-        Refused: a wheel is broken, or not what its hash says.
+        SkillRefused: a wheel is broken, or does not match its hash.
         Unsupported: a required rule cannot be enforced here.
-        PlaceUnavailable: no sandbox can be made.
+        PlaceUnavailable: no sandbox can be created.
     """
     roomy = override_policy(policy, _ROOM)
     readonly = {str(wheels): _WHEELS, str(pip): _PIP}
@@ -65,12 +65,12 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
         run.collect("/app/data", into / "data", max_bytes=2 << 30, max_files=100_000)
     packages = into / "data" / "packages"
     if (packages / "bin").is_dir():
-        shutil.rmtree(packages / "bin")  # commands of packages, which name an interpreter that is not there
+        shutil.rmtree(packages / "bin")  # scripts of packages, whose interpreter does not exist
     return packages
 
 
 def copy_tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
-    """The folder of ``names``, made below ``parent`` where it is not there yet.
+    """Return the folder with the packages ``names``, created below ``parent`` if it does not exist.
 
     Raises:
         MissingExtra: one of them is not installed.
@@ -93,7 +93,7 @@ def copy_tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
                 shutil.copyfile(str(file.locate()), to)
     for path in (made, *made.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    with contextlib.suppress(OSError):  # somebody else was faster
+    with contextlib.suppress(OSError):  # another process was faster
         os.rename(made, target)  # noqa: PTH104  it must not replace
     shutil.rmtree(made, ignore_errors=True)
     return target
