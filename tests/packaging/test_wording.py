@@ -15,9 +15,41 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-REWORDED: tuple[str, ...] = ()
+REWORDED = (
+    "hermes_exec/_sync",
+    "hermes_exec/guest/forward",
+    "hermes_exec/guest/limits",
+    "hermes_exec/guest/pty",
+    "hermes_exec/guest/streams",
+    "hermes_exec/observe",
+    "backends/hermes_exec_backends/local",
+    "policies/hermes_exec_policies/cli",
+    "policies/hermes_exec_policies/egress",
+    "policies/hermes_exec_policies/gate/packages",
+    "policies/hermes_exec_policies/render",
+    "agent/hermes_exec_agent/cli",
+    "agent/hermes_exec_agent/frontends/http",
+    "agent/hermes_exec_agent/memory",
+    "agent/hermes_exec_agent/runtime/events",
+)
 """Folders of product code whose docstrings, comments, help and messages are held to ``BETTER``."""
-RENAMED: tuple[str, ...] = ()
+RENAMED = (
+    "hermes_exec/cli",
+    "hermes_exec/guest/streams",
+    "hermes_exec/terminal",
+    "backends/hermes_exec_backends/_shared",
+    "backends/hermes_exec_backends/bubblewrap",
+    "backends/hermes_exec_backends/profiles",
+    "policies/hermes_exec_policies/cli",
+    "policies/hermes_exec_policies/egress",
+    "policies/hermes_exec_policies/gate/packages",
+    "agent/hermes_exec_agent/cli",
+    "agent/hermes_exec_agent/frontends/http",
+    "agent/hermes_exec_agent/memory",
+    "agent/hermes_exec_agent/models",
+    "agent/hermes_exec_agent/runtime",
+    "agent/hermes_exec_agent/skills/run",
+)
 """Folders of product code whose functions are held to ``PARTICIPLES``."""
 PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "docs", "examples")
 NOT_YET: set[str] = set()
