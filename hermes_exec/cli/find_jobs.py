@@ -102,7 +102,7 @@ async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestR
     except TimeoutError:
         note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
-        if isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what:
+        if isinstance(error, PlaceGone) or "guest is gone" in error.what or "rebooted since" in error.what:
             gone.append(record)
         else:
             note(f"{record.target}: its jobs are not shown: {error}")

@@ -166,7 +166,7 @@ def to_json(result: Result) -> dict[str, Any]:
 def _outputs_to_json(captures: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for kind, output in captures.items():
-        data, lost = output.value()
+        data, lost = output.finish()
         try:
             facts[kind] = data.decode()
         except UnicodeDecodeError:

@@ -94,7 +94,7 @@ async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedG
     except TimeoutError:
         return replace(lost, fate=Fate.UNREACHABLE, note=f"no answer within {_PATIENCE_S:g} s")
     except PlaceUnavailable as error:
-        gone = isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what
+        gone = isinstance(error, PlaceGone) or "guest is gone" in error.what or "rebooted since" in error.what
         return replace(lost, fate=Fate.GONE if gone else Fate.UNREACHABLE, note=error.what)
     except (HermesError, OSError) as error:
         return replace(lost, fate=Fate.UNREACHABLE, note=str(error))

@@ -62,7 +62,7 @@ def everything(linger_s: float = 5.0) -> WatchSpec:
 
 
 def words(acts: list[dict[str, Any]], name: str) -> list[tuple[str, ...]]:
-    return [tuple(each["words"]) for each in acts if each["name"] == name]
+    return [tuple(each["texts"]) for each in acts if each["name"] == name]
 
 
 def test_being_seen_changes_no_answer(seen: Callable[..., dict[str, Any]]) -> None:
@@ -121,7 +121,7 @@ def test_links_and_new_names_are_seen(seen: Callable[..., dict[str, Any]]) -> No
 def test_many_harmless_acts_hide_none(seen: Callable[..., dict[str, Any]]) -> None:
     text = "for n in range(600):\n open('/dev/null').close()\ntry: open('/home/x')\nexcept OSError: pass"
     acts = seen(text, WatchSpec(ALL, lambda act: "/home" in str(act.texts)))["acts"]
-    assert {each["words"] for each in acts if each["name"] == "openat"} == {("/home/x",)}
+    assert {each["texts"] for each in acts if each["name"] == "openat"} == {("/home/x",)}
 
 
 def test_nobody_who_answers_means_that_it_is_refused(require: Require, somebody: int) -> None:

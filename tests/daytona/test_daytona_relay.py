@@ -13,7 +13,7 @@ import pytest
 
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends import daytona as package
-from hermes_exec_backends.daytona import DaytonaBackend, frames
+from hermes_exec_backends.daytona import frames
 from hermes_exec_backends.daytona.connection import Connection
 from tests.rigs.daytona_rig import only
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.rigs.daytona_faults import Drop
     from tests.rigs.daytona_server import Daytona
 
-SENT = [Path(package.__file__).with_name(f"{name}.py") for name in ("frames", "program", "shelf", "relay")]
+SENT = [Path(package.__file__).with_name(f"{name}.py") for name in ("frames", "program", "staging_dir", "relay")]
 FAST = {"_signal", "fcntl", "marshal", "os", "select", "struct", "termios", "time", "zlib"}
 
 
@@ -155,7 +155,7 @@ def test_a_login_shell_that_prints_a_lot_is_no_hindrance(run: Any, daytona: Dayt
 def test_a_sandbox_without_a_python_says_so(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DaytonaBackend, "pythons", ("no-such-python",))
+    monkeypatch.setattr("hermes_exec_backends.daytona.backend._PYTHONS", ("no-such-python",))
 
     async def work() -> None:
         with pytest.raises(HermesError, match="no Python 3.6 or later is there"):

@@ -249,7 +249,7 @@ def test_a_guest_on_a_machine_that_was_started_anew_is_gone(place: SuiteTarget) 
             await asyncio.sleep(0.05)
             link(terminal).guest["boot"] = "another"
             link(terminal).break_connection()
-            with pytest.raises(OutcomeUnknown, match="started anew"):
+            with pytest.raises(OutcomeUnknown, match="rebooted since"):
                 await running
         await gone(processes)
 

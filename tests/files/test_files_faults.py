@@ -364,7 +364,7 @@ def test_a_reader_that_waits_makes_the_place_wait(rig: Rig) -> None:
                 sent = now
                 await asyncio.sleep(0.2)  # until it has stood still
             assert sent < 16 * MIB
-            assert len(first) + len(await stream.all()) == size
+            assert len(first) + len(await stream.read_all()) == size
             await stream.call.result()
 
     rig.run(scenario())

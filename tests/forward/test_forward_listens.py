@@ -105,7 +105,7 @@ def test_only_this_machine_is_listened_to_unless_asked(live: Live, *, reverse: b
 @either_way
 def test_taken_port_is_named(live: Live, *, reverse: bool) -> None:
     async def scenario(link: Link) -> None:
-        where = "in the place" if reverse else "here"
+        where = "in the target" if reverse else "here"
         with taken_port() as port, pytest.raises(UsageError) as caught:
             await Forward(link, port, 1, reverse=reverse).start()
         assert str(caught.value) == (

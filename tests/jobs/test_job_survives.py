@@ -196,7 +196,7 @@ def keep_for(patch: pytest.MonkeyPatch, seconds: str) -> None:
 
     def module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
         name, code, source = original(name, with_source=with_source)
-        if name == "jobs":
+        if name == "jobs.service":
             source = original(name, with_source=True)[2]
             assert b"KEEP_S = 86400.0" in source
             source = source.replace(b"KEEP_S = 86400.0", f"KEEP_S = {seconds}".encode())

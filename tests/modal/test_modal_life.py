@@ -134,7 +134,7 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
             while (await terminal.run(["sh", "-c", f"grep -q here= {states}"])).exit_code:
                 pass  # it is written down once the shell is idle
             time_to_move.set()
-            with pytest.raises(OutcomeUnknown, match="the place moved"):
+            with pytest.raises(OutcomeUnknown, match="the target migrated"):
                 await running
             result = await session.run("f; pwd; cat kept")
             assert (result.stdout, result.shell) == (b"f 1\n/srv\nkept", ShellState.ROLLED_BACK)

@@ -300,7 +300,7 @@ def test_a_file_that_another_one_set_aside_is_not_set_aside_again(path: Path) ->
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appender, "POLL_S", 0.0)
+    monkeypatch.setattr(appender, "LOOK_S", 0.0)
     audit = Audit(path)
     start(audit, "1")
     path.rename(path.with_name("moved"))
@@ -337,7 +337,7 @@ audit = Audit(pathlib.Path({str(path)!r}))
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 for number in range(10):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000 if number < 8 else hard, hard))
-    audit.started(str(number), "local", "main", "run", "true", "/")
+    audit.record_start(str(number), "local", "main", "run", "true", "/")
 print(audit.dropped)
 """
     done = subprocess.run(

@@ -72,7 +72,7 @@ def test_show_gives_every_value() -> None:
 def test_explain_says_of_open_that_nothing_is_confined() -> None:
     done = policy("explain", "open")
     assert done.returncode == 0
-    assert "Nothing is confined" in done.stdout
+    assert "No confinement" in done.stdout
 
 
 def test_explain_tells_each_rule_and_what_holds_it() -> None:

@@ -94,7 +94,7 @@ def test_a_sandbox_that_is_made_otherwise_is_refused(
     switch.touch()
     with pytest.raises(Exception, match=rule) as caught:
         asyncio.run(started())
-    if "confined" not in rule and "made" not in rule:
+    if "confined" not in rule and "created" not in rule:
         assert isinstance(caught.value, NotAsSpecified)
 
 

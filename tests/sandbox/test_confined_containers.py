@@ -133,7 +133,7 @@ def test_a_limit_ends_it_with_all_that_it_started(place: Place, limit: str) -> N
             ended = await run.wait()
             assert ended.limit == limit
             assert b"had" not in ended.stdout
-            with pytest.raises(Exception, match="cannot be looked at"):
+            with pytest.raises(Exception, match="cannot be read from outside"):
                 read_facts(run.facts.pid)
 
     asyncio.run(once())
