@@ -63,6 +63,6 @@ def test_pruning_the_last_job_ends_its_sandbox(cloud: Cloud, cli: Cli, environme
     job = cli("run", "--on", "box", "-d", "--", "true" if by == "attach" else "sleep 1000").stdout.strip()
     cli(by, job)
     assert len(cloud.alive()) == 1  # its log can still be read
-    assert "1 forgotten" in cli("jobs", "--prune").stderr
+    assert "removed: 1" in cli("jobs", "--prune").stderr
     assert read_records(environment) == []
     wait_for_none(cloud)
