@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import release
-from hermes_exec.errors import HermesError, PlaceError, PlaceGone, PlaceUnavailable
+from hermes_exec.errors import HermesError, PlaceError, PlaceUnavailable
 from hermes_exec.pool.pooled_terminal import plan_terminal
+from hermes_exec.terminal.guest_records import has_lost_guest
 from hermes_exec.terminal.job import list_jobs
 from hermes_exec.transport.link import Link
 
@@ -94,8 +95,7 @@ async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedG
     except TimeoutError:
         return replace(lost, fate=Fate.UNREACHABLE, note=f"no answer within {_PATIENCE_S:g} s")
     except PlaceUnavailable as error:
-        gone = isinstance(error, PlaceGone) or "guest is gone" in error.what or "rebooted since" in error.what
-        return replace(lost, fate=Fate.GONE if gone else Fate.UNREACHABLE, note=error.what)
+        return replace(lost, fate=Fate.GONE if has_lost_guest(error) else Fate.UNREACHABLE, note=error.what)
     except (HermesError, OSError) as error:
         return replace(lost, fate=Fate.UNREACHABLE, note=str(error))
 
