@@ -11,7 +11,7 @@ from hermes_exec_agent.skills.registry.record import Author, Version
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.launch import identify_interpreter
 from hermes_exec_policies.gate.tree import Tree, copy_tree
-from hermes_exec_policies.gate.verdict import Evidence, Level, Report
+from hermes_exec_policies.gate.verdict import Evidence, Level, Report, Right
 from hermes_exec_policies.load import load_policy
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def report_of(
         "policy": policy.name,
         "policy_digest": policy.digest,
         "evidence": evidence,
+        "rights": tuple(Right),
     }
     return Report(**{**known, **fields})
 

@@ -185,6 +185,7 @@ class _GateRun:
             digest=self._tree.digest if self._tree else "",
             environment=self._environment.name if self._environment else "",
             environment_folder=str(self._environment or ""),
+            rights=tuple(verdict.Right) if self._evidence else (),
         )  # fmt: skip
         found = self._manifest
         if found is None:

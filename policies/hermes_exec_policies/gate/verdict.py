@@ -107,6 +107,17 @@ class Level(StrEnum):
         return self in {Level.SEPARATE, Level.PERSON}
 
 
+class Right(StrEnum):
+    """A right of a skill, weakest first. Each has evidence of its own; a skill has the rights that it earned."""
+
+    READ = "read"
+    """The model may read its text and files as a guide."""
+    SCRIPTS = "scripts"
+    """Its scripts may run in a sandbox of their own. Nothing else is promised of them."""
+    CALL = "call"
+    """It is a function, which is called by name with JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence that a skill works, and the environment in which it was recorded."""
@@ -154,11 +165,15 @@ class Report:
     environment_folder: str = ""
     evidence: Evidence | None = None
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    rights: tuple[Right, ...] = ()
+    """The rights that it earned."""
 
     @property
     def accepted(self) -> bool:
-        """Whether the skill passed every stage; False without evidence."""
-        return self.evidence is not None and all(each.kind is Kind.ADVICE for each in self.findings)
+        """Whether it earned a right, and no finding refuses it; a function needs evidence, too."""
+        if not self.rights or (Right.CALL in self.rights and self.evidence is None):
+            return False
+        return all(each.kind is Kind.ADVICE for each in self.findings)
 
     @property
     def security(self) -> bool:

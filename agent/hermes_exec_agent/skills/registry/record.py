@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
 from hermes_exec_policies.gate.tree import FileEntry
-from hermes_exec_policies.gate.verdict import Level
+from hermes_exec_policies.gate.verdict import Level, Right
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,6 +48,51 @@ def _is_isolated(target: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The source of a version's text, which decides how far the model follows it."""
+
+    kind: str
+    """``person``, ``agent`` (from the person's words), ``untrusted`` (an agent, from untrusted material) or
+    ``imported``."""
+    source: str = ""
+    """Of an import: the folder, archive or repository, without credentials."""
+    revision: str = ""
+    """Of a repository: the commit."""
+    digest: str = ""
+    """Of an import: the SHA-256 of the archive, or of the imported tree."""
+
+    @property
+    def is_material(self) -> bool:
+        """Whether the model gets the text as material to judge, until a person trusts the skill."""
+        return self.kind in {"untrusted", "imported"}
+
+    def describe(self) -> str:
+        """Return the origin in one line."""
+        if self.kind != "imported":
+            return {"agent": "agent", "untrusted": "agent, from untrusted material"}.get(self.kind, self.kind)
+        return f"imported from {self.source}" + (f" at {self.revision[:12]}" if self.revision else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptGrants:
+    """A person's grants to the scripts of one version, beyond a sandbox with its packages."""
+
+    unsandboxed: bool = False
+    """Whether its scripts may run in the conversation's target, where each run asks like any command."""
+    interpreters: tuple[str, ...] = ()
+    """Interpreters beside Python and POSIX shells, such as ``node``."""
+    hosts: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    """``NAME=DIR``, with ``:rw`` if a script may write to the folder."""
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> ScriptGrants:
+        """Return the grants with these fields, in which every tuple has become a list."""
+        lists = {name: tuple(facts.get(name, ())) for name in ("interpreters", "hosts", "folders")}
+        return cls(unsandboxed=bool(facts.get("unsandboxed")), **lists)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One version of a skill: its content, and the evidence for it."""
 
@@ -82,6 +127,9 @@ class Version:
     protection: str
     registered: float
     """Seconds since 1970."""
+    rights: tuple[str, ...] = tuple(map(str, Right))
+    """The rights that it earned."""
+    origin: Origin = Origin(kind="person")
 
     def facts(self) -> dict[str, Any]:
         """Return the fields for programs, and for the log."""
@@ -96,7 +144,15 @@ class Version:
         values["files"] = tuple(FileEntry(**each) for each in facts["files"])
         values["author"] = Author(**author, shells=None if shells is None else tuple(shells))
         values["parents"] = tuple(facts["parents"])
+        # Records of the first format have neither: their versions are functions that passed the gate.
+        values["rights"] = tuple(facts.get("rights", map(str, Right)))
+        values["origin"] = Origin(**facts.get("origin", {"kind": author["kind"]}))
         return cls(**values)
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it can be called by name with JSON."""
+        return Right.CALL in self.rights
 
     @property
     def self_tested(self) -> bool:
@@ -112,6 +168,9 @@ class Version:
             "protection": self.protection,
             "summary": self.summary[:80],
             "author": self.author.model or self.author.name or self.author.kind,
+            "rights": list(self.rights),
+            "origin": self.origin.describe(),
+            "material": self.origin.is_material,
         }
 
 
@@ -129,6 +188,12 @@ class Skill:
     archived: bool = False
     kept_back: dict[int, str] = field(default_factory=dict[int, str])
     """Versions in quarantine, and why."""
+    waiting: set[int] = field(default_factory=set[int])
+    """Versions that were registered in quarantine: one that a person releases becomes the current one."""
+    trusted: set[str] = field(default_factory=set[str])
+    """Digests whose text the model may follow, by a person's decision."""
+    script_grants: dict[str, ScriptGrants] = field(default_factory=dict[str, ScriptGrants])
+    """A person's grants to scripts, by the version's digest."""
     history: list[SkillEvent] = field(default_factory=list["SkillEvent"])
 
     @property
@@ -140,11 +205,17 @@ class Skill:
             return "quarantined"
         return "pinned" if self.pinned else "ready"
 
+    def is_trusted(self, digest: str) -> bool:
+        """Whether a person trusts the version with this digest."""
+        return digest in self.trusted
+
     def facts(self) -> dict[str, Any]:
         """Return the fields for a list."""
         event = self.versions[self.current]
+        first: dict[str, Any] = {"rights": [str(each) for each in Right], "origin": "", "material": False}
         return {"name": self.name, "version": self.current, "versions": len(self.versions), "state": self.state,
-                **event.facts, "registered": event.at}  # fmt: skip
+                **first, **event.facts, "trusted": self.is_trusted(str(event.facts["digest"])),
+                "registered": event.at}  # fmt: skip
 
 
 def build_skills(events: Iterable[SkillEvent]) -> dict[str, Skill]:
@@ -159,7 +230,7 @@ def build_skills(events: Iterable[SkillEvent]) -> dict[str, Skill]:
             continue
         try:
             if event.kind == "registered" and event.name not in skills:
-                skills[event.name] = Skill(event.name, {}, 0, False, False, {}, [])
+                skills[event.name] = Skill(event.name)
             skill = skills[event.name]
             _apply(skill, event)
         except KeyError:
@@ -172,7 +243,11 @@ def _apply(skill: Skill, event: SkillEvent) -> None:
     match event.kind:
         case "registered":
             skill.versions[event.version] = event
-            if not skill.pinned:
+            if why := event.facts.get("waits"):
+                skill.kept_back[event.version] = str(why)
+                skill.waiting.add(event.version)
+                skill.current = skill.current or event.version
+            elif not skill.pinned:
                 skill.current = event.version
                 skill.archived = False
         case "proven":
@@ -188,5 +263,14 @@ def _apply(skill: Skill, event: SkillEvent) -> None:
             skill.kept_back[event.version] = str(event.facts["why"])
         case "released":
             skill.kept_back.pop(event.version, None)
+            if event.version in skill.waiting and not skill.pinned:
+                skill.current = event.version
+            skill.waiting.discard(event.version)
+        case "trusted":
+            skill.trusted.add(str(event.facts["digest"]))
+        case "distrusted":
+            skill.trusted.discard(str(event.facts["digest"]))
+        case "granted":
+            skill.script_grants[str(event.facts["digest"])] = ScriptGrants.from_facts(event.facts)
         case _:
             raise KeyError(event.kind)

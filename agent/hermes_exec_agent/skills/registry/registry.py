@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.check import nearest_name
@@ -17,8 +18,9 @@ from hermes_exec.extras import require
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.home import RegistryHome, default_home
 from hermes_exec_agent.skills.registry.log import SkillLog, fingerprint, has_key, open_key
-from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, build_skills
+from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Origin, Skill, Version, build_skills
 from hermes_exec_agent.skills.registry.script_copies import write_module
+from hermes_exec_policies.gate.verdict import Right
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from hermes_exec_agent.skills.registry.log import SkillEvent
-    from hermes_exec_agent.skills.registry.record import Author
+    from hermes_exec_agent.skills.registry.record import Author, ScriptGrants
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Report
     from hermes_exec_policies.model import Policy
+
+_WAITS = "it was made from untrusted material, so a person has to release it"
 
 
 class Registry:
@@ -154,11 +158,20 @@ class Registry:
         return self.home.content / version.digest
 
     def register(
-        self, tree: Tree, report: Report, policy: Policy, *, author: Author, kernel: str, insist: bool = False
+        self,
+        tree: Tree,
+        report: Report,
+        policy: Policy,
+        *,
+        author: Author,
+        kernel: str,
+        insist: bool = False,
+        origin: Origin | None = None,
     ) -> Version:
         """Record an accepted candidate as the next version, which becomes the current one unless another is pinned.
 
-        ``insist`` is a person's approval of an author that could have bypassed the gate.
+        ``insist`` is a person's approval of an author that could have bypassed the gate; ``origin`` is the author by
+        default. A version from untrusted material waits in quarantine for a person.
 
         Raises:
             Refused: it was not accepted, is another tree, or its author could have reached the registry.
@@ -170,10 +183,12 @@ class Registry:
             skill = self.skills().get(report.name)
             number = max(skill.versions) + 1 if skill is not None else 1
             parents = (str(skill.versions[skill.current].facts["digest"]),) if skill is not None else ()
-            version = _create_version(tree, report, policy, author, kernel, number, parents)
+            origin = origin or Origin(kind=author.kind)
+            version = _create_version(tree, report, policy, author, kernel, number, parents, origin)
             content.store(self.home.content, tree)
-            self._log.append("registered", version.name, number, version.line, version.facts())
-            if self._modules is not None:
+            line = version.line | ({"waits": _WAITS} if origin.kind == "untrusted" else {})
+            self._log.append("registered", version.name, number, line, version.facts())
+            if self._modules is not None and version.is_function:
                 current = self.version(version.name)  # a pinned version stays the current one
                 write_module(self._modules, self.tree(current), current)
         return version
@@ -246,6 +261,22 @@ class Registry:
             self._log.append("released", skill.name, version.number, {}, {})
         return version
 
+    def trust(self, name: str, number: int | None = None, *, trusted: bool = True) -> Version:
+        """Record that a person trusts the text of a version, or does no more; repeating it is no error."""
+        with self._lock_skill(name) as skill:
+            version = self.read_version(skill, number)
+            if skill.is_trusted(version.digest) != trusted:
+                kind = "trusted" if trusted else "distrusted"
+                self._log.append(kind, skill.name, version.number, {"digest": version.digest}, {})
+        return version
+
+    def grant_scripts(self, name: str, grants: ScriptGrants, number: int | None = None) -> Version:
+        """Record a person's grants to the scripts of a version; they replace earlier ones."""
+        with self._lock_skill(name) as skill:
+            version = self.read_version(skill, number)
+            self._log.append("granted", skill.name, version.number, {"digest": version.digest, **asdict(grants)}, {})
+        return version
+
     def verify(self, version: Version) -> None:
         """Check that the files of a version match the signed list.
 
@@ -298,7 +329,7 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
         raise Refused(f"{report.name or 'the skill'}: the gate did not accept it")
     if report.digest != tree.digest or report.policy_digest != policy.digest:
         raise Refused(f"{report.name}: what the gate judged is not what is to be registered")
-    if not author.is_confined and not insist:
+    if Right.CALL in report.rights and not author.is_confined and not insist:
         raise Refused(
             f"{report.name}: its writer runs commands on this machine without a sandbox, so it could register anything",
             remedy="give the agent a sandbox for its commands, or let a person register it with --insist",
@@ -313,6 +344,7 @@ def _create_version(
     kernel: str,
     number: int,
     parents: Sequence[str],
+    origin: Origin,
 ) -> Version:
     return Version(
         name=report.name,
@@ -322,6 +354,7 @@ def _create_version(
         author=author,
         parents=tuple(parents),
         protection=PROTECTED if author.is_confined else UNPROTECTED,
+        origin=origin,
         registered=time.time(),
         **_report_fields(report, policy, kernel),
     )
@@ -344,4 +377,5 @@ def _report_fields(report: Report, policy: Policy, kernel: str) -> dict[str, Any
         "interpreter": evidence.interpreter if evidence else "",
         "environment": report.environment,
         "kernel": kernel,
+        "rights": tuple(map(str, report.rights)),
     }

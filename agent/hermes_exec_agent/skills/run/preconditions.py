@@ -150,9 +150,11 @@ def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     """Check that a version of a skill may run.
 
     Raises:
-        Refused: it is archived or in quarantine, or no person approved a self-tested version.
+        Refused: it is not a function, is archived or in quarantine, or no person approved a self-tested version.
     """
     name = f"{version.name} {version.number}"
+    if not version.is_function:
+        raise Refused(f"{name}: it is a guide, not a function", remedy=f"hermes-exec skill show {version.name}")
     if skill.archived:
         raise Refused(f"{name}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
     if why := skill.kept_back.get(version.number):
