@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -31,7 +31,16 @@ from hermes_exec_policies.values import (
     Variables,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 Strength = Literal["required", "best_effort"]
+
+
+def digest_of_policy(facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of a whole policy as JSON data."""
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class PolicyTable(BaseModel):
@@ -204,8 +213,7 @@ class Policy(PolicyTable):
     @property
     def digest(self) -> str:
         """The SHA-256 of the whole policy, in hexadecimal."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of_policy(self.model_dump(mode="json"))
 
     @property
     def writable(self) -> tuple[PlacePath, ...]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec.errors import HermesError, Refused, UsageError
+from hermes_exec_agent.cli.skill_evidence import verify_bundle
 from hermes_exec_agent.skills.registry import bundle
+from hermes_exec_agent.skills.registry.attestation import MATCHES, check_record, read_attestation
 from hermes_exec_agent.skills.registry.content import ContentChanged
 from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.skill_makers import home_in, registered
@@ -65,14 +70,24 @@ def rewritten(file: Path, change: Callable[[Members], object]) -> None:
             archive.addfile(made, io.BytesIO(data))
 
 
+STATEMENT = "statement.dsse.json"
+
+
+def edited(members: Members, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the statement, and leave its signature."""
+    envelope = json.loads(members[STATEMENT][0])
+    payload = json.loads(base64.b64decode(envelope["payload"]))
+    change(payload)
+    envelope["payload"] = base64.b64encode(json.dumps(payload, sort_keys=True).encode()).decode()
+    members[STATEMENT] = (json.dumps(envelope).encode(), 0o644)
+
+
 def with_fact(members: Members, name: str, value: object) -> None:
-    record = json.loads(members["record.json"][0])
-    members["record.json"] = (json.dumps({**record, name: value}, sort_keys=True).encode(), 0o644)
+    edited(members, lambda payload: payload["predicate"]["record"].update({name: value}))
 
 
-def signed_by_nobody(members: Members) -> None:
-    told = json.loads(members["signature.json"][0])
-    members["signature.json"] = (json.dumps({**told, "key": "00" * 32}).encode(), 0o644)
+def with_envelope(members: Members, name: str, value: object) -> None:
+    members[STATEMENT] = (json.dumps({**json.loads(members[STATEMENT][0]), name: value}).encode(), 0o644)
 
 
 MAIN = "files/scripts/main.py"
@@ -86,11 +101,13 @@ CHANGES: dict[str, Callable[[Members], object]] = {
     "a path from the root": lambda members: members.update({"/etc/x": (b"", 0o644)}),
     "another evidence": lambda members: with_fact(members, "level", "person!"),
     "another name": lambda members: with_fact(members, "name", "../x"),
-    "no record": lambda members: members.pop("record.json"),
-    "no signature": lambda members: members.pop("signature.json"),
-    "a record that is none": lambda members: members.update({"record.json": (b"[]", 0o644)}),
-    "an empty signature": lambda members: members.update({"signature.json": (b"{}", 0o644)}),
-    "another key": signed_by_nobody,
+    "no statement": lambda members: members.pop(STATEMENT),
+    "another subject": lambda members: edited(members, lambda payload: payload["subject"].pop()),
+    "a statement that is none": lambda members: members.update({STATEMENT: (b"[]", 0o644)}),
+    "no signature": lambda members: with_envelope(members, "signatures", []),
+    "a malformed signature": lambda members: with_envelope(members, "signatures", [{"keyid": "x", "sig": 5}]),
+    "another key": lambda members: with_envelope(members, "publicKey", "00" * 32),
+    "a malformed key": lambda members: with_envelope(members, "publicKey", "zz"),
 }
 
 
@@ -108,7 +125,7 @@ def test_links_are_not_followed(home: RegistryHome, file: Path, tmp_path: Path) 
         made = tarfile.TarInfo("files/scripts/main.py")
         made.type, made.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(made)
-    with pytest.raises(Refused, match="no bundle"):
+    with pytest.raises(Refused, match="not a bundle|no bundle"):
         bundle.read(Registry(home), file, tmp_path / "in")
 
 
@@ -119,16 +136,16 @@ NO_BUNDLES = [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" 
 @pytest.mark.parametrize("data", NO_BUNDLES, ids=["empty", "nonsense", "compressed nonsense", "zeros"])
 def test_what_is_no_bundle_is_refused(home: RegistryHome, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x").write_bytes(data)
-    with pytest.raises(Refused, match="no bundle"):
+    with pytest.raises(Refused, match="not a bundle|no bundle"):
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 
 def test_a_bomb_is_refused(home: RegistryHome, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x", "w:gz") as archive:
-        made = tarfile.TarInfo("record.json")
-        made.size = 64 << 20
+        made = tarfile.TarInfo(STATEMENT)
+        made.size = 80 << 20
         archive.addfile(made, io.BytesIO(bytes(made.size)))
-    with pytest.raises(Refused, match="no bundle"):
+    with pytest.raises(Refused, match="not a bundle|no bundle"):
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 
@@ -153,6 +170,47 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: RegistryHo
     flat = (tmp_path / "out1").read_text()
     assert flat.startswith(f"# add-numbers 1, SHA-256 {version.digest}: a copy, which is not what runs\n")
     assert "return a + b" in flat
+
+
+def test_a_stranger_verifies_a_bundle_offline(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing"))
+    assert verify_bundle(file) == 0
+    shown = capsys.readouterr().out
+    signer = Registry(home_in(tmp_path / "other")).signer
+    assert f"valid, by the key {signer[:16]}" in shown
+    assert shown.count(": matches") == 2
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(Refused, match="not 00"):
+        verify_bundle(file, key="00")
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_documented_program_verifies_a_bundle_without_this_project(file: Path, home: RegistryHome) -> None:
+    (program,) = re.findall("```python\n(.*?)```", (DOCS / "evidence.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-I", "-c", program, file], capture_output=True, text=True, check=False)
+    signer = Registry(home_in(file.parent / "other")).signer
+    assert (done.returncode, done.stdout) == (0, f"signed by {signer}\n")
+    rewritten(file, CHANGES["a byte"])
+    assert subprocess.run([sys.executable, "-I", "-c", program, file], capture_output=True, check=False).returncode
+
+
+def test_the_documented_example_is_exact_to_the_byte() -> None:
+    text = (DOCS / "evidence.md").read_text()
+    data = (DOCS / "evidence-example.dsse.json").read_bytes()
+    found, envelope = read_attestation(data, "example"), json.loads(data)
+    payload = base64.b64decode(envelope["payload"])
+    (content,) = re.findall("```\n(---.*?)```", text, re.DOTALL)
+    assert found.files == {"SKILL.md": (0o644, 140, hashlib.sha256(content.encode()).hexdigest())}
+    values = (
+        *(each for *_, each in found.files.values()), hashlib.sha256(payload).hexdigest(), f"{len(payload)} bytes",
+        envelope["publicKey"], found.signer, envelope["signatures"][0]["sig"],
+    )  # fmt: skip
+    assert [each for each in values if each not in text] == []
+    assert check_record(found.record, found.record["digest"])["policy"] == MATCHES
 
 
 FULL = """

@@ -12,7 +12,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.cli.options import Number, Skill, Skills
+from hermes_exec_agent.cli.options import Number, Skill
 from hermes_exec_agent.cli.skill_run import SkillRunArguments, run_skill
 
 if TYPE_CHECKING:
@@ -211,14 +211,27 @@ def release(name: Skill, *, number: Number = None) -> int:
 
 
 def verify(
-    names: Skills = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME|BUNDLE]...", help="Skills, or one exported file.")
+    ] = None,
     *,
+    key: Annotated[
+        str, typer.Option("--key", metavar="FINGERPRINT", help="Of a bundle: require that this key signed it.")
+    ] = "",
     json: Json = False,
 ) -> int:
-    """Verify the registry's log and the signed hashes of every file of every version.
+    """Verify registered skills, or show and verify the evidence in an exported file.
 
-    The exit code is 1 if a file was changed; changed versions are put in quarantine.
+    For registered skills, the registry's log and the signed hashes of every file of every version are verified; changed
+    versions are put in quarantine. An exported file is verified offline, and needs no registry: its signature, the
+    digests of its files and of the policy. The exit code is 1 if something was changed.
     """
+    from hermes_exec_agent.cli.skill_evidence import verify_bundle
+
+    if names and len(names) == 1 and _is_path(names[0]):
+        return verify_bundle(Path(names[0]), key=key, json=json)
+    if key or any(map(_is_path, names or ())):
+        raise UsageError("a bundle is verified alone", remedy="hermes-exec skill verify FILE [--key FINGERPRINT]")
     registry = _open_registry()
     skills = registry.skills()
     chosen = [registry.skill(name) for name in names] if names else list(skills.values())
@@ -237,6 +250,11 @@ def verify(
     if not wrong and not json:
         note(f"{len(chosen)} skills verified")
     return CHECK_FAILED if wrong else 0
+
+
+def _is_path(name: str) -> bool:
+    """Whether an argument is a file: a name of a skill has neither a slash nor a dot."""
+    return "/" in name or "." in name
 
 
 def gc(

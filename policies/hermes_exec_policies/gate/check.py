@@ -160,7 +160,7 @@ class _GateRun:
         self._evidence = Evidence(
             level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
-            specification=proof.specification,
+            specification=proof.specification, proof={"place": proof.place, **proof.proof.facts()},
             interpreter=identify_interpreter(PYTHON),
             usual=behavior_rules.record_baseline(candidate.usual),
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),

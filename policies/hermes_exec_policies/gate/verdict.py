@@ -141,6 +141,8 @@ class Evidence:
     """The number of calls that failed in use and return a result now."""
     usual: tuple[tuple[str, str, int], ...] = ()
     """Refused calls that its imported modules make by themselves: code, text, and the highest count of a process."""
+    proof: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The proof of the sandbox: its place, and the mechanisms and attempts of `Proof.facts`; empty in older records."""
 
 
 @dataclass(frozen=True, slots=True)

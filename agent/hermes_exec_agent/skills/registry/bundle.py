@@ -1,4 +1,4 @@
-"""A version as one file for another installation: its files, its record, and the signature.
+"""A version as one file for another installation: its files, and the signed statement about them.
 
 The signature names the installation whose gate it passed. Only this installation's gate counts here: an imported bundle
 is validated like any other skill.
@@ -8,42 +8,50 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
+import re
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry import attestation, content
 from hermes_exec_agent.skills.registry.content import private_folder
-from hermes_exec_agent.skills.registry.log import is_signed, sign
 from hermes_exec_agent.skills.registry.script_copies import module_text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
+    from hermes_exec_agent.skills.registry.attestation import Attestation
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.tree import Tree
 
-_BUNDLE = b"hermes-exec skills: bundle 1\0"
-_RECORD, _SIGNATURE, _FILES = "record.json", "signature.json", "files/"
-_MOST = 16 << 20
-_MANY = 600
+_STATEMENT, _FILES = "statement.dsse.json", "files/"
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_MOST = 64 << 20
+_MANY = 1200
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """The content of a bundle, and its signer."""
 
-    facts: dict[str, Any]
-    signer: str
-    """The fingerprint of the key; its holder is unknown."""
+    attestation: Attestation
     ours: bool
     """Whether it is this installation's key."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The record of the version."""
+        return self.attestation.record
+
+    @property
+    def signer(self) -> str:
+        """The fingerprint of the key; its holder is unknown."""
+        return self.attestation.signer
 
 
 def write(registry: Registry, version: Version, path: Path) -> None:
@@ -53,14 +61,11 @@ def write(registry: Registry, version: Version, path: Path) -> None:
         content.Changed: its files differ from the signed list.
         UsageError: the file exists.
     """
-    record = json.dumps(version.facts(), sort_keys=True).encode()
-    public = registry.key.public_key().public_bytes_raw()
-    signature = {"key": public.hex(), "signature": sign(registry.key, _BUNDLE, record).hex()}
+    statement = attestation.sign_version(version, registry.key)
     with private_folder() as folder:
         content.copy_verified(registry.tree(version), version.files, folder / "tree")
         with _new(path) as file, tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
-            _add(archive, _RECORD, record, 0o644)
-            _add(archive, _SIGNATURE, json.dumps(signature).encode(), 0o644)
+            _add(archive, _STATEMENT, statement, 0o644)
             for each in version.files:
                 _add(archive, _FILES + each.path, (folder / "tree" / each.path).read_bytes(), each.mode)
 
@@ -96,34 +101,34 @@ def _new(path: Path) -> Generator[BinaryIO]:
         raise
 
 
-def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
-    """Unpack a bundle into a new folder of the skill's name in ``into``.
+def read(registry: Registry | None, path: Path, into: Path) -> tuple[Bundle, Tree]:
+    """Unpack a bundle into a new folder of the skill's name in ``into``; without a registry, no key is ours.
 
     Raises:
         Refused: it is not a bundle, its signature is invalid, or its files are not those that were signed.
     """
-    from hermes_exec_policies.gate.skill_names import module_name, skill_name
     from hermes_exec_policies.gate.tree import SkillTreeWriter
 
     parts = _parts(path)
-    try:
-        record, signed_by = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
-        public, signature = bytes.fromhex(signed_by["key"]), bytes.fromhex(signed_by["signature"])
-        facts = cast("dict[str, Any]", json.loads(record))
-        listed = {each["path"]: (each["mode"], each["size"], each["sha256"]) for each in facts["files"]}
-        name = skill_name(module_name(facts["name"]))
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{to_printable(path)} is no bundle of a skill") from error
-    if not _is_signed(public, record, signature):
-        raise Refused(f"{to_printable(path)}: its signature does not hold")
-    writer = SkillTreeWriter(into / name)
+    name = to_printable(path)
+    if _STATEMENT not in parts:
+        raise Refused(f"{name} is not a bundle of a skill: it has no {_STATEMENT}")
+    found = attestation.read_attestation(parts.pop(_STATEMENT)[1], name)
+    writer = SkillTreeWriter(into / _name_of(found, name))
     for file, (mode, data) in parts.items():
         writer.add(file.removeprefix(_FILES), bool(mode & 0o111), data)
     tree = writer.tree()
-    if {each.path: (each.mode, each.size, each.sha256) for each in tree.files} != listed:
-        raise Refused(f"{to_printable(path)}: its files are not those that were signed")
-    ours = public == registry.key.public_key().public_bytes_raw()
-    return Bundle(facts, _fingerprint(public), ours), tree
+    if {each.path: (each.mode, each.size, each.sha256) for each in tree.files} != found.files:
+        raise Refused(f"{name}: its files are not those that were signed")
+    return Bundle(found, registry is not None and found.signer == registry.signer), tree
+
+
+def _name_of(found: Attestation, file: str) -> str:
+    """Return the name of the skill, which is safe as a folder's name."""
+    name = str(found.record["name"])
+    if not _NAME.fullmatch(name):
+        raise Refused(f"{file}: {ascii(name)[:80]} is not the name of a skill")
+    return name
 
 
 def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -135,7 +140,7 @@ def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
     parts: dict[str, tuple[int, bytes]] = {}
     try:
         for member in read_members(read_archive(path, bounds), bounds):
-            known = member.name in {_RECORD, _SIGNATURE} or member.name.startswith(_FILES)
+            known = member.name == _STATEMENT or member.name.startswith(_FILES)
             if member.kind is not MemberKind.FILE or member.name in parts or not known:
                 raise Refused(f"{to_printable(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
             parts[member.name] = (member.mode, member.data)
@@ -152,18 +157,3 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(data), mode
     archive.addfile(member, io.BytesIO(data))
-
-
-def _is_signed(public: bytes, record: bytes, signature: bytes) -> bool:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        return is_signed(Ed25519PublicKey.from_public_bytes(public), _BUNDLE, record, signature)
-    except ValueError:
-        return False
-
-
-def _fingerprint(public: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(public).hexdigest()
