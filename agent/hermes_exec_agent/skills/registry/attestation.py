@@ -52,7 +52,7 @@ class Attestation:
 def sign_version(version: Version, key: Ed25519PrivateKey) -> bytes:
     """Return the signed statement about a version, as a DSSE envelope in JSON."""
     from securesystemslib.dsse import Envelope
-    from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]  # it has no __all__
+    from securesystemslib.signer import CryptoSigner
 
     payload = json.dumps(_build_statement(version, fingerprint(key.public_key())), sort_keys=True).encode()
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
@@ -90,7 +90,7 @@ def read_attestation(envelope: bytes, name: str) -> Attestation:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import FormatError, VerificationError
-    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # it has no __all__
+    from securesystemslib.signer import SSlibKey
 
     try:
         facts: dict[str, Any] = json.loads(envelope)
