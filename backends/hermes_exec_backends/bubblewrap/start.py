@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox.run import Run
 
 _START_S = 60.0
-_NUMBERS = 300
-"""The lowest number of a descriptor whose number the program can read."""
+_NUMBERS = 520
+"""The lowest number of a descriptor whose number the program can read; the kernel doubles its table at 512."""
 
 
 async def start(
@@ -139,7 +139,10 @@ def _renumber(fd: int) -> int:
 
     The lowest free number depends on what else this process does, which differs between a check and a use.
     """
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _NUMBERS + secrets.randbelow(_NUMBERS))
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _NUMBERS + secrets.randbelow(400))
+    except OSError:  # this process may not have so many
+        return fd
     os.close(fd)
     return moved
 
