@@ -3,8 +3,9 @@
 ``plain``
     No engine is started, tests that are marked ``thorough`` are left out, and samples are taken of the rest.
 ``ci``
-    Every test but repeats: behaviours that only exercise the guest run on the targets of ``_GUEST_COLUMNS``, and
-    long tests take samples.
+    Every engine and every module, without repeats: behaviours that only exercise the guest run on the targets of
+    ``_GUEST_COLUMNS``, targets that combine others take samples of their behaviours, and expensive tests take samples
+    of their parameters.
 ``all``
     Everything but ``soak``. A run of named tests has this breadth.
 """
@@ -55,6 +56,22 @@ _GUEST_ALONE = frozenset({"TestOldestPython"})
 """Classes of which the other behaviours are repeats."""
 _SAMPLED_COLUMNS = {"TestBusybox": 4}
 """Classes that repeat what another column of the same kind shows: one in so many behaviours is shown."""
+_MAIN_COLUMNS = _GUEST_COLUMNS | {
+    f"test_{name}.py" for name in ("docker", "singularity", "modal", "daytona", "slurm", "bubblewrap", "local_plain")
+}
+"""The modules of the conformance suite with one target of each kind. The others combine those, or repeat one over
+another program: in CI, one in ``_OF_REPEATS`` of their behaviours is shown."""
+_OF_REPEATS = 4
+_DEAR_FOLDERS = frozenset(
+    {
+        "bubblewrap", "cell", "chat", "cli", "conformance", "daytona", "deploy", "docker", "faults", "files", "gate",
+        "jobs", "limits", "modal", "pool", "shared", "shell_transport", "singularity", "skills", "slurm", "ssh",
+    }
+)  # fmt: skip
+_DEAR_MODULES = frozenset({"test_extras.py"})
+"""The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
+each test is tried."""
+_OF_VARIANTS = 3
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""
@@ -78,7 +95,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     if IN_FULL:
         return items, []
     taken = [item for item in items if not _is_repeat(item)]
-    taken = _sample_groups(taken, _group if not WHOLE else _sampled_column)
+    taken = _sample_groups(taken, _group if not WHOLE else _ci_group)
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
@@ -122,9 +139,17 @@ def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], 
     return [item for item in items if id(item) in taken]
 
 
-def _sampled_column(item: pytest.Item) -> tuple[str, int]:
+def _ci_group(item: pytest.Item) -> tuple[str, int]:
+    """Return the group of an item in CI, and the number of its items of which one is taken."""
     name = getattr(getattr(item, "cls", None), "__name__", "")
-    return name, _SAMPLED_COLUMNS.get(name, 1)
+    module, folder, test = item.path.name, item.path.parent.name, item.nodeid.partition("[")[0]
+    if name in _SAMPLED_COLUMNS:
+        return name, _SAMPLED_COLUMNS[name]
+    if exercised(item) and module not in _MAIN_COLUMNS:
+        return name, _OF_REPEATS
+    if test != item.nodeid and (folder in _DEAR_FOLDERS or module in _DEAR_MODULES):
+        return test, _OF_VARIANTS
+    return item.nodeid, 1
 
 
 def _group(item: pytest.Item) -> tuple[str, int]:
