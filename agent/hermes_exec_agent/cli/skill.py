@@ -57,12 +57,13 @@ def run(
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    from hermes_exec_agent.cli import skill_judge
+    from hermes_exec_agent.cli import skill_judge, skill_script
 
     group = StrictTyper(help=f"{summary} See docs/skills.md.")
     group.command("check")(skill_judge.check)
     group.command("add")(skill_judge.add)
     group.command("run")(run)
+    group.command("script", context_settings={"allow_interspersed_args": False})(skill_script.script)
     for command in (list_skills, show, history, diff, rollback, pin, unpin, archive, restore, release, verify, gc):
         group.command(command.__name__.partition("_")[0])(command)
     group.command("prove")(skill_judge.prove)

@@ -19,11 +19,12 @@ from hermes_exec_policies.gate.audit import audit
 from hermes_exec_policies.gate.cases import Case, strongest_level
 from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
 from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
-from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter, python_version
+from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, share_environment
-from hermes_exec_policies.gate.packages.requirements import collect_requirements, find_known_bad
-from hermes_exec_policies.gate.packages.tools import PIP, copy_tools, unpack_wheels
+from hermes_exec_policies.gate.packages.install import install
+from hermes_exec_policies.gate.packages.requirements import collect_requirements
+from hermes_exec_policies.gate.packages.tools import copy_tools
 from hermes_exec_policies.gate.suites import Candidate, run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused
@@ -135,17 +136,7 @@ class _GateRun:
             self._refuse(wrong)
             if not asked:
                 return None
-            python = identify_interpreter(PYTHON)
-            lock = await store.lock(asked, python_version())
-            self._refuse(find_known_bad(lock))
-            kept = store.find(lock, python)
-            if kept is None:
-                await prove(self._policy, watched=True)
-                (wheels := work / "wheels").mkdir(mode=0o755)
-                (unpacked := work / "unpacked").mkdir(mode=0o711)
-                await store.fetch(lock, python_version(), wheels)
-                made = await unpack_wheels(self._policy, wheels, copy_tools(work, PIP), unpacked)
-                kept = store.store(made, lock, python)
+            kept = await install(self._policy, asked, work, store)
             self._environment = kept
             return share_environment(kept, work / "packages")
 

@@ -30,7 +30,12 @@ SKILLS = "/app/skills"
 PACKAGES = f"{SKILLS}/.packages"
 TESTING = f"{SKILLS}/.testing"
 MUTANTS = f"{SKILLS}/.mutants"
+GIVEN = "/app/folders/given"
 PYTHON = "/usr/bin/python3"
+SHELL = "/bin/sh"
+_DATA = "/app/data"
+_SCRIPT = 'cp -R "$1/." "$2" && export PYTHONPATH="$3" && shift 3 && exec "$@"'
+"""Copies the input to the data folder, and becomes the script's interpreter."""
 _OLDEST = 2
 """The version of the marshal format that every Python reads; JSON would need the import of a module."""
 
@@ -120,6 +125,36 @@ def caller_argv(module: str, entry: str, function: str, *, packages: bool) -> tu
     return FLAGS, read_program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
 
 
+def launch_script(
+    policy: Policy,
+    tree: Path,
+    name: str,
+    argv: Sequence[str],
+    *,
+    given: Path,
+    environment: Path | None = None,
+    place: str = DEFAULT_KIND,
+) -> SkillLaunch:
+    """Prepare the launch of one script of a skill in a new sandbox, in a writable folder with copies of its input.
+
+    Args:
+        policy: its confinement.
+        tree: the folder of its files, which appear at /app/skills/NAME and cannot be written to.
+        name: the skill's.
+        argv: the interpreter, the script and its arguments; no shell parses them.
+        given: a folder whose files are copied to /app/data, the working directory and home folder.
+        environment: the folder of its packages, which Python finds by PYTHONPATH.
+        place: the kind of target in which it is started.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced there.
+    """
+    words = ("-c", _SCRIPT, "sh", GIVEN, _DATA, PACKAGES if environment else "", *argv)
+    return _build_launch(
+        policy, tree, name, words, b"", environment, {str(given): GIVEN}, place, program=SHELL, cwd=_DATA
+    )
+
+
 def launch_tests(
     policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None
 ) -> SkillLaunch:
@@ -194,7 +229,7 @@ def read_result(ended: ProgramResult) -> CallResult:
     return CallResult(ok=False, error=kind, message=message, missing=missing)
 
 
-def _build_launch(
+def _build_launch(  # noqa: PLR0913  each is a part of the launch
     policy: Policy,
     tree: Path,
     module: str,
@@ -203,15 +238,18 @@ def _build_launch(
     environment: Path | None,
     more: Mapping[str, str] | None = None,
     place: str = DEFAULT_KIND,
+    *,
+    program: str = PYTHON,
+    cwd: str = "",
 ) -> SkillLaunch:
     readonly = {str(tree): f"{SKILLS}/{module}", **(more or {})}
     if environment is not None:
         readonly[str(environment)] = PACKAGES
     confinement, limits = build_confinement(
-        policy, this_machine(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place
+        policy, this_machine(), readonly=readonly, cwd=cwd or f"{SKILLS}/{module}", place=place
     )
     # Isolated and without `site`: no variable, .pth file or package of this machine has an effect.
-    return SkillLaunch(confinement, (PYTHON, *words), stdin, limits)
+    return SkillLaunch(confinement, (program, *words), stdin, limits)
 
 
 @cache

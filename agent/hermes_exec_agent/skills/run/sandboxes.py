@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AsyncExitStack
     from pathlib import Path
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_backends.sandbox.run import Run
     from hermes_exec_policies.egress import EgressProxy
+    from hermes_exec_policies.folders import SharedFolder
+    from hermes_exec_policies.gate.launch import SkillLaunch
     from hermes_exec_policies.model import Policy
     from hermes_exec_policies.start_program import SandboxTarget
 
@@ -54,7 +57,7 @@ async def create_sandbox(
     *,
     observed: bool = False,
 ) -> SkillSandbox:
-    """Create a sandbox whose policy was proven, and hold the skill in it; closing ``stack`` ends it.
+    """Create a sandbox whose policy was proven, and hold the skill's function in it; closing ``stack`` ends it.
 
     ``stdin`` is the request, or None if it is sent later; ``observed`` is whether every system call is observed, as in
     a check, and not only those that the sandbox refuses.
@@ -65,17 +68,11 @@ async def create_sandbox(
         Unsupported: the sandbox does not meet its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
-    from hermes_exec_policies.canaries.deviations import find_deviations
-    from hermes_exec_policies.egress import bind_proxy, open_egress
-    from hermes_exec_policies.folders import bind_folders, verify_shared
-    from hermes_exec_policies.gate import behavior_rules
     from hermes_exec_policies.gate.launch import copy_path, launch_call
-    from hermes_exec_policies.start_program import start
 
     folder = stack.enter_context(private_folder())
     tree = copy_path(folder, version.name)
     packages = preconditions.prepare_packages(registry, version, folder)
-    folders = preconditions.read_folders(version)
     call = launch_call(
         policy,
         tree,
@@ -85,7 +82,45 @@ async def create_sandbox(
         environment=packages,
         place=place.kind,
     )
-    confinement, proxy = bind_folders(call.confinement, folders), None
+    folders = preconditions.read_folders(version)
+    sandbox = await hold(registry, version, policy, place, call, stdin, stack, tree=tree, folders=folders,
+                         observed=observed)  # fmt: skip
+    try:
+        there = PurePosixPath(os.readlink(f"/proc/{sandbox.run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
+    except OSError as error:
+        raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
+    preconditions.check_interpreter(version, there)
+    return replace(sandbox, packages=packages)
+
+
+async def hold(  # noqa: PLR0913  each is a part of the launch
+    registry: Registry,
+    version: Version,
+    policy: Policy,
+    place: SandboxTarget,
+    launch: SkillLaunch,
+    stdin: bytes | None,
+    stack: AsyncExitStack,
+    *,
+    tree: Path,
+    folders: Sequence[SharedFolder],
+    observed: bool = False,
+) -> SkillSandbox:
+    """Start a launch in a new sandbox with a verified copy of the skill's files at ``tree``, and hold it there.
+
+    Raises:
+        Refused: files differ from the signed list, which quarantines the version; or a granted folder cannot be
+            mounted. Nothing of it ran.
+        Unsupported: the sandbox does not meet its policy; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
+    """
+    from hermes_exec_policies.canaries.deviations import find_deviations
+    from hermes_exec_policies.egress import bind_proxy, open_egress
+    from hermes_exec_policies.folders import bind_folders, verify_shared
+    from hermes_exec_policies.gate import behavior_rules
+    from hermes_exec_policies.start_program import start
+
+    confinement, proxy = bind_folders(launch.confinement, folders), None
     if policy.network.access == "hosts":
         proxy = await stack.enter_async_context(open_egress(policy.network.hosts))
         confinement = bind_proxy(confinement, proxy)
@@ -95,7 +130,9 @@ async def create_sandbox(
     which = {each: preconditions.check_folder(registry, each, confinement.uid) for each in folders}
     watched = behavior_rules.WATCH if observed else behavior_rules.REFUSED_CALLS
     watch = watched if is_watched(policy, place) else None
-    starting = asyncio.ensure_future(start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch))
+    starting = asyncio.ensure_future(
+        start(place, confinement, launch.argv, stdin=stdin, limits=launch.limits, watch=watch)
+    )
     stack.push_async_callback(_end_starting, starting)
     await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts
     try:
@@ -108,12 +145,7 @@ async def create_sandbox(
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
     for each, one in which.items():
         verify_shared(each, one, run.facts.pid)
-    try:
-        there = PurePosixPath(os.readlink(f"/proc/{run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
-    except OSError as error:
-        raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
-    preconditions.check_interpreter(version, there)
-    return SkillSandbox(version, policy, tree, packages, run, proxy)
+    return SkillSandbox(version, policy, tree, None, run, proxy)
 
 
 async def _end_starting(starting: asyncio.Future[Run]) -> None:

@@ -14,6 +14,8 @@ from hermes_exec_policies.gate.source import find_imports
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from packaging.requirements import Requirement
 
     from hermes_exec_policies.gate.manifest import Manifest
@@ -23,26 +25,56 @@ _MOST = 30
 _LIKE = 0.85
 _LONG = 5
 _OURS = re.compile(r"hermes-?exec\b")
+_PATH = re.compile(r"/|\.(py|sh|js)$")
+"""A word of ``metadata.scripts`` that names a file instead of a package."""
 # As specified in PEP 723.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
 def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Finding]]:
     """Return the requirements in SKILL.md, requirements.txt and scripts, and findings about them."""
-    found: dict[str, Requirement] = {}
     wrong: list[Finding] = []
-    for path, line in _lines(tree, manifest, wrong):
+    scripts = [each.path for each in tree.files if each.path.startswith("scripts/") and each.path.endswith(".py")]
+    lines = _lines(tree, manifest.needs.packages)
+    for path in scripts:
+        listed, others = _inline(tree.read(path).decode(), path, wrong)
+        if others:
+            said = "its block says more than dependencies and requires-python"
+            wrong.append(security("dependencies.block", said, path))
+        lines += [(path, each) for each in listed]
+    found = _parse(lines, wrong)
+    if found and not _foreign_imports(tree):
+        said = f"it asks for packages ({', '.join(sorted(map(str, found)))[:200]}) and imports none"
+        wrong.append(functional("dependencies.unused", said))
+    return found, wrong
+
+
+def collect_script_requirements(
+    tree: Tree, script: str, metadata: Mapping[str, str]
+) -> tuple[list[Requirement], list[Finding]]:
+    """Return the requirements of one script of a guide, and findings about them.
+
+    They are those in ``needs-packages`` and ``scripts`` of the metadata, in requirements.txt, and in the script's own
+    block of PEP 723, whose other settings have no effect.
+    """
+    wrong: list[Finding] = []
+    named = [*metadata.get("needs-packages", "").split(), *metadata.get("scripts", "").split()]
+    lines = _lines(tree, [each for each in named if not _PATH.search(each)])
+    listed, _ = _inline(tree.read(script).decode("utf-8", "replace"), script, wrong)
+    return _parse([*lines, *((script, each) for each in listed)], wrong), wrong
+
+
+def _parse(lines: Iterable[tuple[str, str]], wrong: list[Finding]) -> list[Requirement]:
+    found: dict[str, Requirement] = {}
+    for path, line in lines:
         requirement = _read(line, path, wrong)
         if requirement is None:
             continue
         wrong += _check_name(requirement, path)
         found[str(requirement)] = requirement
-    if found and not _foreign_imports(tree):
-        said = f"it asks for packages ({', '.join(sorted(found))[:200]}) and imports none"
-        wrong.append(functional("dependencies.unused", said))
     if len(found) > _MOST:
         wrong.append(functional("dependencies.many", f"there are more than {_MOST} packages"))
-    return list(found.values()), wrong
+    return list(found.values())
 
 
 def _foreign_imports(tree: Tree) -> list[str]:
@@ -61,34 +93,31 @@ def find_known_bad(lock: str) -> list[Finding]:
     return [found for pin in pins if (found := _check_harmful(pin, str(canonicalize_name(pin.name)), ""))]
 
 
-def _lines(tree: Tree, manifest: Manifest, wrong: list[Finding]) -> list[tuple[str, str]]:
-    """Return each requirement as text, with the file that has it."""
-    lines = [("SKILL.md", each) for each in manifest.needs.packages]
+def _lines(tree: Tree, named: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each requirement of the whole skill as text, with the file that has it."""
+    lines = [("SKILL.md", each) for each in named]
     for file in tree.files:
         if file.path == "requirements.txt":
-            text = tree.read(file.path).decode()
+            text = tree.read(file.path).decode("utf-8", "replace")
             stripped = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.replace("\\\n", " ").splitlines()]
             lines += [(file.path, line) for line in stripped if line]
-        elif file.path.startswith("scripts/") and file.path.endswith(".py"):
-            lines += [(file.path, each) for each in _inline(tree.read(file.path).decode(), file.path, wrong)]
     return lines
 
 
-def _inline(text: str, path: str, wrong: list[Finding]) -> list[str]:
+def _inline(text: str, path: str, wrong: list[Finding]) -> tuple[list[str], bool]:
+    """Return the requirements in a script's block, and whether the block has something else."""
     blocks = [hit for hit in _BLOCK.finditer(text) if hit["type"] == "script"]
     if not blocks:
-        return []
+        return [], False
     content = "\n".join(line[2:] for line in blocks[0]["content"].splitlines())
     try:
         told: dict[str, Any] = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         wrong.append(functional("dependencies.block", f"its block of dependencies is no TOML: {error}", path))
-        return []
+        return [], False
     listed: Any = told.get("dependencies", [])
-    if len(blocks) > 1 or set(told) - {"dependencies", "requires-python"} or not isinstance(listed, list):
-        wrong.append(security("dependencies.block", "its block says more than dependencies and requires-python", path))
-        return []
-    return [str(each) for each in listed]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  TOML
+    others = len(blocks) > 1 or bool(set(told) - {"dependencies", "requires-python"}) or not isinstance(listed, list)
+    return ([str(each) for each in listed] if isinstance(listed, list) else []), others  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  TOML
 
 
 def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:

@@ -1,0 +1,339 @@
+"""Run one script of a registered skill in a sandbox of its own. Nothing is promised of it but the sandbox.
+
+The script sees the skill's files, which it cannot change, and copies of its input in a writable folder, where it leaves
+its files. Its arguments pass no shell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.paths import to_printable
+from hermes_exec.errors import HermesError, Refused, UsageError
+from hermes_exec_agent.skills.registry.content import copy_verified, private_folder
+from hermes_exec_agent.skills.registry.record import ScriptGrants
+from hermes_exec_agent.skills.run import denials, sandboxes
+from hermes_exec_policies.gate.verdict import Right
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hermes_exec_agent.skills.registry.record import Skill, Version
+    from hermes_exec_agent.skills.registry.registry import Registry
+    from hermes_exec_backends.sandbox.run import ProgramResult
+    from hermes_exec_policies.folders import SharedFolder
+    from hermes_exec_policies.model import Policy
+
+_log = logging.getLogger(__name__)
+POLICY = "skill-run"
+_SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?([A-Za-z0-9._+-]+)")
+_BY_SUFFIX = {
+    ".py": "python3", ".sh": "sh", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
+    ".pl": "perl", ".php": "php", ".lua": "lua", ".ts": "deno", ".r": "Rscript",
+}  # fmt: skip
+_SHELLS = {"sh": "/bin/sh", "dash": "/bin/sh", "bash": "/bin/bash"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOutcome:
+    """The end of a script."""
+
+    name: str
+    version: int
+    script: str
+    exit_code: int | None
+    """None if a signal or a limit ended it."""
+    reason: str
+    """Why it ended: ``exit code 3``, ``signal 9``, ``limit: wall``."""
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    files: tuple[str, ...] = ()
+    """New and changed files that were copied out, by their paths in its folder."""
+    left: tuple[str, ...] = ()
+    """Files that were not, and why."""
+    denied: str = ""
+    """The operation that the sandbox refused and no skill has a reason for; for a person, never for a model."""
+    reached: tuple[str, ...] = ()
+    """The hosts that it requested from the proxy, each with the status."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with exit code 0, and nothing was denied."""
+        return self.exit_code == 0 and not self.denied
+
+
+def resolve_script(
+    registry: Registry, name: str, script: str, number: int | None = None
+) -> tuple[Skill, Version, ScriptGrants]:
+    """Return the version whose script may run, and a person's grants to it.
+
+    Raises:
+        UsageError: there is no such skill, version or script.
+        Refused: its scripts may not run.
+    """
+    skill = registry.skill(name)
+    version = registry.read_version(skill, number)
+    label = f"{version.name} {version.number}"
+    if skill.archived:
+        raise Refused(f"{label}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
+    if why := skill.kept_back.get(version.number):
+        raise Refused(f"{label}: it is in quarantine: {why}", remedy=f"hermes-exec skill release {version.name}")
+    paths = [each.path for each in version.files]
+    if script not in paths:
+        near = [each for each in paths if each.rpartition("/")[2] == script.rpartition("/")[2]]
+        listed = near or [each for each in paths if each.startswith("scripts/")] or ["none"]
+        raise UsageError(f"{label} has no script {to_printable(script)}", remedy=f"one of {', '.join(listed[:20])}")
+    if Right.SCRIPTS not in version.rights:
+        raise Refused(
+            f"{label}: its scripts may not run, as no sandbox was proven when it was registered",
+            remedy=f"hermes-exec skill import it again, or see hermes-exec skill show {version.name}",
+        )
+    return skill, version, skill.script_grants.get(version.digest, ScriptGrants())
+
+
+async def run_script(  # noqa: PLR0913  each by its name
+    registry: Registry,
+    name: str,
+    script: str,
+    args: Sequence[str] = (),
+    *,
+    given: Sequence[Path] = (),
+    stdin: bytes = b"",
+    files: Path | None = None,
+    number: int | None = None,
+    time_limit_s: float | None = None,
+) -> ScriptOutcome:
+    """Run a script of a skill in a new sandbox on this machine, and wait for its end.
+
+    Args:
+        registry: where the skill is registered.
+        name: the skill's.
+        script: its path in the skill, such as ``scripts/fill.py``.
+        args: its arguments.
+        given: files and folders that are copied to its working directory, under their last names.
+        stdin: its standard input.
+        files: a new folder for the files that it creates or changes there.
+        number: of the version; the current one by default.
+        time_limit_s: a limit below that of the policy.
+
+    Raises:
+        UsageError: there is no such script, or an input cannot be given.
+        Refused: it may not run, or its files or packages cannot be had; nothing of it ran.
+        Unsupported: no sandbox here enforces its policy; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
+    """
+    from hermes_exec_policies.canaries.prove import prove
+    from hermes_exec_policies.gate.launch import SKILLS, launch_script
+    from hermes_exec_policies.start_program import LOCAL
+
+    _, version, grants = resolve_script(registry, name, script, number)
+    if files is not None and os.path.lexists(files):  # noqa: ASYNC240  one system call
+        raise UsageError(f"{to_printable(files)} is there already", remedy="name a folder that is to be made")
+    policy, folders = _bind_grants(version, grants)
+    await prove(policy, LOCAL, watched=sandboxes.is_watched(policy, LOCAL))
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(private_folder())
+        original = folder / "original" / version.name
+        original.parent.mkdir()
+        try:
+            copy_verified(registry.tree(version), version.files, original)
+        except Refused as error:
+            registry.quarantine(version.name, version.number, f"changed: {error.what}")
+            raise
+        interpreter = _find_interpreter(version, script, (original / script).read_bytes(), grants)
+        packages = await _install(registry, version, original, script, folder)
+        (inputs := folder / "given").mkdir()
+        _copy_inputs(given, inputs)
+        (tree := folder / version.name).mkdir()
+        for each in (inputs, tree):
+            each.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
+        argv = (*interpreter, f"{SKILLS}/{version.name}/{script}", *args)
+        launch = launch_script(policy, tree, version.name, argv, given=inputs, environment=packages, place=LOCAL.kind)
+        if time_limit_s is not None:
+            wall_s = min(time_limit_s, launch.limits.wall_s or time_limit_s)
+            launch = replace(launch, limits=replace(launch.limits, wall_s=wall_s))
+        sandbox = await sandboxes.hold(
+            registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders
+        )
+        sandbox.run.go()
+        ended = await sandbox.run.wait()
+        collected: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        if files is not None:
+            found, left = sandboxes.collect_files(sandbox, files)
+            collected = _drop_unchanged(files, found, inputs), left
+        denied = _judge(registry, version, policy, ended)
+        connections = sandbox.proxy.requests if sandbox.proxy else ()
+    return ScriptOutcome(
+        name=version.name,
+        version=version.number,
+        script=script,
+        exit_code=None if ended.limit else ended.exit.code,
+        reason=_describe_end(ended),
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        seconds=ended.duration_s,
+        files=collected[0],
+        left=collected[1],
+        denied=denied,
+        reached=tuple(f"{each.host}:{each.port} {each.status}" for each in connections),
+    )
+
+
+def _bind_grants(version: Version, grants: ScriptGrants) -> tuple[Policy, list[SharedFolder]]:
+    """Return the policy of scripts with the granted hosts and folders.
+
+    Raises:
+        Refused: a grant cannot be given any more.
+    """
+    from hermes_exec_policies.egress import grant_hosts
+    from hermes_exec_policies.folders import SharedFolder, with_folders
+    from hermes_exec_policies.load import load_policy
+
+    try:
+        folders = [SharedFolder.parse_grant(each) for each in grants.folders]
+        return with_folders(grant_hosts(load_policy(POLICY), grants.hosts), folders), folders
+    except (ValueError, HermesError) as error:
+        raise Refused(
+            f"{version.name} {version.number}: what it was granted cannot be given: {error}",
+            remedy=f"hermes-exec skill grant {version.name}",
+        ) from error
+
+
+def _find_interpreter(version: Version, script: str, data: bytes, grants: ScriptGrants) -> tuple[str, ...]:
+    """Return the argv that runs a script: Python, a POSIX shell, or an interpreter that a person granted.
+
+    Raises:
+        UsageError: nothing says which interpreter runs it.
+        Refused: its interpreter was not granted, or is not installed.
+    """
+    from hermes_exec_policies.gate.launch import PYTHON
+
+    hit = _SHEBANG.match(data)
+    program = _BY_SUFFIX.get(Path(script).suffix.lower(), "") or (hit[1].decode() if hit else "")
+    if not program:
+        raise UsageError(
+            f"{version.name}: {to_printable(script)} is no script: it has neither a known ending nor a #! line"
+        )
+    if program.startswith("python"):
+        return PYTHON, "-s"
+    if program in _SHELLS:
+        return (_SHELLS[program],)
+    if program not in grants.interpreters:
+        raise Refused(
+            f"{version.name} {version.number}: {script} needs {program}, which was not granted",
+            remedy=f"hermes-exec skill grant {version.name} --interpreter {program}",
+        )
+    path = shutil.which(program, path="/usr/bin:/bin")
+    if path is None:
+        raise Refused(f"{version.name} {version.number}: {program} is not installed in /usr/bin")
+    return (path,)
+
+
+async def _install(registry: Registry, version: Version, tree: Path, script: str, folder: Path) -> Path | None:
+    """Return the packages of a script where a sandbox can reach them; None if it needs none.
+
+    Raises:
+        Refused: a requirement is invalid, or cannot be had.
+    """
+    from hermes_exec_policies.gate.packages.environments import Environments, share_environment
+    from hermes_exec_policies.gate.packages.install import install
+    from hermes_exec_policies.gate.packages.requirements import collect_script_requirements
+    from hermes_exec_policies.gate.tree import Tree
+    from hermes_exec_policies.gate.verdict import SkillRefused
+    from hermes_exec_policies.load import load_policy
+
+    wanted, wrong = collect_script_requirements(Tree(tree, version.files), script, await _read_metadata(tree))
+    if wrong:
+        raise Refused(f"{version.name} {version.number}: {wrong[0].path}: {wrong[0].operator}")
+    if not wanted:
+        return None
+    try:
+        (work := folder / "work").mkdir()
+        work.chmod(0o755)
+        kept = await install(load_policy("skill-validate"), wanted, work, Environments(registry.home.environments))
+    except SkillRefused as error:
+        raise Refused(f"{version.name} {version.number}: {error.findings[0].operator}") from error
+    return share_environment(kept, folder / "packages")
+
+
+async def _read_metadata(tree: Path) -> dict[str, str]:
+    """Return the metadata of SKILL.md, values as text."""
+    from hermes_exec_policies.gate.manifest import read_front_matter
+
+    front = await read_front_matter((tree / "SKILL.md").read_text("utf-8-sig"), "", lenient=True)
+    found: Any = front.fields.get("metadata")
+    metadata: dict[Any, Any] = found if isinstance(found, dict) else {}
+    return {
+        str(key): " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key, value in metadata.items()
+    }
+
+
+def _copy_inputs(given: Iterable[Path], into: Path) -> None:
+    """Copy files and folders for a script; links are copied as what they lead to.
+
+    Raises:
+        UsageError: one does not exist, cannot be read, or has the name of another.
+    """
+    for path in given:
+        target = into / path.absolute().name
+        if target.exists():
+            raise UsageError(f"two inputs are named {to_printable(target.name)}", remedy="rename one of them")
+        try:
+            if path.is_dir():
+                shutil.copytree(path, target)
+            else:
+                shutil.copyfile(path, target)
+        except (OSError, shutil.Error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"{to_printable(path)} cannot be given to the script: {reason}") from error
+    for path in into.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _drop_unchanged(files: Path, found: Iterable[str], inputs: Path) -> tuple[str, ...]:
+    """Remove copies of unchanged inputs from the collected files; return the paths that are left."""
+    kept: list[str] = []
+    for path in found:
+        original = inputs / path
+        if original.is_file() and _digest(original) == _digest(files / path):
+            (files / path).unlink()
+        else:
+            kept.append(path)
+    for folder in sorted((each for each in files.rglob("*") if each.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    return tuple(kept)
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramResult) -> str:
+    """Quarantine a version whose script attempted an operation that no skill has a reason for; return which."""
+    seen = denials.find_denials(version, policy, ended)
+    if not seen:
+        return ""
+    denied = "; ".join(seen)
+    _log.warning("%s %d: %s", version.name, version.number, denied)
+    registry.quarantine(version.name, version.number, denied)
+    return denied
+
+
+def _describe_end(ended: ProgramResult) -> str:
+    if ended.limit:
+        return f"limit: {ended.limit}"
+    if ended.exit.code is not None:
+        return f"exit code {ended.exit.code}"
+    return f"signal {ended.exit.signal}" if ended.exit.signal else "lost"
