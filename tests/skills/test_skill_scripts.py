@@ -15,8 +15,10 @@ from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run.scripts import ScriptOutcome, run_script
 from hermes_exec_policies.gate.guide import check_guide
+from hermes_exec_policies.gate.packages.requirements import collect_script_requirements
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load_policy
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import PERSON
 
 if TYPE_CHECKING:
@@ -121,6 +123,29 @@ def test_a_time_limit_ends_every_process(sandboxes: None, home: RegistryHome, tm
     assert (outcome.exit_code, outcome.reason) == (None, "limit: wall")
     cmdlines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not any(b"914532" in each for each in cmdlines)
+
+
+@thorough
+def test_a_script_gets_the_packages_of_its_block(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:
+    text = '# /// script\n# dependencies = ["six==1.17.0"]\n# [tool.uv]\n# x = 1\n# ///\nimport six\nprint(six.__version__)\n'
+    register(home, tmp_path, {"scripts/fill.py": text})
+    outcome = run(home)
+    assert (outcome.stdout, outcome.packages) == (b"1.17.0\n", ("six==1.17.0",)), outcome.stderr
+
+
+def test_well_known_packages_are_found_by_imports_of_scripts_that_declare_none(tmp_path: Path) -> None:
+    files = {
+        "SKILL.md": GUIDE,
+        "scripts/fill.py": "import helpers.merge, json, unknown_module\nfrom PIL import Image\n",
+        "scripts/other.py": "import torch\n",
+        "scripts/helpers/merge.py": "def f():\n    import defusedxml.minidom\n",
+    }
+    for path, text in files.items():
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / path).write_text(text)
+    tree = copy_tree(tmp_path / "in", tmp_path / "copy")
+    found, wrong = collect_script_requirements(tree, "scripts/fill.py", {"scripts": "lxml>=5 scripts/other.py"})
+    assert (sorted(map(str, found)), wrong) == (["defusedxml", "lxml>=5", "pillow"], [])
 
 
 def test_another_interpreter_needs_a_grant(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:

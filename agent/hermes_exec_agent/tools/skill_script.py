@@ -121,7 +121,8 @@ async def _to_envelope(outcome: ScriptOutcome, kept: list[str], context: Context
         return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", message))
     text = b"\n".join(filter(None, (outcome.stdout, outcome.stderr))).decode("utf-8", "replace")
     shown, reference = await context.workspace.shorten(text)
-    saved = f"; files: {', '.join(map(quote_name, kept))}" if kept else ""
+    saved = f"; packages: {', '.join(outcome.packages)}" if outcome.packages else ""
+    saved += f"; files: {', '.join(map(quote_name, kept))}" if kept else ""
     error = None if outcome.exit_code is not None else Failure("limit", f"{label}: {outcome.reason}")
     return Envelope(
         ok=outcome.ok, place=SANDBOX, output=shown, output_ref=reference, truncated=bool(reference),

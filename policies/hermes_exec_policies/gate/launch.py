@@ -143,13 +143,14 @@ def launch_script(
         name: the skill's.
         argv: the interpreter, the script and its arguments; no shell parses them.
         given: a folder whose files are copied to /app/data, the working directory and home folder.
-        environment: the folder of its packages, which Python finds by PYTHONPATH.
+        environment: the folder of its packages; PYTHONPATH has it, and the skill's folder.
         place: the kind of target in which it is started.
 
     Raises:
         Unsupported: a required rule cannot be enforced there.
     """
-    words = ("-c", _SCRIPT, "sh", GIVEN, _DATA, PACKAGES if environment else "", *argv)
+    paths = f"{SKILLS}/{name}:{PACKAGES}" if environment else f"{SKILLS}/{name}"
+    words = ("-c", _SCRIPT, "sh", GIVEN, _DATA, paths, *argv)
     return _build_launch(
         policy, tree, name, words, b"", environment, {str(given): GIVEN}, place, program=SHELL, cwd=_DATA
     )

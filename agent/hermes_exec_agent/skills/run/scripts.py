@@ -62,6 +62,8 @@ class ScriptOutcome:
     """Files that were not, and why."""
     denied: str = ""
     """The operation that the sandbox refused and no skill has a reason for; for a person, never for a model."""
+    packages: tuple[str, ...] = ()
+    """The requirements that were installed for it."""
     reached: tuple[str, ...] = ()
     """The hosts that it requested from the proxy, each with the status."""
 
@@ -150,7 +152,7 @@ async def run_script(  # noqa: PLR0913  each by its name
             registry.quarantine(version.name, version.number, f"changed: {error.what}")
             raise
         interpreter = _find_interpreter(version, script, (original / script).read_bytes(), grants)
-        packages = await _install(registry, version, original, script, folder)
+        wanted, packages = await _install(registry, version, original, script, folder)
         (inputs := folder / "given").mkdir()
         _copy_inputs(given, inputs)
         (tree := folder / version.name).mkdir()
@@ -184,6 +186,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         files=collected[0],
         left=collected[1],
         denied=denied,
+        packages=wanted,
         reached=tuple(f"{each.host}:{each.port} {each.status}" for each in connections),
     )
 
@@ -238,8 +241,10 @@ def _find_interpreter(version: Version, script: str, data: bytes, grants: Script
     return (path,)
 
 
-async def _install(registry: Registry, version: Version, tree: Path, script: str, folder: Path) -> Path | None:
-    """Return the packages of a script where a sandbox can reach them; None if it needs none.
+async def _install(
+    registry: Registry, version: Version, tree: Path, script: str, folder: Path
+) -> tuple[tuple[str, ...], Path | None]:
+    """Return the requirements of a script, and its packages where a sandbox can reach them; None if it needs none.
 
     Raises:
         Refused: a requirement is invalid, or cannot be had.
@@ -255,14 +260,14 @@ async def _install(registry: Registry, version: Version, tree: Path, script: str
     if wrong:
         raise Refused(f"{version.name} {version.number}: {wrong[0].path}: {wrong[0].operator}")
     if not wanted:
-        return None
+        return (), None
     try:
         (work := folder / "work").mkdir()
         work.chmod(0o755)
         kept = await install(load_policy("skill-validate"), wanted, work, Environments(registry.home.environments))
     except SkillRefused as error:
         raise Refused(f"{version.name} {version.number}: {error.findings[0].operator}") from error
-    return share_environment(kept, folder / "packages")
+    return tuple(map(str, wanted)), share_environment(kept, folder / "packages")
 
 
 async def _read_metadata(tree: Path) -> dict[str, str]:

@@ -54,14 +54,53 @@ def collect_script_requirements(
 ) -> tuple[list[Requirement], list[Finding]]:
     """Return the requirements of one script of a guide, and findings about them.
 
-    They are those in ``needs-packages`` and ``scripts`` of the metadata, in requirements.txt, and in the script's own
-    block of PEP 723, whose other settings have no effect.
+    They are those in the script's own block of PEP 723, whose other settings have no effect; without a block, those in
+    ``needs-packages`` and ``scripts`` of the metadata and in requirements.txt, and the well-known packages that it
+    imports without declaring them.
     """
     wrong: list[Finding] = []
+    text = tree.read(script).decode("utf-8", "replace")
+    block, _ = _inline(text, script, wrong)
+    if block:
+        return _parse([(script, each) for each in block], wrong), wrong
     named = [*metadata.get("needs-packages", "").split(), *metadata.get("scripts", "").split()]
-    lines = _lines(tree, [each for each in named if not _PATH.search(each)])
-    listed, _ = _inline(tree.read(script).decode("utf-8", "replace"), script, wrong)
-    return _parse([*lines, *((script, each) for each in listed)], wrong), wrong
+    lines = _lines(tree, [each for each in named if not _PATH.search(each)], near=script.rpartition("/")[0])
+    found = _parse(lines, wrong)
+    if script.endswith(".py"):
+        known = {_canonical(each.name) for each in found}
+        found += _parse([(script, each) for each in _infer_packages(tree, script) if each not in known], wrong)
+    return found, wrong
+
+
+def _infer_packages(tree: Tree, script: str) -> list[str]:
+    """Return the well-known packages that a script, or a module of the skill that it imports, imports."""
+    paths = {each.path for each in tree.files if each.path.endswith(".py")}
+    texts: dict[str, str] = {}
+    waiting = [script]
+    while waiting:
+        path = waiting.pop()
+        if path in texts:
+            continue
+        texts[path] = tree.read(path).decode("utf-8", "replace")
+        try:
+            names = find_imports({path: texts[path]})
+        except (SyntaxError, ValueError, RecursionError):
+            del texts[path]  # it is for another Python, or is none; the interpreter says so
+            continue
+        here = path.rpartition("/")[0]
+        roots = {script.rpartition("/")[0], here, ""}
+        tops = {f"{root}/{name.partition('.')[0]}".lstrip("/") for root in roots for name in names}
+        waiting += [each for each in paths if any(each == f"{top}.py" or each.startswith(f"{top}/") for top in tops)]
+    modules: dict[str, str] = _table()["modules"]
+    imported = {name.partition(".")[0] for name in (find_imports(texts) if texts else ())}
+    packages = {modules.get(name) or _canonical(name) for name in imported - sys.stdlib_module_names}
+    return sorted(packages & {*_table()["popular"]})
+
+
+def _canonical(name: str) -> str:
+    from packaging.utils import canonicalize_name
+
+    return str(canonicalize_name(name))
 
 
 def _parse(lines: Iterable[tuple[str, str]], wrong: list[Finding]) -> list[Requirement]:
@@ -93,11 +132,11 @@ def find_known_bad(lock: str) -> list[Finding]:
     return [found for pin in pins if (found := _check_harmful(pin, str(canonicalize_name(pin.name)), ""))]
 
 
-def _lines(tree: Tree, named: Iterable[str]) -> list[tuple[str, str]]:
-    """Return each requirement of the whole skill as text, with the file that has it."""
+def _lines(tree: Tree, named: Iterable[str], near: str = "") -> list[tuple[str, str]]:
+    """Return each requirement of the whole skill as text, with the file that has it; ``near`` is a folder to search."""
     lines = [("SKILL.md", each) for each in named]
     for file in tree.files:
-        if file.path == "requirements.txt":
+        if file.path in {"requirements.txt", f"{near}/requirements.txt"}:
             text = tree.read(file.path).decode("utf-8", "replace")
             stripped = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.replace("\\\n", " ").splitlines()]
             lines += [(file.path, line) for line in stripped if line]
