@@ -127,7 +127,8 @@ def test_a_time_limit_ends_every_process(sandboxes: None, home: RegistryHome, tm
 
 @thorough
 def test_a_script_gets_the_packages_of_its_block(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:
-    text = '# /// script\n# dependencies = ["six==1.17.0"]\n# [tool.uv]\n# x = 1\n# ///\nimport six\nprint(six.__version__)\n'
+    block = '# /// script\n# dependencies = ["six==1.17.0"]\n# [tool.uv]\n# x = 1\n# ///\n'
+    text = f"{block}import six\nprint(six.__version__)\n"
     register(home, tmp_path, {"scripts/fill.py": text})
     outcome = run(home)
     assert (outcome.stdout, outcome.packages) == (b"1.17.0\n", ("six==1.17.0",)), outcome.stderr
