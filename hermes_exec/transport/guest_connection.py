@@ -26,7 +26,7 @@ _PREAMBLE = 64 << 10
 _STDERR = 4096
 _MAX_DAMAGES = 8
 """Consecutive connections that may end by lost or changed bytes without any progress."""
-_GONE, _ELSEWHERE = 3, 4
+_GONE, _ELSEWHERE = 113, 114
 """Exit codes of guest/core/bridge.py."""
 
 
