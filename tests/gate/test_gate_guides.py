@@ -249,7 +249,8 @@ def test_a_guide_may_have_a_name_that_no_module_can(tmp_path: Path, name: str) -
     [
         "triggers:\n  - tidy\nversion: 1.0\nauthor: A\n", "tags: [a, b]\n", "metadata: {a: {b: [1, 2]}, c: x}\n",
         "metadata:\n  hermes:\n    tags: [a, {b: c}]\n", "allowed-tools: [Read, Bash]\n", "allowed-tools:\n  - Read\n",
-        "license:\n", "metadata: []\nhooks: {a: 1, a: 2}\n", f"homepage: https://example.org\ncompatibility: {'x' * 600}\n",
+        "license:\n", "metadata: []\nhooks: {a: 1, a: 2}\n",
+        f"homepage: x\ncompatibility: {'x' * 600}\n",
     ],
 )  # fmt: skip
 def test_fields_and_values_that_the_format_lacks_refuse_nothing(tmp_path: Path, front: str) -> None:
@@ -274,8 +275,9 @@ def test_files_and_folders_of_any_name_are_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        ("a\u200bb.md", "manifest.file-name"), ("p\u0430ge.md", "manifest.file-name"), ("a\nb.md", "manifest.file-name"),
-        ("con.md", "manifest.file-name"), ("a.md ", "manifest.file-name"), ("a\\b", "manifest.path"),
+        ("a\u200bb.md", "manifest.file-name"), ("p\u0430ge.md", "manifest.file-name"),
+        ("a\nb.md", "manifest.file-name"), ("con.md", "manifest.file-name"), ("a.md ", "manifest.file-name"),
+        ("a\\b", "manifest.path"),
         ("skill.md", "manifest.collision"), ("/".join("abcdefghijklmn"), "manifest.path"),
     ],
 )  # fmt: skip
