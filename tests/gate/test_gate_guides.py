@@ -97,6 +97,7 @@ def test_public_skills_may_be_read() -> None:
 
 
 HEAD = "---\nname: tidy-notes\ndescription: Keeps notes tidy.\n"
+ALIASES = "m0: &a0 [x]\n" + "".join(f"m{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
 TEXTS: dict[str, tuple[str, str, int, str]] = {
     "no front matter": ("# Tidy\n", "manifest.format", 0, "begin with ---"),
     "no end": (HEAD, "manifest.format", 0, "between lines of '---'"),
@@ -104,6 +105,8 @@ TEXTS: dict[str, tuple[str, str, int, str]] = {
     "a colon": (ABOUT.replace("Keeps", "Keeps: all"), "manifest.format", 3, "in quotes"),
     "twice": (HEAD + "description: x\n---\n", "manifest.format", 4, "description"),
     "an alias": (HEAD + "license: &a MIT\ncompatibility: *a\n---\n", "manifest.format", 4, "nchor"),
+    "many aliases": (HEAD + ALIASES + "metadata: [*a29]\n---\n", "manifest.format", 4, "anchor"),
+    "a dash within": (ABOUT.replace("Keeps", "Keeps ---"), "manifest.format", 3, "single dash"),
     "another folder": (ABOUT.replace("tidy-notes", "other", 1), "manifest.format", 0, "'tidy-notes' must match"),
     "a capital": (ABOUT.replace("tidy-notes", "Tidy-notes", 1), "manifest.format", 0, "lowercase"),
     "a tool": (ABOUT.replace("tidy-notes", "read-file", 1), "manifest.name", 0, "choose another name"),
@@ -329,6 +332,12 @@ def test_an_archive_is_judged_as_its_folder_is(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "out.tar", "w") as tar:
         tar.add(folder / "SKILL.md", "../SKILL.md")
     assert [each[0] for each in refusals(judge(tmp_path / "out.tar"))] == ["manifest.path"]
+
+
+def test_a_folder_of_skills_is_none(tmp_path: Path) -> None:
+    report = judge(guide(tmp_path).parent)
+    assert refusals(report) == [("manifest.missing", "", 0)]
+    assert "the folder of tidy-notes/SKILL.md" in report.reasons[-1]
 
 
 def test_a_manifest_in_small_letters_is_kept_in_capitals(tmp_path: Path) -> None:

@@ -87,27 +87,35 @@ def _rewrite(text: str) -> tuple[str, list[str]]:
             return "", []
         pairs = cast("list[tuple[Node, Node]]", node.value)
         names = [str(key.value) for key, _ in pairs]
+        seen: set[int] = set()
         node.value = [
-            (key, _block_style(value)) for (key, value), name in zip(pairs, names, strict=True) if name in _FIELDS
+            (key, _block_style(value, seen)) for (key, value), name in zip(pairs, names, strict=True) if name in _FIELDS
         ]
         node.flow_style = False
         known = ruamel.serialize(node, Dumper=ruamel.SafeDumper, allow_unicode=True)
     except (ruamel.YAMLError, RecursionError):
         return "", []
-    return f"---\n{known}---{parts[2]}", [name for name in names if name not in _FIELDS]
+    return f"---\n{known}---{parts[2]}", list(dict.fromkeys(name for name in names if name not in _FIELDS))
 
 
-def _block_style(node: Node) -> Node:
-    """Return a node in block style, which has no spelling for an empty list or mapping: those become empty texts."""
+def _block_style(node: Node, seen: set[int]) -> Node:
+    """Return a node in block style, which has no spelling for an empty list or mapping: those become empty texts.
+
+    Raises:
+        YAMLError: it is an alias of one in ``seen``; the format has none, and aliases of aliases grow without end.
+    """
     from strictyaml import ruamel
 
     if not isinstance(node, ruamel.CollectionNode):
         return node
+    if id(node) in seen:
+        raise ruamel.YAMLError
+    seen.add(id(node))
     if not node.value:
         return ruamel.ScalarNode("tag:yaml.org,2002:str", "")
     node.flow_style = False
     if isinstance(node, ruamel.MappingNode):
-        node.value = [(key, _block_style(value)) for key, value in cast("list[tuple[Node, Node]]", node.value)]
+        node.value = [(key, _block_style(value, seen)) for key, value in cast("list[tuple[Node, Node]]", node.value)]
     else:
-        node.value = [_block_style(each) for each in cast("list[Node]", node.value)]
+        node.value = [_block_style(each, seen) for each in cast("list[Node]", node.value)]
     return node

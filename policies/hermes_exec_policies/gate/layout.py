@@ -70,7 +70,11 @@ def check_guide_layout(tree: Tree) -> list[Finding]:
         if text is not None:
             found += check_characters(each.path, text)
         elif each.path == "SKILL.md":
-            found.append(functional("manifest.not-text", "it is not UTF-8 text: save it as UTF-8", each.path))
+            found.append(
+                functional(
+                    "manifest.not-text", "it is not UTF-8 text, or holds a null byte: save it as UTF-8", each.path
+                )
+            )
         elif each.path.lower().endswith((".md", ".txt", ".rst")):
             found.append(advice("manifest.not-text", "it is not UTF-8 text, so the model cannot read it", each.path))
     return found

@@ -175,10 +175,10 @@ def _check_bounds(text: str) -> None:
     indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
     if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
         raise SkillRefused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
-    if "---" in joined or any(line.rstrip() == "..." for line in front):
-        raise SkillRefused(
-            functional("manifest.format", "its first part holds '---' or '...' within: remove it", "SKILL.md")
-        )
+    for number, line in enumerate(front, 2):
+        if "---" in line or line.rstrip() == "...":
+            wrong = "its first part holds '---' or '...' within, where some readers end it: write a single dash"
+            raise SkillRefused(functional("manifest.format", wrong, "SKILL.md", number))
 
 
 def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
