@@ -193,11 +193,11 @@ SECRETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret[:12])
-def test_a_secret_of_a_known_shape_refuses_without_being_quoted(tmp_path: Path, secret: str) -> None:
-    report = judge(guide(tmp_path, **{"references/setup.md": f"# Setup\n\nexport KEY='{secret}'\n"}))
-    assert refusals(report) == [("manifest.secret", "references/setup.md", 3)]
-    assert "revoke it" in report.reasons[0]
+def test_a_secret_of_a_known_shape_refuses_without_being_quoted(tmp_path: Path) -> None:
+    files = {f"references/{number:02}.md": f"# Setup\n\nexport KEY='{each}'\n" for number, each in enumerate(SECRETS)}
+    report = judge(guide(tmp_path, **files))
+    assert refusals(report) == [("manifest.secret", path, 3) for path in files]
+    assert all("revoke it" in each for each in report.reasons)
     assert LETTERS[:10].lower() not in str(report.facts()).lower()
 
 
