@@ -68,9 +68,13 @@ def check_guide_layout(tree: Tree) -> list[Finding]:
         found += _advise_on_name(each.path)
         text = decode_text(tree.read(each.path))
         if text is not None:
-            found += check_characters(each.path, text.replace("\f", "\n"))
+            found += check_characters(each.path, text)
         elif each.path == "SKILL.md":
-            found.append(functional("manifest.not-text", "it is not UTF-8 text: save it as UTF-8", each.path))
+            found.append(
+                functional(
+                    "manifest.not-text", "it is not UTF-8 text, or holds a null byte: save it as UTF-8", each.path
+                )
+            )
         elif each.path.lower().endswith((".md", ".txt", ".rst")):
             found.append(advice("manifest.not-text", "it is not UTF-8 text, so the model cannot read it", each.path))
     return found
@@ -180,7 +184,7 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return [security("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
-    plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
+    plain = text.replace("\r\n", "\n")
     if found := check_characters(path, plain):
         return found
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):

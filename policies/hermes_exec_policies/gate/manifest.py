@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_policies.gate import layout
@@ -111,7 +111,8 @@ class FrontMatter:
 
     def check_characters(self) -> list[Finding]:
         """Return findings about the characters of the parsed fields, since YAML can write any as an escape."""
-        return [wrong for text in _texts(self.fields) for wrong in layout.check_characters("SKILL.md", text)]
+        found = [wrong for text in _texts(self.fields) for wrong in layout.check_characters("SKILL.md", text)]
+        return [replace(each, line=0) for each in found]
 
 
 async def read_front_matter(text: str, folder: str, *, lenient: bool = False) -> FrontMatter:
@@ -134,7 +135,7 @@ async def read_front_matter(text: str, folder: str, *, lenient: bool = False) ->
         why = f"its first part cannot be read: {error.what}"
         raise SkillRefused(functional("manifest.unreadable", why, "SKILL.md")) from error
     if read["errors"]:
-        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md") for each in read["errors"]))
+        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md", read["line"]) for each in read["errors"]))
     return FrontMatter(read["fields"], read["body"], tuple(read["ignored"]), read["long"])
 
 
@@ -174,10 +175,10 @@ def _check_bounds(text: str) -> None:
     indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
     if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
         raise SkillRefused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
-    if "---" in joined or any(line.rstrip() == "..." for line in front):
-        raise SkillRefused(
-            functional("manifest.format", "its first part holds '---' or '...' within: remove it", "SKILL.md")
-        )
+    for number, line in enumerate(front, 2):
+        if "---" in line or line.rstrip() == "...":
+            wrong = "its first part holds '---' or '...' within, where some readers end it: write a single dash"
+            raise SkillRefused(functional("manifest.format", wrong, "SKILL.md", number))
 
 
 def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
