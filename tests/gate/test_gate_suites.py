@@ -243,8 +243,11 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
     assert set(first.seconds) == {"manifest", "audit", "dependencies", "proof", "suites"}
     (source / "scripts/main.py").write_text(GOOD + "import ctypes\n")
     refused = asyncio.run(check(source, cases=[CASE]))
-    assert refused.security
-    assert "ctypes" not in str(refused.for_model())
+    assert not refused.accepted
+    assert not refused.security
+    (reason,) = refused.reasons
+    assert reason.startswith("scripts/main.py:3: it imports ctypes")
+    assert "needs-packages" in reason
 
 
 def test_results_are_compared_as_json() -> None:

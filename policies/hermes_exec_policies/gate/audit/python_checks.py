@@ -47,16 +47,17 @@ def piped_to_shell(text: str) -> bool:
 
 def check_python(path: str, text: str) -> list[Finding]:
     """Return the findings in one file."""
-    for number, line in enumerate(text.split("\n", 2)[:2], 1):
-        if _CODING.match(line):
+    for number, first in enumerate(text.split("\n", 2)[:2], 1):
+        if _CODING.match(first):
             return [functional(CODING.code, CODING.explain("it declares another encoding"), path, number)]
-    runs = path.startswith(("scripts/", "tests/"))
     try:
-        tree = ast.parse(text, path)
-        return _Check(path, tree).findings()
+        return _Check(path, ast.parse(text, path)).findings()
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", 0) or 0
-        return [(functional if runs else advice)("audit.syntax", f"it is not valid Python: {error}", path, line)]
+        line = (error.lineno or 0) if isinstance(error, SyntaxError) else 0
+        said = f"it is not valid Python: {error}"
+        if path.startswith(("scripts/", "tests/")):
+            return [functional("audit.syntax", said, path, line)]
+        return [advice("audit.syntax", said, path, line)]
     except (RecursionError, MemoryError):
         said = "it is nested too deeply to be examined; split the expression"
         return [functional("audit.deep", said, path)]
@@ -90,21 +91,20 @@ class _Check:
     def _check(self, node: ast.AST) -> Iterator[Finding]:
         match node:
             case ast.Import(names=names):
-                for each in names:
-                    yield from self._import(each.name, node)
+                for alias in names:
+                    yield from self._import(alias.name, node)
             case ast.ImportFrom(module=str(module), level=0, names=names):
-                for each in (module, *(f"{module}.{each.name}" for each in names)):
-                    yield from self._import(each, node)
+                for name in (module, *(f"{module}.{alias.name}" for alias in names)):
+                    yield from self._import(name, node)
             case ast.Call():
                 yield from self._call(node)
             case ast.Assign(targets=targets) | ast.Delete(targets=targets):
-                for each in targets:
-                    yield from self._replace(each, node)
+                for target in targets:
+                    yield from self._replace(target, node)
             case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
                 yield from self._replace(target, node)
-            case ast.FunctionDef(name=name) if self._path.endswith("conftest.py") or self._tests:
-                if (rule := self._rules["hooks"].get(name)) is not None:
-                    yield from self._hit(rule, f"it defines {name}", node)
+            case ast.FunctionDef(name=name) if name in self._rules["hooks"]:
+                yield from self._hit(self._rules["hooks"][name], f"it defines {name}", node)
             case ast.Constant(value=str(text)) if text in self._rules["texts"]:
                 yield from self._hit(self._rules["texts"][text], f"it looks for {text}", node)
             case _:
@@ -131,9 +131,9 @@ class _Check:
         if self._is_builtin(node, _RUNS) and id(node) not in self._called:
             yield from self._hit(DYNAMIC, "it passes on eval or exec", node)
 
-    def _is_type_test(self, node: ast.AST) -> bool:
+    def _is_type_test(self, node: ast.expr) -> bool:
         """Return whether a name is not called: ``isinstance(value, types.FunctionType)`` creates no function."""
-        return id(node) not in self._called and self._origins.of(node).startswith("types.")  # type: ignore[arg-type]
+        return id(node) not in self._called and self._origins.of(node).startswith("types.")
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
         name = self._origins.of(node.func)
@@ -147,8 +147,9 @@ class _Check:
             if (rule := self._rules["assigned"].get(owner)) is not None:
                 yield from self._hit(rule, f"it replaces attributes of {owner}", node)
         elif self._is_builtin(node.func, {"getattr", "hasattr"}) and len(node.args) > 1:
-            if isinstance(node.args[1], ast.Constant) and (rule := self._rules["names"].get(str(node.args[1].value))):
-                yield from self._hit(rule, f"it uses .{node.args[1].value}", node)
+            which = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            if isinstance(which, str) and (rule := self._rules["names"].get(which)) is not None:
+                yield from self._hit(rule, f"it uses .{which}", node)
         elif name in _UNPICKLES and any(self._is_decoded(each, _DEEP) for each in node.args):
             yield from self._hit(UNPICKLED, "it unpickles bytes that were decoded or downloaded", node)
         elif name in _STARTS and any(map(piped_to_shell, self._texts(node))):
@@ -170,7 +171,7 @@ class _Check:
                 pass
 
     def _module(self, key: ast.expr, node: ast.AST) -> Iterator[Finding]:
-        named = str(key.value) if isinstance(key, ast.Constant) else ""
+        named = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
         if named.partition(".")[0] in _RUNNERS:
             yield from self._hit(self._rules["assigned"]["pytest"], f"it looks up {named} in sys.modules", node)
         elif not isinstance(node, ast.Call) and named in sys.stdlib_module_names:
