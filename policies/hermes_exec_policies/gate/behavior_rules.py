@@ -269,7 +269,7 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     if told and (named := _named_program(told)):
         code = NETWORK if named in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it has a shell start {named}")
-    if words[2:4] == ("-m", "pip") and "install" in words[4:]:
+    if (program in {"pip", "pip3", "uv"} or words[2:4] == ("-m", "pip")) and "install" in words[2:]:
         return functional("suites.installs", "it installs packages; name them in needs-packages, and the gate does")
     return None
 

@@ -66,8 +66,10 @@ def functional(code: str, operator: str, path: str = "", line: int = 0, told: st
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
-    """Create a finding about an attack. It is final if the act was observed in a run; one about a text or a file, whose
-    author can have meant no harm, can be fixed."""
+    """Create a finding about an attack.
+
+    It is final if the act was observed in a run. The author of a text or a file can have meant no harm, and can fix it.
+    """
     stage = code.partition(".")[0]
     kind = Kind.SECURITY if stage == SUITES else Kind.FUNCTIONAL
     return Finding(stage, kind, code, _one_line(operator), path, line)

@@ -105,6 +105,8 @@ class _Check:
                 yield from self._replace(target, node)
             case ast.FunctionDef(name=name) if name in self._rules["hooks"]:
                 yield from self._hit(self._rules["hooks"][name], f"it defines {name}", node)
+            case ast.Subscript(value=value, slice=key, ctx=ast.Load()) if self._origins.of(value) == "sys.modules":
+                yield from self._module(key, node)
             case ast.Constant(value=str(text)) if text in self._rules["texts"]:
                 yield from self._hit(self._rules["texts"][text], f"it looks for {text}", node)
             case _:
@@ -164,17 +166,17 @@ class _Check:
             case ast.Attribute(value=value) if self._origins.of(value).startswith(("_pytest.", "unittest.")):
                 yield from self._hit(self._rules["assigned"]["pytest"], "it replaces a part of the test runner", node)
             case ast.Subscript(value=value, slice=key) if self._origins.of(value) == "sys.modules":
-                yield from self._module(key, node)
+                yield from self._module(key, node, replaces=True)
             case ast.Subscript(value=ast.Name(id="__builtins__")):
                 yield from self._hit(self._rules["assigned"]["builtins"], "it replaces a builtin", node)
             case _:
                 pass
 
-    def _module(self, key: ast.expr, node: ast.AST) -> Iterator[Finding]:
+    def _module(self, key: ast.expr, node: ast.AST, *, replaces: bool = False) -> Iterator[Finding]:
         named = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
         if named.partition(".")[0] in _RUNNERS:
-            yield from self._hit(self._rules["assigned"]["pytest"], f"it looks up {named} in sys.modules", node)
-        elif not isinstance(node, ast.Call) and named in sys.stdlib_module_names:
+            yield from self._hit(self._rules["assigned"]["pytest"], f"it uses {named} of sys.modules", node)
+        elif replaces and named in sys.stdlib_module_names:
             yield from self._hit(MODULES, f"it replaces the module {named}", node)
 
     def _is_builtin(self, node: ast.expr, names: set[str] | frozenset[str]) -> bool:
