@@ -158,7 +158,7 @@ def test_a_skill_that_failed_in_use_becomes_a_new_version_which_a_separate_conte
 
 
 def test_an_improvement_that_does_not_pass_leaves_the_version_that_is_there(tmp_path: Path) -> None:
-    made = adding(tmp_path, [draft(ADD + "\nimport os\n\nos._exit(0)\n", ADD_TESTS), NO_CASES])
+    made = adding(tmp_path, [draft(ADD + "\nopen('/etc/shadow')\n", ADD_TESTS), NO_CASES])
     with pytest.raises(NotRegistered):
         asyncio.run(made.shop.improve("add-numbers", "it is slow"))
     assert made.shop.registry.version("add-numbers").number == 1
@@ -169,9 +169,8 @@ def test_files_of_an_agent_s_own_pass_the_same_gate_with_the_same_bounds(tmp_pat
     good = parse_draft(draft()).files("generate-csv-report")
     with pytest.raises(Rejected, match="no Python"):
         asyncio.run(made.shop.submit("generate_csv_report", {**good, "scripts/generate_csv_report.py": BROKEN}))
-    with pytest.raises(NotRegistered) as failed:
+    with pytest.raises(Rejected, match="out"):
         asyncio.run(made.shop.submit("generate_csv_report", {**good, "../out": "x"}))
-    assert failed.value.security
     assert made.skills == []
 
 
