@@ -68,8 +68,6 @@ def codes(path: str, text: str) -> set[str]:
         ("audit.coding", "# -*- coding: utf-7 -*-\nx = 1"),
         ("audit.coding", "#!/usr/bin/python\n# vim: set fileencoding=rot13 :\n"),
         ("audit.syntax", "def run(:"),
-        ("audit.secret", "T = 'ghp_" + "aB3d" * 9 + "'"),
-        ("audit.secret", "K = 'AKIA" + "Z7QX" * 4 + "'"),
     ],
 )
 def test_code_that_no_skill_needs_is_refused_with_what_to_write_instead(code: str, text: str) -> None:

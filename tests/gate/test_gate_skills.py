@@ -75,7 +75,7 @@ def test_a_file_is_looked_at_whatever_it_is_called(tmp_path: Path) -> None:
     manifest, _ = asyncio.run(read_manifest(tree, "any-name"))
     found = {each.path: each.code for each in asyncio.run(audit(tree, manifest)) if each.kind is not Kind.ADVICE}
     assert found == {
-        "data/config.ini": "audit.secret",
+        "data/config.ini": "manifest.secret",
         "scripts/setup": "audit.pipe-to-shell",
     }
 

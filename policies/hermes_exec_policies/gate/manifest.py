@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.grants import Needs, parse_needs
+from hermes_exec_policies.gate.secret_checks import find_secrets
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.source import Signature, read_signature
-from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional, security
+from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -67,7 +68,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     Raises:
         SkillRefused: it is not a skill; the findings name every error.
     """
-    found = layout.check_layout(tree)
+    found = [*layout.check_layout(tree), *find_secrets(tree)]
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
         raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md"))
@@ -193,7 +194,7 @@ def check_description(description: str) -> list[Finding]:
     """Return a finding if a description has markup that could end the list in which it is shown."""
     if _MARKUP.search(description):
         return [
-            security("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
+            functional("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
         ]
     return []
 

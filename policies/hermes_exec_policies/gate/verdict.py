@@ -66,13 +66,11 @@ def functional(code: str, operator: str, path: str = "", line: int = 0, told: st
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
-    """Create a finding about an attack.
+    """Create a final finding, about an act that was observed in a run.
 
-    It is final if the act was observed in a run. The author of a text or a file can have meant no harm, and can fix it.
+    The author of a text or a file can have meant no harm, and can fix it: such a finding is `functional`.
     """
-    stage = code.partition(".")[0]
-    kind = Kind.SECURITY if stage == SUITES else Kind.FUNCTIONAL
-    return Finding(stage, kind, code, _one_line(operator), path, line)
+    return Finding(code.partition(".")[0], Kind.SECURITY, code, _one_line(operator), path, line)
 
 
 def advice(code: str, operator: str, path: str = "", line: int = 0) -> Finding:

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from hermes_exec_policies.gate.audit import bandit_checks, python_checks, secret_shapes
+from hermes_exec_policies.gate.audit import bandit_checks, python_checks
 from hermes_exec_policies.gate.audit.python_checks import piped_to_shell
 from hermes_exec_policies.gate.audit.rules import PIPED
 from hermes_exec_policies.gate.verdict import Finding, advice, functional
@@ -22,7 +22,7 @@ def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
 
 def look(texts: dict[str, str]) -> list[Finding]:
     """Return the findings in the texts of a skill, by path."""
-    found: list[Finding] = secret_shapes.find_secrets(texts)
+    found: list[Finding] = []
     for path, text in sorted(texts.items()):
         if path.endswith(".py"):
             certain = python_checks.check_python(path, text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate.source import find_imports
-from hermes_exec_policies.gate.verdict import Finding, functional, security
+from hermes_exec_policies.gate.verdict import Finding, functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requireme
         listed, others = _inline(tree.read(path).decode(), path, wrong)
         if others:
             said = "its block says more than dependencies and requires-python"
-            wrong.append(security("dependencies.block", said, path))
+            wrong.append(functional("dependencies.block", said, path))
         lines += [(path, each) for each in listed]
     found = _parse(lines, wrong)
     if found and not _foreign_imports(tree):
@@ -163,10 +163,10 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     if line.startswith("-"):
-        wrong.append(security("dependencies.option", f"an option for the one who installs: {line}", path))
+        wrong.append(functional("dependencies.option", f"an option for the one who installs: {line}", path))
         return None
     if "://" in line or "@" in line or line.startswith((".", "/", "~")) or "\\" in line:
-        wrong.append(security("dependencies.source", f"a package by its place instead of its name: {line}", path))
+        wrong.append(functional("dependencies.source", f"a package by its place instead of its name: {line}", path))
         return None
     try:
         return Requirement(line)
@@ -209,7 +209,7 @@ def _check_harmful(requirement: Requirement, name: str, path: str) -> Finding | 
     exact = [each.version.rstrip(".*") for each in requirement.specifier if each.operator in {"==", "==="}]
     if bad[name] and not any(SpecifierSet(bad[name]).contains(version) for version in exact):
         return None
-    return security("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
+    return functional("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
 
 
 @cache
