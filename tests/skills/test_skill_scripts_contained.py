@@ -7,6 +7,7 @@ import os
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -124,8 +125,18 @@ def test_a_cancelled_run_leaves_no_process_and_no_file(home: RegistryHome, tmp_p
     assert (find_processes(mark), files.exists()) == ([], False)
 
 
+@pytest.fixture
+def shared() -> Generator[Path]:
+    """A folder that a sandbox's user can reach, with a file."""
+    with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        (folder / "in.txt").write_text("shared text")
+        yield folder
+
+
 def test_grants_of_hosts_and_folders_hold_for_one_version(
-    home: RegistryHome, tmp_path: Path, server: tuple[int, list[bytes]]
+    home: RegistryHome, tmp_path: Path, shared: Path, server: tuple[int, list[bytes]]
 ) -> None:
     port, received = server
     text = f"""
@@ -136,10 +147,10 @@ made.set_tunnel("127.0.0.1", {port})
 made.request("GET", "/")
 print(made.getresponse().read().decode(), pathlib.Path("/app/folders/shared/in.txt").read_text())
 """
-    (shared := tmp_path / "shared").mkdir(mode=0o755)
-    (shared / "in.txt").write_text("shared text")
     register(home, tmp_path / "1", {"scripts/fill.py": text})
-    Registry(home).grant_scripts("fill-forms", ScriptGrants(hosts=(f"127.0.0.1:{port}",), folders=(f"shared={shared}",)))
+    Registry(home).grant_scripts(
+        "fill-forms", ScriptGrants(hosts=(f"127.0.0.1:{port}",), folders=(f"shared={shared}",))
+    )
     outcome = run(home)
     assert outcome.stdout == b"hello shared text\n", outcome.stderr
     assert outcome.reached == (f"127.0.0.1:{port} 200",)
