@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -173,15 +173,15 @@ sys.exit(int(sys.argv[2]))
     register(default_home(environ), tmp_path, {"scripts/fill.py": text})
     (tmp_path / "form.bin").write_bytes(b"\0\xfe")
 
-    def skill_script(*argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    def skill_script(*argv: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         words = [sys.executable, "-m", "hermes_exec", "skill", "script", *argv]
-        return subprocess.run(words, check=False, capture_output=True, env=environ, **options)
+        return subprocess.run(words, check=False, capture_output=True, env=environ, input=stdin)
 
     options = ["--stdin", "--input", str(tmp_path / "form.bin"), "--files", str(tmp_path / "files")]
-    done = skill_script(*options, "fill-forms", "scripts/fill.py", "--files", "42", input=b"\0\r\n")
+    done = skill_script(*options, "fill-forms", "scripts/fill.py", "--files", "42", stdin=b"\0\r\n")
     assert (done.returncode, done.stdout, done.stderr) == (42, bytes(range(256)) + b"\0\r\n", b"\xff\n")
     assert [(each.name, each.read_bytes()) for each in (tmp_path / "files").iterdir()] == [("out.bin", b"\0\xfe\0\xfe")]
     Registry(default_home(environ)).mark("archived", "fill-forms")
-    refused = skill_script("fill-forms", "scripts/fill.py", "x", "0", stdin=subprocess.DEVNULL)
+    refused = skill_script("fill-forms", "scripts/fill.py", "x", "0", stdin=b"")
     assert (refused.returncode, refused.stdout) == (125, b"")
     assert b"it is archived" in refused.stderr
