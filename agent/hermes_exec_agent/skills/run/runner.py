@@ -7,14 +7,12 @@ version is quarantined.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import to_printable
-from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.skills.registry.counts import RunCounter, RunCounts
 from hermes_exec_agent.skills.run import denials, preconditions, sandboxes
 from hermes_exec_agent.skills.run.outcome import SkillOutcome
@@ -122,10 +120,7 @@ def resolve_run(
     version = registry.read_version(skill, number)
     preconditions.check_allowed(skill, version, self_tested=self_tested)
     preconditions.check_arguments(version, arguments)
-    if files is not None and os.path.lexists(files):
-        raise UsageError(f"{to_printable(files)} is there already", remedy="name a folder that is to be made")
-    if files is not None and not files.absolute().parent.is_dir():
-        raise UsageError(f"{to_printable(files.absolute().parent)}: there is no such folder")
+    preconditions.check_new_folder(files)
     policy = preconditions.resolve_policy(registry, version)
     preconditions.check_unchanged(version)
     return version, policy

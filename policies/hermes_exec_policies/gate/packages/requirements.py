@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import sys
 import tomllib
@@ -83,17 +84,19 @@ def _infer_packages(tree: Tree, script: str) -> list[str]:
             continue
         texts[path] = tree.read(path).decode("utf-8", "replace")
         try:
-            names = find_imports({path: texts[path]})
+            names = find_imports({"": texts[path]})  # the skill's own modules, too
         except (SyntaxError, ValueError, RecursionError):
             del texts[path]  # it is for another Python, or is none; the interpreter says so
             continue
         here = path.rpartition("/")[0]
         roots = {script.rpartition("/")[0], here, ""}
-        tops = {f"{root}/{name.partition('.')[0]}".lstrip("/") for root in roots for name in names}
-        waiting += [each for each in paths if any(each == f"{top}.py" or each.startswith(f"{top}/") for top in tops)]
-    modules: dict[str, str] = _table()["modules"]
+        modules = {posixpath.join(root, *name.split(".")) for root in roots for name in names}
+        waiting += [
+            path for path in paths if any(path == f"{each}.py" or path.startswith(f"{each}/") for each in modules)
+        ]
+    aliases: dict[str, str] = _table()["modules"]
     imported = {name.partition(".")[0] for name in (find_imports(texts) if texts else ())}
-    packages = {modules.get(name) or _canonical(name) for name in imported - sys.stdlib_module_names}
+    packages = {aliases.get(name) or _canonical(name) for name in imported - sys.stdlib_module_names}
     return sorted(packages & {*_table()["popular"]})
 
 
