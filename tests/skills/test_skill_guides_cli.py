@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -102,7 +103,7 @@ def test_a_guide_is_written_edited_found_and_exported(skill: SkillCommand, tmp_p
     assert not (tmp_path / "x").exists()
 
 
-async def test_the_best_match_is_first_and_equal_ones_are_in_order(home: RegistryHome, tmp_path: Path) -> None:
+def test_the_best_match_is_first_and_equal_ones_are_in_order(home: RegistryHome, tmp_path: Path) -> None:
     registry = Registry(home)
     texts = {
         "release-notes": ("Writes release notes.", "Read the changelog."),
@@ -112,7 +113,8 @@ async def test_the_best_match_is_first_and_equal_ones_are_in_order(home: Registr
     }
     for name, (summary, body) in texts.items():
         source = write_guide(tmp_path, name, summary, body)
-        await register_guide(registry, source, author=PERSON, origin=Origin(kind="person"), scripts=False)
+        origin = Origin(kind="person")
+        asyncio.run(register_guide(registry, source, author=PERSON, origin=origin, scripts=False))
     found = [each.name for each in search_skills(registry, 'Write the "release" notes from a changelog!')]
     assert found == ["release-notes", "a-report", "b-report"]
     registry.mark("archived", "a-report")
@@ -135,9 +137,9 @@ def test_trust_and_grants_are_a_persons_and_for_one_version(
     assert skill("grant", "deploy", "--unsandboxed").returncode == 0
     shown = json.loads(skill("show", "deploy", "--json").stdout)
     assert shown["trusted"] is True
-    assert shown["script_grants"] == {
-        "unsandboxed": True, "interpreters": ["node"], "hosts": ["api.example.org:8443"], "folders": [f"in={granted}:rw"]
-    }  # fmt: skip
+    given = shown["script_grants"]
+    assert (given["unsandboxed"], given["interpreters"], given["hosts"]) == (True, ["node"], ["api.example.org:8443"])
+    assert given["folders"] == [f"in={granted}:rw"]
     assert skill("grant", "deploy", "--remove", "--unsandboxed", "--folder", "in").returncode == 0
     assert "node, api.example.org:8443\n" in skill("show", "deploy").stdout
     assert ", trusted" in skill("list").stdout
@@ -177,10 +179,11 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
 
 
-async def test_a_guide_from_untrusted_material_waits(home: RegistryHome, tmp_path: Path) -> None:
+def test_a_guide_from_untrusted_material_waits(home: RegistryHome, tmp_path: Path) -> None:
     registry = Registry(home)
     source = write_guide(tmp_path, "deploy", "Deploys.", "Do it.")
-    admitted = await register_guide(registry, source, author=PERSON, origin=Origin(kind="untrusted"), scripts=False)
+    origin = Origin(kind="untrusted")
+    admitted = asyncio.run(register_guide(registry, source, author=PERSON, origin=origin, scripts=False))
     assert admitted.version is not None
     assert registry.skill("deploy").state == "quarantined"
     assert search_skills(registry, "deploy") == []

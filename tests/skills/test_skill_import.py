@@ -264,7 +264,11 @@ def test_archives_and_folders_are_imported_whole_or_not_at_all(
 @pytest.mark.timeout(300)
 def test_a_function_that_does_not_pass_is_a_guide(skill: SkillCommand, tmp_path: Path, require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    tests = "from add_numbers import run\n\n\ndef test_adds():\n    assert (run(1, 2), run(-4, 9)) == (%d, 5)\n"
+    tests = (
+        "import pathlib\nimport sys\n\n"
+        "sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'scripts'))\nimport main\n\n\n"
+        "def test_adds():\n    assert (main.run(1, 2), main.run(-4, 9), main.run(5, 0)) == (%d, 5, 5)\n"
+    )
     write(tmp_path / "add-numbers", {**FILES, "tests/test_main.py": tests % 4})
     done = skill("import", "./add-numbers")
     assert done.returncode == 0, done.stderr
