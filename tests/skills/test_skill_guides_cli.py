@@ -95,9 +95,11 @@ def test_a_guide_is_written_edited_found_and_exported(skill: SkillCommand, tmp_p
     assert json.loads(skill("search", "valgrind", "leaking", "--json").stdout)[0]["name"] == "find-leaks"
     assert skill("search", "gardening").returncode == 1
     assert skill("export", "find-leaks", "out").returncode == 0
-    from skills_ref.validator import validate
+    from skills_ref.parser import parse_frontmatter
+    from skills_ref.validator import validate_metadata
 
-    assert validate(tmp_path / "out/find-leaks") == []
+    fields, body = parse_frontmatter((tmp_path / "out/find-leaks/SKILL.md").read_text())
+    assert (validate_metadata(fields, tmp_path / "out/find-leaks"), "valgrind" in body) == ([], True)
     for wrong in (["out"], [], ["out2", "--bundle", "x"], ["--flat", "x.py"]):
         assert skill("export", "find-leaks", *wrong).returncode == 2
     assert not (tmp_path / "x").exists()
