@@ -109,7 +109,7 @@ def _agree(registry: "Registry", opened: "SkillSource", trees: "list[Tree]", *, 
     """Return the copies that are new, after a person agreed to each update of a registered skill.
 
     Raises:
-        UsageError: nobody can be asked.
+        UsageError: an update needs an answer, and there is no terminal.
     """
     fresh: list[Tree] = []
     for tree in trees:
@@ -125,7 +125,7 @@ def _agree(registry: "Registry", opened: "SkillSource", trees: "list[Tree]", *, 
             if not sys.stdin.isatty():
                 raise UsageError(
                     f"{version.name} {version.number} ({version.origin.describe()}) would be updated, "
-                    "and nobody can be asked; nothing was imported",
+                    "and there is no terminal to ask at; nothing was imported",
                     remedy="--yes",
                 )
             if not confirm(f"Update {version.name} {version.number} ({version.origin.describe()}) from "
