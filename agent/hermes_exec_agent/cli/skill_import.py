@@ -166,11 +166,13 @@ async def _register(
     if json:
         show_json([_describe(each.report.facts(), each.version) for each in registered])
         return 0 if passed else CHECK_FAILED
-    for each in registered:
-        if each.version is not None or not each.report.accepted:
+    for tree, each in zip(trees, registered, strict=True):
+        if each.version is not None:
             print_registered(each)
-        if each.version is not None and each.version.origin.is_material:
             note(f"{each.version.name}: models read it as material. Try: hermes-exec skill trust {each.version.name}")
+        elif not each.report.accepted:
+            print_findings(each.report.findings)
+            say(f"{tree.root.name}: refused ({each.report.outcome})")
     if not passed:
         say("nothing was imported")
     return 0 if passed else CHECK_FAILED
