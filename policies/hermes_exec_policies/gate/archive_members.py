@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.tree import MAX_ALL, MAX_FILE, MAX_FILES, SkillTreeWriter, Tree, check_path
+from hermes_exec_policies.gate.tree import (
+    MAX_ALL,
+    MAX_FILE,
+    MAX_FILES,
+    SkillTreeWriter,
+    Tree,
+    check_path,
+    set_id_finding,
+)
 from hermes_exec_policies.gate.verdict import SkillRefused, functional, security
 
 if TYPE_CHECKING:
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
 _BLOCK = 512
 _MAX_HEADERS = 64 << 10
 """Bytes of the extended headers of one member of a tar archive, which have long names and attributes."""
-_MAX_DIRECTORY = 256 << 10
+_MAX_DIRECTORY = 512 << 10
 """Bytes of the directory of a zip archive."""
 _NAME = 512
 _MAX_NUMBER = 20
@@ -316,9 +324,11 @@ def unpack(archive: Path, into: Path) -> Tree:
         if member.kind is MemberKind.FOLDER:
             check_path(name.rstrip("/") or "x")
         elif member.kind is MemberKind.OTHER:
-            raise SkillRefused(security("manifest.link", "a skill holds no links and no devices", name))
+            raise SkillRefused(
+                security("manifest.link", "a link or a device in an archive: pack the file itself", name)
+            )
         elif member.mode & _SET_ID:
-            raise SkillRefused(security("manifest.set-id", "a file has a set-user-ID or like bit", name))
+            raise SkillRefused(set_id_finding(name))
         else:
             writer.add(name, bool(member.mode & 0o111), member.data)
     return writer.tree()

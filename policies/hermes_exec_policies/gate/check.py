@@ -71,10 +71,10 @@ async def check(  # noqa: PLR0913  each by its name
     require("skills", "to judge skills")
     found_policy = load_policy(policy) if isinstance(policy, str) else policy
     judged = _GateRun(found_policy, grants or Grants(), cases, files)
-    with _work_folder(work) as room:
+    with work_folder(work) as room:
         try:
             with judged.stage(verdict.MANIFEST):
-                tree = _take(source, room / "candidate")
+                tree = take_source(source, room / "candidate")
                 await judged.read(tree, folder or _name_of(source), taken)
             await judged.look()
             environment = await judged.equip(room, store or Environments())
@@ -207,7 +207,8 @@ class _GateRun:
 
 
 @contextmanager
-def _work_folder(given: Path | None) -> Generator[Path]:
+def work_folder(given: Path | None) -> Generator[Path]:
+    """Yield the given folder, or a new one below /tmp that is removed afterwards."""
     if given is not None:
         yield given
         return
@@ -222,7 +223,13 @@ def _name_of(source: Path | Tree) -> str:
     return source.root.name if isinstance(source, Tree) else source.resolve().name.split(".")[0]
 
 
-def _take(source: Path | Tree, into: Path) -> Tree:
+def take_source(source: Path | Tree, into: Path) -> Tree:
+    """Copy a folder or unpack an archive into a new folder; return a Tree as it is.
+
+    Raises:
+        SkillRefused: it has links, devices, invalid names, or too much.
+        OSError: it cannot be read.
+    """
     if isinstance(source, Tree):
         return source
     return unpack(source, into) if source.is_file() else copy_tree(source, into)

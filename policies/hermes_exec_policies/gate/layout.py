@@ -1,4 +1,7 @@
-"""Checks of the names and the content of a skill's files."""
+"""Checks of the names and the content of a skill's files: strict for functions, lenient for guides.
+
+A guide's file that is no text is data: the model never reads it, so nothing in it refuses the guide.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.archive_members import find_zip_names
+from hermes_exec_policies.gate.tree import find_portability_problem
 from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
-from hermes_exec_policies.gate.verdict import Finding, functional, security
+from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.tree import Tree
@@ -43,11 +47,39 @@ _PICTURES = (
 )
 _BINARY_STARTS = (b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\0asm")
 _MOST_LINE = 20_000
+_AGENT_FILES = frozenset({"agents.md", "claude.md", "gemini.md", "cursor.md"})
+_MAX_FILES, _MAX_FILE, _MAX_ALL, _MAX_DEPTH = 256, 2 << 20, 8 << 20, 8
+"""Limits of a function, all of whose files are judged."""
+
+
+def decode_text(data: bytes) -> str | None:
+    """Return the text of a file that a model can read, without a byte order mark; None for data that it never reads."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        return None
+
+
+def check_guide_layout(tree: Tree) -> list[Finding]:
+    """Return findings about the files of a skill that is read."""
+    found: list[Finding] = []
+    for each in tree.files:
+        found += _advise_on_name(each.path)
+        text = decode_text(tree.read(each.path))
+        if text is not None:
+            found += check_characters(each.path, text.replace("\f", "\n"))
+        elif each.path == "SKILL.md":
+            found.append(functional("manifest.not-text", "it is not UTF-8 text: save it as UTF-8", each.path))
+        elif each.path.lower().endswith((".md", ".txt", ".rst")):
+            found.append(advice("manifest.not-text", "it is not UTF-8 text, so the model cannot read it", each.path))
+    return found
 
 
 def check_layout(tree: Tree) -> list[Finding]:
-    """Return findings about the names and the content of a skill's files."""
-    found: list[Finding] = []
+    """Return findings about the files of a skill with a function."""
+    found = _check_limits(tree)
     for each in tree.files:
         if (
             each.path.startswith("tests/")
@@ -61,10 +93,45 @@ def check_layout(tree: Tree) -> list[Finding]:
     return found
 
 
+def _check_limits(tree: Tree) -> list[Finding]:
+    if len(tree.files) > _MAX_FILES:
+        return [functional("manifest.files", f"there are more than {_MAX_FILES} files")]
+    found = [
+        functional("manifest.size", f"the file has more than {_MAX_FILE} bytes", each.path)
+        for each in tree.files
+        if each.size > _MAX_FILE
+    ]
+    if sum(each.size for each in tree.files) > _MAX_ALL:
+        found.append(functional("manifest.size", f"the files have more than {_MAX_ALL} bytes together"))
+    found += [
+        security("manifest.path", f"it is deeper than {_MAX_DEPTH} folders", each.path)
+        for each in tree.files
+        if each.path.count("/") >= _MAX_DEPTH
+    ]
+    return found
+
+
+def _advise_on_name(path: str) -> list[Finding]:
+    name = path.rpartition("/")[2].lower()
+    if name in _AGENT_FILES:
+        return [
+            advice("manifest.agent-file", "agents take a file of that name for instructions; here it is data", path)
+        ]
+    if name == "skill.md" and path != "SKILL.md":
+        return [advice("manifest.nested", "this is data here, and no skill of its own", path)]
+    if name.endswith(_COMPILED):
+        return [advice("manifest.compiled", "nobody can read what this compiled file does", path)]
+    if wrong := find_portability_problem(path):
+        return [advice("manifest.file-name", wrong, path)]
+    return []
+
+
 def _check_name(path: str) -> list[Finding]:
     parts = path.split("/")
     name = parts[-1]
     lower = name.lower()
+    if wrong := find_portability_problem(path):
+        return [functional("manifest.file-name", wrong, path)]
     if _LEFT & {*parts}:
         return [functional("manifest.left", "this was left by a run of its tests: remove that folder", path)]
     if lower in _SETTINGS:
@@ -77,7 +144,7 @@ def _check_name(path: str) -> list[Finding]:
         return [security("manifest.start-up", "this file would change how its own tests are run", path)]
     if lower.endswith(_COMPILED):
         return [security("manifest.compiled", "compiled code cannot be looked at", path)]
-    if lower in {"agents.md", "claude.md", "gemini.md", "cursor.md"}:
+    if lower in _AGENT_FILES:
         return [security("manifest.agent-file", "agents take this file for instructions of a person's", path)]
     if lower == "skill.md" and path != "SKILL.md":
         return [security("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
@@ -116,8 +183,6 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return [security("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
-    if "\r" in text.replace("\r\n", "\n"):
-        return [security("manifest.hidden", "a carriage return alone ends a line for some readers only", path)]
     plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
     if found := check_characters(path, plain):
         return found
@@ -128,11 +193,23 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
 
 def check_characters(path: str, text: str) -> list[Finding]:
     """Return findings about characters in a text that are invisible, or look like others."""
-    if name := find_hidden(text):
-        return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
+    text = text.replace("\r\n", "\n")
+    if (index := text.find("\r")) >= 0:
+        wrong = (
+            "a carriage return alone ends a line for some readers only, and hides text on others: end lines with \\n"
+        )
+        return [security("manifest.hidden", wrong, path, _line(text, index))]
+    if hidden := find_hidden(text):
+        wrong = f"it holds a character that is not seen, {hidden.name}: a person and a model would read different texts"
+        return [security("manifest.hidden", f"{wrong}; delete it", path, _line(text, hidden.index))]
     if word := find_lookalike(text):
-        return [security("manifest.look-alike", f"a word mixes alphabets that look alike: {word!a}", path)]
+        wrong = f"a word mixes alphabets that look alike, {word!a}: write it in one alphabet"
+        return [security("manifest.look-alike", wrong, path, _line(text, text.index(word)))]
     return []
+
+
+def _line(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
 
 
 def _check_packed(path: str, data: bytes) -> list[Finding]:

@@ -23,7 +23,7 @@ _MAX_TEXT = 256 << 10
 _MAX_FRONT = 16 << 10
 _MAX_FRONT_LINES = 200
 _MAX_INDENT = 16
-_MAX_BRACKETS = 32
+_MAX_BRACKETS = 128
 _NESTED = re.compile(r"(?:[-?:][ \t]+){16}")
 """Nested lists on one line."""
 _CPU_S = 4
@@ -73,18 +73,18 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
         raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md"))
     if found:
         raise SkillRefused(*found)
-    fields, body = await _fields(tree.read("SKILL.md").decode(), folder)
+    front = await read_front_matter(tree.read("SKILL.md").decode(), folder)
+    fields, body = front.fields, front.body
     name = str(fields["name"])
     metadata: dict[str, str] = fields.get("metadata") or {}
     found += _check_name(name, taken)
-    found += [wrong for text in _texts(fields) for wrong in layout.check_characters("SKILL.md", text)]
-    found += _check_description(str(fields["description"]))
+    found += front.check_characters()
+    found += check_description(str(fields["description"]))
     needs, wrong = parse_needs(metadata)
     found += wrong
     found += [
         functional("manifest.unlisted", f"SKILL.md speaks of {path}, which is not there", "SKILL.md")
-        for path in sorted(set(_MENTIONED.findall(body)))
-        if path not in paths and not any(each.startswith(path + "/") for each in paths)
+        for path in find_absent(body, paths)
     ]
     if found:
         raise SkillRefused(*found)
@@ -95,20 +95,53 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
         version=metadata.get("version", ""), license=str(fields.get("license") or ""), metadata=metadata, body=body,
         entry=entry, signature=signature, needs=needs,
     )  # fmt: skip
-    return manifest, _list_ignored(fields, metadata)
+    return manifest, list_ignored(fields)
 
 
-async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """The first part of SKILL.md as the format's reference library reads it."""
+
+    fields: dict[str, Any]
+    body: str
+    ignored: tuple[str, ...]
+    """Fields that the format does not have."""
+    long: Mapping[str, int]
+    """Fields that are longer than the format allows, and their limits."""
+
+    def check_characters(self) -> list[Finding]:
+        """Return findings about the characters of the parsed fields, since YAML can write any as an escape."""
+        return [wrong for text in _texts(self.fields) for wrong in layout.check_characters("SKILL.md", text)]
+
+
+async def read_front_matter(text: str, folder: str, *, lenient: bool = False) -> FrontMatter:
+    """Parse and validate the front matter of SKILL.md.
+
+    Args:
+        text: the whole file.
+        folder: the name of its folder, which must be the skill's; not compared if empty.
+        lenient: accept fields that the format does not have, and values of any YAML style.
+
+    Raises:
+        SkillRefused: it is malformed; the findings name every error.
+    """
     text = text.replace("\r\n", "\n")
     _check_bounds(text)
+    question = {"text": text, "folder": folder, "lenient": lenient}
     try:
-        told = await ask("hermes_exec_policies.gate.frontmatter", {"text": text, "folder": folder}, cpu_s=_CPU_S)
+        read = await ask("hermes_exec_policies.gate.frontmatter", question, cpu_s=_CPU_S)
     except Unanswered as error:
         why = f"its first part cannot be read: {error.what}"
         raise SkillRefused(functional("manifest.unreadable", why, "SKILL.md")) from error
-    if told["errors"]:
-        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md") for each in told["errors"]))
-    return told["fields"], told["body"]
+    if read["errors"]:
+        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md") for each in read["errors"]))
+    return FrontMatter(read["fields"], read["body"], tuple(read["ignored"]), read["long"])
+
+
+def find_absent(body: str, paths: Collection[str]) -> list[str]:
+    """Return the files that a text mentions and the skill does not have."""
+    mentioned = sorted(set(_MENTIONED.findall(body)))
+    return [path for path in mentioned if path not in paths and not any(each.startswith(path + "/") for each in paths)]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -128,11 +161,11 @@ def _check_bounds(text: str) -> None:
     lines = text.split("\n")
     if len(text) > _MAX_TEXT:
         raise SkillRefused(functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md"))
-    if lines[0] != "---" or "---" not in lines[1:]:
-        raise SkillRefused(
-            functional("manifest.format", "it does not begin with a part between lines of '---'", "SKILL.md")
-        )
-    front = lines[1 : lines.index("---", 1)]
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+    if lines[0].rstrip() != "---" or not end:
+        wrong = "it does not begin with a part between lines of '---': begin with ---, name: …, description: …, ---"
+        raise SkillRefused(functional("manifest.format", wrong, "SKILL.md"))
+    front = lines[1:end]
     joined = "\n".join(front)
     if len(joined) > _MAX_FRONT or len(front) > _MAX_FRONT_LINES:
         raise SkillRefused(
@@ -142,7 +175,9 @@ def _check_bounds(text: str) -> None:
     if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
         raise SkillRefused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
     if "---" in joined or any(line.rstrip() == "..." for line in front):
-        raise SkillRefused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
+        raise SkillRefused(
+            functional("manifest.format", "its first part holds '---' or '...' within: remove it", "SKILL.md")
+        )
 
 
 def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
@@ -153,7 +188,8 @@ def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
     return []
 
 
-def _check_description(description: str) -> list[Finding]:
+def check_description(description: str) -> list[Finding]:
+    """Return a finding if a description has markup that could end the list in which it is shown."""
     if _MARKUP.search(description):
         return [
             security("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
@@ -179,7 +215,8 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     return entry, signature
 
 
-def _list_ignored(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> list[Finding]:
+def list_ignored(fields: Mapping[str, Any]) -> list[Finding]:
+    """Return advice about what a skill says of itself and has no effect."""
     found: list[Finding] = []
     if fields.get("allowed-tools"):
         found.append(
@@ -187,7 +224,7 @@ def _list_ignored(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> lis
         )
     found += [
         advice("manifest.claim", f"{name} is not for a skill to say; it is ignored", "SKILL.md")
-        for name in metadata
+        for name in fields.get("metadata") or {}
         if name.lower() in _CLAIMS
     ]
     return found

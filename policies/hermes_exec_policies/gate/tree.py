@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional, security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_FILES = 256
-MAX_FILE = 2 << 20
-"""Bytes of one file."""
-MAX_ALL = 8 << 20
-"""Bytes of all files together."""
-MAX_DEPTH = 8
+MAX_FILES = 1000
+"""Public skills with trees of schemas or of fonts have up to about 100."""
+MAX_FILE = 8 << 20
+"""Bytes of one file: a font with Chinese characters, a template of slides."""
+MAX_ALL = 32 << 20
+"""Bytes of all files together: six times the largest of the known public skills, and little to read into memory."""
+MAX_DEPTH = 12
+"""Names in a path. Trees of schemas have 7; a deeper tree is rather a checkout with its dependencies."""
 _MAX_NAME = 100
+_MANIFEST = "SKILL.md"
 _ELSEWHERE = re.compile(r"[ .]$|[<>:\"|?*]|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 """File names that some systems do not support, or interpret differently."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -83,16 +87,26 @@ class SkillTreeWriter:
             SkillRefused: its name or its size is invalid, or there are too many files.
         """
         check_path(path)
+        if path == _MANIFEST.lower():
+            path = _MANIFEST  # the format allows both, and readers here look for this one
         if path.casefold() in self._folded:
-            raise SkillRefused(security("manifest.collision", "two files have one name on some file systems", path))
+            raise SkillRefused(
+                security(
+                    "manifest.collision",
+                    "two files have one name on systems that ignore case: rename one of them",
+                    path,
+                )
+            )
         self._folded.add(path.casefold())
         self._bytes += len(data)
         if len(self._files) >= MAX_FILES:
-            raise SkillRefused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
-        if len(data) > MAX_FILE or self._bytes > MAX_ALL:
-            raise SkillRefused(
-                functional("manifest.size", f"files are larger than {MAX_FILE} or together {MAX_ALL} bytes", path)
-            )
+            raise SkillRefused(_too_many())
+        if len(data) > MAX_FILE:
+            wrong = f"the file has more than {MAX_FILE >> 20} MiB: leave it out, or make it smaller"
+            raise SkillRefused(functional("manifest.size", wrong, path))
+        if self._bytes > MAX_ALL:
+            wrong = f"the files have more than {MAX_ALL >> 20} MiB together: leave out what the skill does not use"
+            raise SkillRefused(functional("manifest.size", wrong, path))
         mode = 0o755 if executable else 0o644
         target = self.root / path
         self._folder(target.parent)
@@ -126,11 +140,17 @@ def copy_tree(source: Path, into: Path) -> Tree:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise SkillRefused(security("manifest.special", "only plain files and folders make a skill", path))
+                raise SkillRefused(_special_finding(path))
             if status.st_nlink > 1:
-                raise SkillRefused(security("manifest.hard-link", "a file has a second name elsewhere", path))
+                raise SkillRefused(
+                    security(
+                        "manifest.hard-link",
+                        "the file has a second name, by which it can change: copy the folder",
+                        path,
+                    )
+                )
             if status.st_mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
-                raise SkillRefused(security("manifest.set-id", "a file has a set-user-ID or like bit", path))
+                raise SkillRefused(set_id_finding(path))
             writer.add(path, bool(status.st_mode & 0o111), _read(descriptor))
         finally:
             os.close(descriptor)
@@ -166,21 +186,41 @@ def tree_digest(root: Path) -> str:
     return list_tree(root).digest
 
 
+def set_id_finding(path: str) -> Finding:
+    """Return the finding about a file that runs with another user's rights."""
+    return security(
+        "manifest.set-id", "a skill's file never has a set-user-ID, set-group-ID or sticky bit: chmod a-s,-t", path
+    )
+
+
 def check_path(path: str) -> None:
-    """Refuse anything but a plain relative path of printable ASCII, which has no look-alikes and cannot lead out.
+    """Refuse anything but a plain relative path of printable characters, which cannot lead out.
 
     Raises:
         SkillRefused: the path has another form.
     """
     parts = path.split("/")
-    if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:
-        raise SkillRefused(security("manifest.path", f"{path[:80]!r} leaves its folder or is too deep"))
-    if not path.isprintable() or any(len(part) > _MAX_NAME for part in parts):
-        raise SkillRefused(security("manifest.file-name", f"{ascii(path)[:80]} is no file name"))
-    if not path.isascii() or any(_ELSEWHERE.search(part) for part in parts):
+    if any(part in {"", ".", ".."} for part in parts) or "\\" in path:
         raise SkillRefused(
-            functional("manifest.file-name", f"{ascii(path)[:80]}: name it in plain ASCII letters, as any system can")
+            security("manifest.path", f"{path[:80]!r} can lead out of the skill: name it by a plain path")
         )
+    if len(parts) > MAX_DEPTH:
+        raise SkillRefused(security("manifest.path", f"{path[:80]!r} is deeper than {MAX_DEPTH} folders: move it up"))
+    if any(len(part) > _MAX_NAME for part in parts):
+        wrong = f"{ascii(path)[:80]} is longer than {_MAX_NAME} characters: shorten the name"
+        raise SkillRefused(security("manifest.file-name", wrong))
+    if not path.isprintable() or find_hidden(path) or find_lookalike(path):
+        wrong = f"{ascii(path)[:80]} holds a character that is invisible or looks like another: rename the file"
+        raise SkillRefused(security("manifest.file-name", wrong))
+
+
+def find_portability_problem(path: str) -> str:
+    """Return why some systems cannot store a file of this name, or store it under another; empty if all can."""
+    if not path.isascii():
+        return "name it in plain ASCII letters, as any system can"
+    if any(_ELSEWHERE.search(part) for part in path.split("/")):
+        return 'some systems cannot store this name: leave out < > : " | ? *, a dot or space at its end, and names of devices'
+    return ""
 
 
 def _walk(source: Path) -> Iterator[tuple[str, int]]:
@@ -193,7 +233,7 @@ def _walk(source: Path) -> Iterator[tuple[str, int]]:
         folders.sort()
         entries += len(folders) + len(files)
         if entries > 2 * MAX_FILES:
-            raise SkillRefused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+            raise SkillRefused(_too_many())
         for name in folders:
             path = _join(base, name)
             if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
@@ -204,7 +244,7 @@ def _walk(source: Path) -> Iterator[tuple[str, int]]:
             if stat.S_ISLNK(status.st_mode):
                 raise SkillRefused(_link_finding(path))
             if not stat.S_ISREG(status.st_mode):
-                raise SkillRefused(security("manifest.special", "only plain files and folders make a skill", path))
+                raise SkillRefused(_special_finding(path))
             yield path, os.open(name, _READ, dir_fd=descriptor)
 
 
@@ -218,8 +258,16 @@ def _join(base: str, name: str) -> str:
     return path
 
 
+def _too_many() -> Finding:
+    return functional("manifest.files", f"there are more than {MAX_FILES} files: leave out what the skill does not use")
+
+
 def _link_finding(path: str) -> Finding:
-    return security("manifest.link", "a skill holds no links", path)
+    return security("manifest.link", "a link can lead out of the skill: put a copy of the file in its place", path)
+
+
+def _special_finding(path: str) -> Finding:
+    return security("manifest.special", "a device, a socket or a pipe holds no text or data: remove it", path)
 
 
 def _read(descriptor: int) -> bytes:

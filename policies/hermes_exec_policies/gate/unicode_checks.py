@@ -5,35 +5,72 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from dataclasses import dataclass
 
-_ZERO_WIDTH_JOINER = "\u200d"
 _HIDDEN = {
     *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c",  # directions
-    "\u200b", "\u200c", "\ufeff", "\u00ad", "\u180e", "\u034f", *map(chr, range(0x2060, 0x2065)),  # no width
+    "\u200b", "\u200c", "\u200d", "\ufeff", "\u00ad", "\u180e", "\u034f", *map(chr, range(0x2060, 0x2066)),  # no width
     "\u115f", "\u1160", "\u3164", "\uffa0", "\u2028", "\u2029", "\u0085",  # blank letters, other ends of lines
 }  # fmt: skip
 _SHOWN_CONTROLS = {"\n", "\t"}
+_PICTURES = {"So", "Sk", "Mn", "Cn"}
+"""Categories beside a joiner of emoji: it may end with a skin tone or a selector, or be newer than this Python."""
+_CONTEXTS: dict[str, frozenset[str]] = {
+    "\u200c": frozenset("ARABIC SYRIAC NKO MONGOLIAN DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA "
+                        "MALAYALAM SINHALA KHMER MYANMAR TIBETAN".split()),
+    "\u200b": frozenset("THAI LAO KHMER MYANMAR TIBETAN JAVANESE BALINESE".split()),
+    "\u180e": frozenset(["MONGOLIAN"]),
+}  # fmt: skip
+_CONTEXTS["\u200d"] = _CONTEXTS["\u200c"]
+"""Scripts whose spelling has these characters between two letters."""
+_MARKS = {"\u200e", "\u200f", "\u061c"}
+"""Marks that a line with letters from right to left needs for its punctuation."""
+_TAG_FLAGS = re.compile("\U0001f3f4(?:\U000e0067\U000e0062)(?:\U000e0065\U000e006e\U000e0067|"
+                        "\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f")  # fmt: skip
+"""The flags of England, Scotland and Wales, the only ones that are spelled with tag characters."""
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-_SELECTED = re.compile("(?:^|[A-Za-z\\s\ufe00-\ufe0f])[\ufe00-\ufe0f]", re.MULTILINE)
+_SELECTED = re.compile("(?:^|[A-Za-z\\s\ufe00-\ufe0f])([\ufe00-\ufe0f])", re.MULTILINE)
 """One that selects no form of a letter before it; bytes can be written in a row of them."""
-_JOINED = re.compile(_ZERO_WIDTH_JOINER)
+_SYMBOL = re.compile("[\u03b1-\u03b8\u03ba-\u03be\u03c0-\u03c9][A-Za-z]+")
+"""A quantity such as a Greek rho with a Latin index. Omicron and iota, which stand for no quantity, are not among them."""
+_DECLINED = re.compile("[A-Z]{2,}[\u0430-\u044f\u0451]+")
+"""An abbreviation in Latin capitals with the ending of a language that is written in Cyrillic letters."""
 _LEAST_LATIN = 2
+_NEAR = 200
+"""Characters of a line that are looked at on each side of a mark."""
 
 
-def find_hidden(text: str) -> str:
-    """Return the name of the first character that is invisible or reorders others; empty if there is none."""
+@dataclass(frozen=True, slots=True)
+class HiddenCharacter:
+    """A character of a text that is invisible or reorders others."""
+
+    index: int
+    name: str
+    """``ZERO WIDTH SPACE (U+200B)``"""
+
+
+def find_hidden(text: str) -> HiddenCharacter | None:
+    """Return the first character that is invisible or reorders others.
+
+    Emoji, marks in a line that is written from right to left, and joiners in the scripts that spell with them are none.
+    """
     if text.isascii() and text.isprintable():
-        return ""
+        return None
+    text = _TAG_FLAGS.sub(lambda flag: "\U0001f3f4" * len(flag.group()), text)
+    places = [found.start(1)] if (found := _SELECTED.search(text)) else []
     # Each distinct character is checked once, as even a long text has few.
-    if _SELECTED.search(text):
-        return "VARIATION SELECTOR"
-    for each in sorted(set(text)):
-        if _is_hidden(each):
-            if each == _ZERO_WIDTH_JOINER and all(_joins_pictures(text, at.start()) for at in _JOINED.finditer(text)):
-                continue
-            return unicodedata.name(each, f"U+{ord(each):04X}")
-    return ""
+    suspects = [each for each in set(text) if _is_hidden(each)]
+    if suspects:
+        places += [
+            found.start()
+            for found in re.finditer("[" + re.escape("".join(suspects)) + "]", text)
+            if not _is_spelling(text, found.start())
+        ][:1]
+    if not places:
+        return None
+    index = min(places)
+    return HiddenCharacter(index, f"{unicodedata.name(text[index], 'CONTROL CHARACTER')} (U+{ord(text[index]):04X})")
 
 
 def find_lookalike(text: str) -> str:
@@ -41,7 +78,7 @@ def find_lookalike(text: str) -> str:
     if text.isascii():
         return ""
     for word in {each.group(): None for each in _WORD.finditer(text)}:
-        if word.isascii() or not _LATIN.search(word):
+        if word.isascii() or not _LATIN.search(word) or _SYMBOL.fullmatch(word) or _DECLINED.fullmatch(word):
             continue
         foreign = [each for each in word if _script(each) in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}]
         latin = sum(_script(each) == "LATIN" for each in word)
@@ -51,18 +88,32 @@ def find_lookalike(text: str) -> str:
 
 
 def _is_hidden(each: str) -> bool:
-    if each in _HIDDEN or each == _ZERO_WIDTH_JOINER:
+    if each in _HIDDEN:
         return True
+    point = ord(each)
     category = unicodedata.category(each)
     if category == "Cc":
         return each not in _SHOWN_CONTROLS
-    return category in {"Co", "Cs", "Cn"} or 0xE0000 <= ord(each) <= 0xE0FFF
+    # Other characters of no meaning are shown: as a box, an icon of a font, or an emoji that is newer than this Python.
+    nothing = category == "Cn" and (point & 0xFFFE == 0xFFFE or 0xFDD0 <= point <= 0xFDEF or 0xFFF0 <= point <= 0xFFF8)
+    return nothing or category == "Cs" or 0xE0000 <= point <= 0xE0FFF
 
 
-def _joins_pictures(text: str, index: int) -> bool:
-    around = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
-    pictures = {"So", "Sk", "Mn"}  # a joined character may end with a skin tone or a variation selector
-    return len(around) == 2 and all(unicodedata.category(each) in pictures for each in around)
+def _is_spelling(text: str, index: int) -> bool:
+    """Return whether an invisible character belongs to the spelling of the letters around it."""
+    each, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
+    if not before:
+        return False
+    if 0xE0100 <= ord(each) <= 0xE01EF:
+        return _script(before) == "CJK"
+    if each in _MARKS:
+        line = text[max(0, index - _NEAR) : index].rpartition("\n")[2] + text[index : index + _NEAR].partition("\n")[0]
+        letters = {near for near in line if near not in _MARKS}
+        return after not in _MARKS and any(unicodedata.bidirectional(near) in {"R", "AL"} for near in letters)
+    if each == "\u200d" and after and {unicodedata.category(before), unicodedata.category(after)} <= _PICTURES:
+        return True
+    scripts = _CONTEXTS.get(each, frozenset())
+    return bool(after) and _script(before) in scripts and _script(after) in scripts
 
 
 @functools.cache

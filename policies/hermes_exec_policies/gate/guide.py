@@ -1,0 +1,181 @@
+"""Judge a skill as a guide: text that a model may read, and scripts that may run in a sandbox of their own.
+
+No code of the skill runs here, and none of its words decides: structure, hidden characters, known secrets and sizes do.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError
+from hermes_exec.extras import require
+from hermes_exec_policies.gate import layout, verdict
+from hermes_exec_policies.gate.check import take_source, work_folder
+from hermes_exec_policies.gate.manifest import (
+    FrontMatter,
+    check_description,
+    find_absent,
+    list_ignored,
+    read_front_matter,
+)
+from hermes_exec_policies.gate.secret_checks import find_secrets
+from hermes_exec_policies.gate.skill_names import find_guide_name_problem, find_imitated
+from hermes_exec_policies.gate.tree import Tree
+from hermes_exec_policies.gate.verdict import Finding, Kind, Report, Right, SkillRefused, advice, functional
+from hermes_exec_policies.load import load_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+POLICY = "skill-run"
+_SCRIPT = re.compile(r".*\.(py|sh)")
+_SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:python[0-9.]*|sh|bash|dash)(?:[ \t\r\n]|$)")
+_OTHER_SCRIPT = re.compile(r"scripts/.*\.(js|mjs|cjs|ts|rb|pl|php|lua|ps1|bat|cmd|go|r)", re.IGNORECASE)
+
+
+async def check_guide(
+    source: Path | Tree,
+    *,
+    taken: Collection[str] = (),
+    folder: str = "",
+    work: Path | None = None,
+    scripts: bool = True,
+) -> Report:
+    """Judge a skill as a guide; the report's rights are what it earned of READ and SCRIPTS.
+
+    Args:
+        source: a folder, an archive, or files that ``copy_tree`` took, which are judged where they are.
+        taken: names of other skills.
+        folder: the original folder name of a Tree, which must be the skill's name; by default the name of the source,
+            and for an archive none.
+        work: a private folder for the copy; by default one below /tmp, which is removed.
+        scripts: prove the sandbox in which its scripts run, so that it can earn SCRIPTS.
+
+    Raises:
+        MissingExtra: the packages that judge skills are not installed.
+        OSError: it cannot be read.
+    """
+    require("skills", "to judge skills")
+    began = time.monotonic()
+    policy = load_policy(POLICY)
+    report = Report(findings=(), policy=policy.name, policy_digest=policy.digest)
+    with work_folder(work) as room:
+        try:
+            tree = take_source(source, room / "candidate")
+            report = replace(report, digest=tree.digest)
+            report = await _read(tree, folder or _find_folder(source), taken, report)
+            if scripts and find_scripts(tree):
+                report = await _prove_scripts(report)
+        except SkillRefused as error:
+            report = replace(report, findings=(*report.findings, *map(_as_functional, error.findings)), rights=())
+    return replace(report, seconds={verdict.MANIFEST: round(time.monotonic() - began, 3)})
+
+
+def find_scripts(tree: Tree) -> list[str]:
+    """Return the paths of the files that Python or a POSIX shell runs."""
+    return [each.path for each in tree.files if is_script(each.path, tree.read(each.path))]
+
+
+def is_script(path: str, data: bytes) -> bool:
+    """Return whether Python or a POSIX shell runs this file."""
+    name = path.rpartition("/")[2]
+    if name == "__init__.py" or layout.decode_text(data) is None:
+        return False
+    return bool(_SCRIPT.fullmatch(name) or _SHEBANG.match(data))
+
+
+async def _read(tree: Tree, folder: str, taken: Collection[str], report: Report) -> Report:
+    """Return the report with the right READ.
+
+    Raises:
+        SkillRefused: something is certain to be wrong; the findings have every such thing.
+    """
+    found = layout.check_guide_layout(tree)
+    paths = {each.path for each in tree.files}
+    if "SKILL.md" not in paths:
+        raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md: a skill is a folder with one"))
+    found += find_secrets(tree)
+    data = tree.read("SKILL.md")
+    text = layout.decode_text(data)
+    if text is None:
+        raise SkillRefused(*found)
+    if data.startswith(b"\xef\xbb\xbf"):
+        found.append(advice("manifest.mark", "it begins with a byte order mark, which some readers refuse", "SKILL.md"))
+    try:
+        front = await read_front_matter(text, folder, lenient=True)
+    except SkillRefused as error:
+        raise SkillRefused(*found, *error.findings) from error
+    name = str(front.fields["name"]).strip()
+    found += _check_name(name, taken)
+    found += front.check_characters()
+    found += _advise(front, paths)
+    if any(each.kind is not Kind.ADVICE for each in found):
+        raise SkillRefused(*found)
+    description = str(front.fields["description"]).strip()
+    return replace(report, findings=tuple(found), name=name, summary=description, rights=(Right.READ,))
+
+
+def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
+    if wrong := find_guide_name_problem(name):
+        return [functional("manifest.name", f"{name[:80]!a} cannot be its name: {wrong}", "SKILL.md")]
+    if name in taken:
+        return [
+            functional(
+                "manifest.taken", f"there is a skill {name} already: change that one, or rename this", "SKILL.md"
+            )
+        ]
+    if other := find_imitated(name, taken):
+        return [advice("manifest.imitates", f"its name is easily taken for that of the skill {other}", "SKILL.md")]
+    return []
+
+
+def _advise(front: FrontMatter, paths: set[str]) -> list[Finding]:
+    found = list_ignored(front.fields)
+    found += [
+        advice("manifest.field", f"the format has no field {name[:80]!a}; it is kept and has no effect", "SKILL.md")
+        for name in front.ignored
+    ]
+    found += [
+        advice(
+            "manifest.long", f"its {name} is longer than the format's {limit} characters; others refuse it", "SKILL.md"
+        )
+        for name, limit in front.long.items()
+    ]
+    found += [replace(each, kind=Kind.ADVICE) for each in check_description(str(front.fields["description"]))]
+    found += [
+        advice("manifest.unlisted", f"it speaks of {path}, which is not there", "SKILL.md")
+        for path in find_absent(front.body, paths)
+    ]
+    found += [
+        advice("manifest.interpreter", "it runs only after a person grants its interpreter", path)
+        for path in sorted(paths)
+        if _OTHER_SCRIPT.fullmatch(path)
+    ]
+    return found
+
+
+async def _prove_scripts(report: Report) -> Report:
+    """Return the report with the right SCRIPTS if the sandbox of scripts is proven on this machine."""
+    from hermes_exec_policies.canaries.prove import prove
+
+    try:
+        await prove(load_policy(POLICY))
+    except HermesError as error:
+        why = advice("proof.unproven", f"its scripts may not run: no sandbox is proven here ({error})")
+        return replace(report, findings=(*report.findings, why))
+    return replace(report, rights=(*report.rights, Right.SCRIPTS))
+
+
+def _find_folder(source: Path | Tree) -> str:
+    if isinstance(source, Tree):
+        return source.root.name
+    return "" if source.is_file() else source.resolve().name
+
+
+def _as_functional(finding: Finding) -> Finding:
+    """Return a finding that its author may read and fix: nothing of a text is final."""
+    return replace(finding, kind=Kind.FUNCTIONAL) if finding.kind is Kind.SECURITY else finding
