@@ -116,7 +116,7 @@ def test_tests_that_look_at_what_it_does_notice_that_it_is_undone(require: Requi
         skill = write_skill(folder / "say-it", {"scripts/main.py": source, "tests/test_main.py": TESTS})
         tree = copy_tree(skill, folder / "copy")
         manifest, _ = await read_manifest(tree, "say-it")
-        candidate = Candidate(tree, manifest, load_policy("skill-validate"), copy_tools(folder / "tools"))
+        candidate = Candidate(tree, manifest, load_policy("skill-validate"), copy_tools(folder / "tools"), folder)
         return [each["outcome"] for each in (await candidate.test()).tests()]
 
     outcomes: list[list[Any]] = []

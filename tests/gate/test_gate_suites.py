@@ -62,7 +62,7 @@ def judge(require: Require) -> Generator[Judge]:
         tree = copy_tree(source, folder / "copy")
         manifest, _ = await read_manifest(tree, source.name)
         policy = load_policy("skill-validate", {"limits": {"cpu_time": 20.0}})
-        candidate = Candidate(tree, manifest, policy, copy_tools(folder / "tools"))
+        candidate = Candidate(tree, manifest, policy, copy_tools(folder / "tools"), folder)
         (folder / "work").mkdir(mode=0o711)
         return await run_suites(candidate, cases, folder / "work")
 

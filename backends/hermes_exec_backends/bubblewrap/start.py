@@ -7,7 +7,9 @@ For commands of a person or an agent, open a terminal instead; its guest runs in
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox.run import Run
 
 _START_S = 60.0
+_NUMBERS = 520
+"""The lowest number of a descriptor whose number the program can read; the kernel doubles its table at 512."""
 
 
 async def start(
@@ -77,10 +81,11 @@ async def start(
     source = memory_file(launcher_payload(confinement, argv, mounts=True, observed=observed), "launcher")
     later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
     now = -1 if stdin is None else _stdin_file(stdin)
-    inherited = [*files, source, control.theirs.fileno()]
+    source, reported = _renumber(source), _renumber(os.dup(control.theirs.fileno()))
+    inherited = [*files, source, reported]
     try:
         command = [path, *program_options(confinement, files), "--"]
-        command += launcher_argv(python, source, control.theirs.fileno())
+        command += launcher_argv(python, source, reported)
         process = _spawn(command, confinement, now if later is None else later.fileno(), inherited)
     except BaseException:
         control.close()
@@ -88,7 +93,7 @@ async def start(
             later.close()
         raise
     finally:
-        for fd in (*files, source, *([now] if later is None else [])):
+        for fd in (*inherited, *([now] if later is None else [])):
             os.close(fd)
     control.theirs.close()
     limits = limits or Limits()
@@ -127,6 +132,19 @@ def _check(confinement: Confinement, argv: Sequence[str], watch: WatchSpec | Non
         raise UsageError("only root can start a sandbox as another user", remedy="a specification without uid")
     if "user" not in confinement.namespaces:
         raise UsageError("bubblewrap creates no sandbox without a user namespace")
+
+
+def _renumber(fd: int) -> int:
+    """Move a descriptor to a random number of three digits, because the program can read it in the launcher's argv.
+
+    The lowest free number depends on what else this process does, which differs between a check and a use.
+    """
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _NUMBERS + secrets.randbelow(400))
+    except OSError:  # this process may not have so many
+        return fd
+    os.close(fd)
+    return moved
 
 
 def _stdin_file(data: bytes) -> int:

@@ -8,8 +8,8 @@ reason to end a sandbox. ``enforcers`` names what enforces each limit.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
+import secrets
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,6 @@ WATCHDOG = "watchdog"
 POLL_S = 0.05
 _KINDS = (MEMORY, PROCESSES, CPU, CPUS)
 _PERIOD_US = 100_000
-_numbers = itertools.count()
 
 
 class LimitEnforcer:
@@ -37,7 +36,7 @@ class LimitEnforcer:
         wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s, CPUS: limits.cpus}
         self._limits: dict[str, float] = {kind: value for kind, value in wanted.items() if value is not None}
         self._groups: dict[str, tuple[cgroups.CgroupParent, str]] = {}
-        self._name = f"{cgroups.prefix()}{next(_numbers)}"
+        self._name = f"{cgroups.prefix()}{secrets.token_hex(4)}"  # a number would say how many came before
         self._made: set[str] = set()
         self._own = 1
         """The number of our own processes in the group."""

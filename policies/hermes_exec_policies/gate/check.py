@@ -153,7 +153,7 @@ class _GateRun:
         tree, manifest = self._require_manifest()
         with self.stage(verdict.PROOF):
             proof = await prove(self._bounded, watched=True)
-        candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), environment)
+        candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), work, environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import marshal
 import os
+import secrets
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +56,18 @@ class CallResult:
     message: str = ""
     missing: str = ""
     """The name of a missing module."""
+
+
+def copy_path(folder: Path, name: str) -> Path:
+    """Create a folder for one run's copy of a skill's files, which are copied there just before it starts.
+
+    A skill can read the path and the age of its folder. Both are alike in a check and in a use.
+    """
+    path = folder / secrets.token_hex(16) / name
+    for each in (path.parent, path):
+        each.mkdir()
+        each.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
+    return path
 
 
 def launch_call(

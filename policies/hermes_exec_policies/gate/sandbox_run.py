@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hermes_exec_backends.sandbox.collect import Collected
+    from hermes_exec_backends.sandbox.observe import WatchSpec
     from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.gate.files import LeftFile
     from hermes_exec_policies.gate.launch import SkillLaunch
@@ -81,11 +82,21 @@ class SandboxRun:
 
 
 async def run_launch(
-    launch: SkillLaunch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False
+    launch: SkillLaunch,
+    turns: asyncio.Semaphore,
+    *,
+    wall_s: float = WALL_S,
+    reads: bool = False,
+    watch: WatchSpec = WATCH,
 ) -> SandboxRun:
-    """Run a launch to its end, after waiting for its turn; ``wall_s`` is the most seconds that any limit may allow.
+    """Run a launch to its end, after waiting for its turn.
 
-    With ``reads``, the files that it wrote are returned.
+    Args:
+        launch: the launch.
+        turns: bounds the number of concurrent runs.
+        wall_s: the most seconds that any limit may allow.
+        reads: whether to return the files that it wrote.
+        watch: the calls to observe.
 
     Raises:
         Unsupported: the sandbox is not what was specified, or cannot be.
@@ -95,7 +106,7 @@ async def run_launch(
     limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
     async with (
         turns,
-        await start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=WATCH) as held,
+        await start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=watch) as held,
     ):
         held.go()
         ended = await held.wait()

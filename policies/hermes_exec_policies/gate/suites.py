@@ -23,6 +23,7 @@ from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, i
 from hermes_exec_policies.gate.files import find_difference
 from hermes_exec_policies.gate.launch import (
     CallResult,
+    copy_path,
     launch_call,
     launch_imports,
     launch_mutants,
@@ -31,6 +32,7 @@ from hermes_exec_policies.gate.launch import (
 )
 from hermes_exec_policies.gate.mutants import Mutant, make_mutants, make_small_mutants
 from hermes_exec_policies.gate.source import find_imports
+from hermes_exec_policies.gate.tree import copy_files
 from hermes_exec_policies.gate.variants import make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
@@ -93,6 +95,8 @@ class Candidate:
     manifest: Manifest
     policy: Policy
     testing: Path
+    work: Path
+    """A private folder that the sandboxes can reach."""
     environment: Path | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.PARALLEL_RUNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
@@ -110,16 +114,29 @@ class Candidate:
         return [self.tree.read(each).decode() for each in files]
 
     async def call(
-        self, arguments: dict[str, Any] | list[Any], root: Path | None = None
+        self, arguments: dict[str, Any] | list[Any], root: Path | None = None, *, as_used: bool = False
     ) -> tuple[CallResult, sandbox_run.SandboxRun]:
-        """Call the skill once from outside; ``root`` replaces the folder of its files."""
+        """Call the skill once from outside.
+
+        Args:
+            arguments: by name or by position.
+            root: replaces the folder of its files.
+            as_used: whether the call is exactly as in use: with a fresh copy of its files, and without the observation
+                of allowed system calls, which makes them slower.
+        """
+        if as_used:
+            root = copy_path(self.work, self.manifest.name)
+            copy_files(self.tree, root)
         seen = await sandbox_run.run_launch(
             launch_call(
                 self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
             ),
             self.turns, wall_s=self.wall_s, reads=True,
+            watch=behavior_rules.REFUSED_CALLS if as_used else behavior_rules.WATCH,
         )  # fmt: skip
+        if as_used and root is not None:
+            await asyncio.to_thread(shutil.rmtree, root.parent)
         return read_result(seen.ended), await self._add_behavior(seen)
 
     async def test(self, root: Path | None = None) -> sandbox_run.SandboxRun:
@@ -222,13 +239,15 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
     keys = [_case_key(candidate, case) for case in (*cases, *own)]
     distinct = dict(zip(keys, (*cases, *own), strict=True))
     answers = dict(
-        zip(distinct, await gather_or_cancel(candidate.call(case.arguments) for case in distinct.values()), strict=True)
+        zip(distinct, await gather_or_cancel(_call_twice(candidate, each) for each in distinct.values()), strict=True)
     )
-    for _, run in answers.values():
-        seen.findings += run.hygiene
+    for observed, used in answers.values():
+        seen.findings += [*observed[1].hygiene, *used[1].hygiene]
     for key, case in zip(keys, (*cases, *own), strict=True):
-        called, run = answers[key]
-        if called.ok and case.accepts(called.result, run.left):
+        if failed := next((each for each in answers[key] if not _fulfils(case, *each)), None):
+            called, run = failed
+        else:
+            called, run = answers[key][0]
             seen.answered += case.anything
             seen.cases += case in cases and not case.anything
             seen.calls.append(SkillCall(case, called.result, run.left))
@@ -239,6 +258,16 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
         path, wrong = find_difference(case.files, run.left) if called.ok else ("", "")
         seen.findings.append(_failed_case(case, gave, path, wrong, own=case in own))
+
+
+async def _call_twice(candidate: Candidate, case: Case) -> list[tuple[CallResult, sandbox_run.SandboxRun]]:
+    """Call a case with every system call observed, and exactly as in use, where a skill cannot recognize the judge."""
+    return await gather_or_cancel(candidate.call(case.arguments, as_used=as_used) for as_used in (False, True))
+
+
+def _fulfils(case: Case, called: CallResult, run: sandbox_run.SandboxRun) -> bool:
+    """Return whether a call fulfils a case."""
+    return called.ok and case.accepts(called.result, run.left)
 
 
 def _case_key(candidate: Candidate, case: Case) -> str:

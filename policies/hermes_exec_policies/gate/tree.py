@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ _MAX_NAME = 100
 _MANIFEST = "SKILL.md"
 _ELSEWHERE = re.compile(r"[ .]$|[<>:\"|?*]|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 """File names that some systems do not support, or interpret differently."""
+_COPIED = 1_577_836_800
+"""The time of all files of a copy, in seconds since 1970; archives cannot represent times before 1980."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -114,6 +117,8 @@ class SkillTreeWriter:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
             file.write(data)
+            file.flush()
+            hide_time(descriptor)
         self._files[path] = FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest())
 
     def _folder(self, folder: Path) -> None:
@@ -125,7 +130,14 @@ class SkillTreeWriter:
 
     def tree(self) -> Tree:
         """Return the tree of the written files."""
+        for folder in (self.root, *{self.root / part for path in self._files for part in Path(path).parents}):
+            hide_time(folder)
         return Tree(self.root, tuple(self._files[path] for path in sorted(self._files, key=str.encode)))
+
+
+def hide_time(file: Path | int) -> None:
+    """Set the times of a file or a folder to a constant: a skill could recognize a check by the age of its files."""
+    os.utime(file, (_COPIED, _COPIED))
 
 
 def copy_tree(source: Path, into: Path) -> Tree:
@@ -155,6 +167,11 @@ def copy_tree(source: Path, into: Path) -> Tree:
         finally:
             os.close(descriptor)
     return writer.tree()
+
+
+def copy_files(tree: Tree, into: Path) -> None:
+    """Copy the files of a tree to ``into``, an empty folder, with the same modes and times."""
+    shutil.copytree(tree.root, into, dirs_exist_ok=True)
 
 
 def list_tree(root: Path) -> Tree:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.skills.registry.log import sync_folder
+from hermes_exec_policies.gate.tree import hide_time
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from hermes_exec_policies.gate.tree import FileEntry, Tree
-
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -132,8 +132,10 @@ class _Reader:
             names = sorted(entry.name for entry in entries)
         for name in names:
             self._entry(handle, name, f"{path}/{name}" if path else name)
-        if target is not None and self._lasting:
-            sync_folder(target)
+        if target is not None:
+            hide_time(target)
+            if self._lasting:
+                sync_folder(target)
 
     def _entry(self, folder: int, name: str, path: str) -> None:
         if path not in self._files and path not in self._folders:
@@ -177,8 +179,9 @@ class _Reader:
         with os.fdopen(os.open(target, _NEW, mode), "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(data)
+            file.flush()
+            hide_time(file.fileno())
             if self._lasting:
-                file.flush()
                 os.fsync(file.fileno())
 
 

@@ -102,6 +102,7 @@ async def run(
         Unsupported: no sandbox there enforces its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
+    from hermes_exec_agent.skills.run.recheck import recheck
     from hermes_exec_policies.canaries.prove import prove
     from hermes_exec_policies.gate.launch import encode_request
     from hermes_exec_policies.start_program import LOCAL, SandboxTarget
@@ -113,7 +114,10 @@ async def run(
     await prove(policy, where, watched=sandboxes.is_watched(policy, where))
     async with AsyncExitStack() as stack:
         sandbox = await sandboxes.create_sandbox(registry, version, policy, where, encode_request(arguments), stack)
-        return await run_to_end(registry, sandbox, files=files, model=model)
+        outcome = await run_to_end(registry, sandbox, files=files, model=model)
+    if where.kind != LOCAL.kind:
+        return outcome
+    return await recheck(registry, version, policy, arguments, outcome)
 
 
 async def _run_in_cloud(

@@ -51,10 +51,13 @@ async def create_sandbox(
     place: SandboxTarget,
     stdin: bytes | None,
     stack: AsyncExitStack,
+    *,
+    observed: bool = False,
 ) -> SkillSandbox:
     """Create a sandbox whose policy was proven, and hold the skill in it; closing ``stack`` ends it.
 
-    ``stdin`` is the request, or None if it is sent later.
+    ``stdin`` is the request, or None if it is sent later; ``observed`` is whether every system call is observed, as in
+    a check, and not only those that the sandbox refuses.
 
     Raises:
         Refused: files or packages differ from the signed list, which quarantines the version; the target is another one
@@ -66,11 +69,11 @@ async def create_sandbox(
     from hermes_exec_policies.egress import bind_proxy, open_egress
     from hermes_exec_policies.folders import bind_folders, verify_shared
     from hermes_exec_policies.gate import behavior_rules
-    from hermes_exec_policies.gate.launch import launch_call
+    from hermes_exec_policies.gate.launch import copy_path, launch_call
     from hermes_exec_policies.start_program import start
 
     folder = stack.enter_context(private_folder())
-    tree = folder / "tree"
+    tree = copy_path(folder, version.name)
     packages = preconditions.prepare_packages(registry, version, folder)
     folders = preconditions.read_folders(version)
     call = launch_call(
@@ -90,9 +93,8 @@ async def create_sandbox(
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
     which = {each: preconditions.check_folder(registry, each, confinement.uid) for each in folders}
-    watch = behavior_rules.REFUSED_CALLS if is_watched(policy, place) else None
-    tree.mkdir()
-    tree.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
+    watched = behavior_rules.WATCH if observed else behavior_rules.REFUSED_CALLS
+    watch = watched if is_watched(policy, place) else None
     starting = asyncio.ensure_future(start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch))
     stack.push_async_callback(_end_starting, starting)
     await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts

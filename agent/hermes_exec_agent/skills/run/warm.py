@@ -74,6 +74,7 @@ class WarmRunner:
         Raises:
             HermesError: as there; nothing of the skill ran.
         """
+        from hermes_exec_agent.skills.run.recheck import recheck
         from hermes_exec_policies.gate.launch import encode_request
 
         version, policy = runner.resolve_run(
@@ -92,7 +93,8 @@ class WarmRunner:
                     model=model,
                 )
             stdin = encode_request(arguments)
-            return await runner.run_to_end(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
+            outcome = await runner.run_to_end(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
+            return await recheck(self.registry, version, policy, arguments, outcome)
         finally:
             if kept is not None:
                 self._discard(kept)
