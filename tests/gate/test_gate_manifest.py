@@ -395,7 +395,7 @@ def test_a_member_that_says_more_of_itself_is_not_believed(tmp_path: Path, heade
     assert archive_refused(tmp_path / "a") == [code]
 
 
-@pytest.mark.parametrize("name", ["data/CON", "data/nul.txt", "data/x.", "data/x ", "data/a:b", "data/n\u00e4me.csv"])
+@pytest.mark.parametrize("name", ["data/CON", "data/nul.txt", "data/x.", "data/x ", "data/a:b"])
 def test_a_name_that_some_systems_cannot_have_is_to_be_changed(tmp_path: Path, name: str) -> None:
     with pytest.raises(SkillRefused) as caught:
         unpack(archive(tmp_path / "a", "zip", **{name: b"x"}), tmp_path / "unpacked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 from pathlib import Path
@@ -84,3 +85,12 @@ def skill(item: dict[str, Any], parent: Path) -> Path:
         path: text for path, text in usual.items() if not any(each.startswith(path.partition("/")[0]) for each in given)
     }
     return write_skill(parent / item["id"], missing | given)
+
+
+def guide(item: dict[str, Any], parent: Path) -> Path:
+    """The folder of a guide; its ``data`` are bytes in base64."""
+    folder = write_skill(parent / item["id"], item["files"])
+    for path, text in item["data"].items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(base64.b64decode(text))
+    return folder

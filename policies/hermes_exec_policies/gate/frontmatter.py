@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from strictyaml.ruamel import Node
 
 _FIELDS = frozenset({"name", "description", "license", "allowed-tools", "metadata", "compatibility"})
 _TEXTS = ("license", "compatibility", "allowed-tools", "description", "name")
-
+_PARTS = 3
 _LENGTHS = {"description": 1024, "compatibility": 500}
 """Characters that the format allows. Public skills exceed it, so longer ones are advice in lenient use."""
 
@@ -18,8 +18,7 @@ _LENGTHS = {"description": 1024, "compatibility": 500}
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Return the fields and the body of a text, all errors for a folder of the given name, and the fields it ignored.
 
-    With ``lenient``, fields that the format does not have and long texts are no errors, and values may be in YAML's flow
-    style.
+    With ``lenient``, values may be in YAML's flow style, and unknown fields and long texts are no errors.
     """
     from skills_ref.errors import SkillError
     from skills_ref.parser import parse_frontmatter
@@ -78,27 +77,28 @@ def _rewrite(text: str) -> tuple[str, list[str]]:
 
     The reference library refuses a whole file for an unknown ``tags: [a, b]``.
     """
-    import yaml
+    from strictyaml import ruamel
 
     parts = text.split("---", 2)
     try:
-        node = yaml.compose(parts[1], Loader=yaml.SafeLoader)
-        if len(parts) != 3 or not isinstance(node, yaml.MappingNode):
+        node = ruamel.compose(parts[1], Loader=ruamel.SafeLoader)
+        if len(parts) != _PARTS or not isinstance(node, ruamel.MappingNode):
             return "", []
-        names = [str(key.value) for key, _ in node.value]
-        node.value = [(key, value) for key, value in node.value if key.value in _FIELDS]
+        pairs = cast("list[tuple[Node, Node]]", node.value)
+        names = [str(key.value) for key, _ in pairs]
+        node.value = [pair for name, pair in zip(names, pairs, strict=True) if name in _FIELDS]
         _use_block_style(node)
-        known = cast("str", yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True))
-    except (yaml.YAMLError, RecursionError, TypeError):
+        known = ruamel.serialize(node, Dumper=ruamel.SafeDumper, allow_unicode=True)
+    except (ruamel.YAMLError, RecursionError):
         return "", []
     return f"---\n{known}---{parts[2]}", [name for name in names if name not in _FIELDS]
 
 
 def _use_block_style(node: Node) -> None:
-    import yaml
+    from strictyaml import ruamel
 
-    if isinstance(node, yaml.CollectionNode):
+    if isinstance(node, ruamel.CollectionNode):
         node.flow_style = False
-        for each in cast("list[Any]", node.value):
+        for each in cast("list[Node | tuple[Node, Node]]", node.value):
             for part in each if isinstance(each, tuple) else (each,):
                 _use_block_style(part)

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.archive_members import find_zip_names
-from hermes_exec_policies.gate.tree import find_portability_problem
 from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
@@ -121,8 +120,6 @@ def _advise_on_name(path: str) -> list[Finding]:
         return [advice("manifest.nested", "this is data here, and no skill of its own", path)]
     if name.endswith(_COMPILED):
         return [advice("manifest.compiled", "nobody can read what this compiled file does", path)]
-    if wrong := find_portability_problem(path):
-        return [advice("manifest.file-name", wrong, path)]
     return []
 
 
@@ -130,8 +127,8 @@ def _check_name(path: str) -> list[Finding]:
     parts = path.split("/")
     name = parts[-1]
     lower = name.lower()
-    if wrong := find_portability_problem(path):
-        return [functional("manifest.file-name", wrong, path)]
+    if not path.isascii():
+        return [functional("manifest.file-name", "name it in plain ASCII letters, as any system can", path)]
     if _LEFT & {*parts}:
         return [functional("manifest.left", "this was left by a run of its tests: remove that folder", path)]
     if lower in _SETTINGS:

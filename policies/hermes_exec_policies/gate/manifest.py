@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
@@ -222,9 +222,10 @@ def list_ignored(fields: Mapping[str, Any]) -> list[Finding]:
         found.append(
             advice("manifest.allowed-tools", "a skill does not permit itself tools; this is ignored", "SKILL.md")
         )
+    metadata = fields.get("metadata")
     found += [
         advice("manifest.claim", f"{name} is not for a skill to say; it is ignored", "SKILL.md")
-        for name in fields.get("metadata") or {}
+        for name in (cast("dict[str, object]", metadata) if isinstance(metadata, dict) else {})
         if name.lower() in _CLAIMS
     ]
     return found

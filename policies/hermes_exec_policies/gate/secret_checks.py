@@ -36,12 +36,16 @@ _OTHERS = {
     "GitHub fine-grained token": re.compile(r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
     "Google API key": re.compile(r"(?<![A-Za-z0-9_-])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
     "Hugging Face token": re.compile(r"(?<![A-Za-z0-9_])hf_[A-Za-z]{34}(?![A-Za-z0-9])"),
+    "Discord bot token": re.compile(
+        r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
+    ),
+    "Telegram bot token": re.compile(r"(?<!\w)\d{8,10}:AA[A-Za-z0-9_-]{33}(?![\w-])"),
     "npm token": re.compile(r"(?<![A-Za-z0-9_])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
 }
 """Shapes that detect-secrets does not know."""
 _BEGINS = re.compile(
-    "AKIA|ASIA|AccountKey=|gh(?=[pousr]_)|gl(?=[a-z]{2,5}-)|-us(?=[0-9])|T3BlbkFJ|pypi-Ag|SG\\.|xox(?=[a-z]-)"
-    "|hooks\\.slack\\.com|sq0csp-|k_live_"
+    "AKIA|ASIA|AccountKey=|gh(?=[pousr]_)|gl(?=(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-)"
+    r"|(?<=[0-9a-z]{32})-us(?=\d)|T3BlbkFJ|pypi-Ag|SG\.(?=[\w-]{22}\.)|xox(?=[a-z]-\d)|hooks\.slack\.com|sq0csp-|k_live_"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = "-----END "
@@ -113,6 +117,6 @@ def _is_key(rest: str) -> bool:
 
 
 def _is_placeholder(secret: str) -> bool:
-    """Return whether a text has the shape of a secret and is none: a word, a row of digits, or one letter again and again."""
+    """Return whether a text has the shape of a secret and is none: words, digits in order, a few letters."""
     last = re.split(r"[-_.]", secret)[-1]
     return bool(_PLACEHOLDER.search(secret)) or len(set(last)) < _FEW

@@ -7,7 +7,6 @@ because neither may contain the other's separator.
 from __future__ import annotations
 
 import keyword
-import os
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -71,7 +70,7 @@ def _is_alike(one: str, other: str) -> bool:
         return True
     if abs(len(one) - len(other)) > 1 or min(len(one), len(other)) < _LEAST_LETTERS:
         return False
-    start = len(os.path.commonprefix([one, other]))
+    start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     rest, rest_of_other = one[start:], other[start:]
     if len(one) == len(other):
         swapped = rest[:2] == rest_of_other[1::-1] and rest[2:] == rest_of_other[2:]

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ _ELSEWHERE = re.compile(r"[ .]$|[<>:\"|?*]|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)"
 """File names that some systems do not support, or interpret differently."""
 _COPIED = 1_577_836_800
 """The time of all files of a copy, in seconds since 1970; archives cannot represent times before 1980."""
+_PORTABLE = 'use none of < > : " | ? *, no dot or space at the end, and no name of a device'
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -92,15 +94,16 @@ class SkillTreeWriter:
         check_path(path)
         if path == _MANIFEST.lower():
             path = _MANIFEST  # the format allows both, and readers here look for this one
-        if path.casefold() in self._folded:
+        folded = unicodedata.normalize("NFKC", path).casefold()
+        if folded in self._folded:
             raise SkillRefused(
                 security(
                     "manifest.collision",
-                    "two files have one name on systems that ignore case: rename one of them",
+                    "two files have one name on some systems: rename one of them",
                     path,
                 )
             )
-        self._folded.add(path.casefold())
+        self._folded.add(folded)
         self._bytes += len(data)
         if len(self._files) >= MAX_FILES:
             raise SkillRefused(_too_many())
@@ -229,15 +232,9 @@ def check_path(path: str) -> None:
     if not path.isprintable() or find_hidden(path) or find_lookalike(path):
         wrong = f"{ascii(path)[:80]} holds a character that is invisible or looks like another: rename the file"
         raise SkillRefused(security("manifest.file-name", wrong))
-
-
-def find_portability_problem(path: str) -> str:
-    """Return why some systems cannot store a file of this name, or store it under another; empty if all can."""
-    if not path.isascii():
-        return "name it in plain ASCII letters, as any system can"
-    if any(_ELSEWHERE.search(part) for part in path.split("/")):
-        return 'some systems cannot store this name: leave out < > : " | ? *, a dot or space at its end, and names of devices'
-    return ""
+    if any(_ELSEWHERE.search(part) for part in parts):
+        wrong = f"{ascii(path)[:80]} is a name that some systems cannot store: {_PORTABLE}"
+        raise SkillRefused(functional("manifest.file-name", wrong))
 
 
 def _walk(source: Path) -> Iterator[tuple[str, int]]:

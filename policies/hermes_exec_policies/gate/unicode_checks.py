@@ -16,10 +16,12 @@ _SHOWN_CONTROLS = {"\n", "\t"}
 _PICTURES = {"So", "Sk", "Mn", "Cn"}
 """Categories beside a joiner of emoji: it may end with a skin tone or a selector, or be newer than this Python."""
 _CONTEXTS: dict[str, frozenset[str]] = {
-    "\u200c": frozenset("ARABIC SYRIAC NKO MONGOLIAN DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA "
-                        "MALAYALAM SINHALA KHMER MYANMAR TIBETAN".split()),
-    "\u200b": frozenset("THAI LAO KHMER MYANMAR TIBETAN JAVANESE BALINESE".split()),
-    "\u180e": frozenset(["MONGOLIAN"]),
+    "\u200c": frozenset(
+        {"ARABIC", "SYRIAC", "NKO", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL",
+         "TELUGU", "KANNADA", "MALAYALAM", "SINHALA", "KHMER", "MYANMAR", "TIBETAN"}
+    ),
+    "\u200b": frozenset({"THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE", "BALINESE"}),
+    "\u180e": frozenset({"MONGOLIAN"}),
 }  # fmt: skip
 _CONTEXTS["\u200d"] = _CONTEXTS["\u200c"]
 """Scripts whose spelling has these characters between two letters."""
@@ -33,7 +35,7 @@ _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _SELECTED = re.compile("(?:^|[A-Za-z\\s\ufe00-\ufe0f])([\ufe00-\ufe0f])", re.MULTILINE)
 """One that selects no form of a letter before it; bytes can be written in a row of them."""
 _SYMBOL = re.compile("[\u03b1-\u03b8\u03ba-\u03be\u03c0-\u03c9][A-Za-z]+")
-"""A quantity such as a Greek rho with a Latin index. Omicron and iota, which stand for no quantity, are not among them."""
+"""A quantity such as a Greek rho with a Latin index. Omicron and iota stand for none."""
 _DECLINED = re.compile("[A-Z]{2,}[\u0430-\u044f\u0451]+")
 """An abbreviation in Latin capitals with the ending of a language that is written in Cyrillic letters."""
 _LEAST_LATIN = 2
