@@ -31,8 +31,8 @@ class SkillManageArguments(ToolArguments):
     """Make or change a skill: a function, registered only if tests in a sandbox show that it works, or a guide.
 
     create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch;
-    without scripts/main.py it is a guide to read. improve: have one mended that failed. patch: change its files yourself. validate: prove it anew. restore: an older
-    version, or one from the archive.
+    without scripts/main.py it is a guide. improve: have one mended that failed. patch: change its files yourself.
+    validate: prove it anew. restore: an older version, or one from the archive.
     """
 
     action: Literal["create", "improve", "patch", "validate", "history", "restore", "pin", "archive"]
