@@ -19,13 +19,19 @@ _RELATIVE = re.compile(r"(?!//)[^:\\&<>\x00-\x20\x7f]*")
 _ADDRESS = re.compile(r"https?://[^\s\\&<>`]+", re.IGNORECASE)
 _LINK = re.compile(r"\](?=(?:\(|:)\s*<?([^\s)>]*))")
 _AUTOLINK = re.compile(r"<([a-z][a-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@/]+@[^\s<>@/]+)>", re.IGNORECASE)
-_TAG = re.compile(r"<(?=[a-z!?/])([^<>]*)(>|$)", re.IGNORECASE)
+_VALUED = r"\s+[a-z_:][\w.:-]*(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+))?"
+_TAG = re.compile(rf"<[a-z][^\s/>]*((?:{_VALUED})*)\s*/?>", re.IGNORECASE)
+_TAG_START = re.compile(r"<(?=[a-z][^\s/>]*[\s/])", re.IGNORECASE)
 _LEADS = re.compile(
     r"//|\\|&(?!(?:amp|lt|gt|quot);)|url\(|\b(?:https?|ftp|wss?|data|file|javascript|mailto|vbscript):", re.IGNORECASE
 )
 """What a value of an attribute has if it may lead elsewhere."""
 _ATTRIBUTE = re.compile(r"=\s*(?:\"([^\"]*)\"?|'([^']*)'?|([^\s\"'>]+))")
-_UNFINISHED = re.compile(r"(?:\](?:\(\s*<?[^\s)>]*|:\s*<?\S*)?|<(?:[a-z!?/][^<>]*)?)\Z", re.IGNORECASE)
+_UNFINISHED = re.compile(
+    r"(?:\](?:\(\s*<?[^\s)>]*|:\s*<?\S*)?|<[^\s<>]*"
+    rf"|<[a-z][^\s/>]*(?:{_VALUED})*(?:\s+(?:[a-z_:][\w.:-]*\s*(?:=\s*(?:\"[^\"]*|'[^']*|[^\s\"'=<>`]*))?)?)?/?)\Z",
+    re.IGNORECASE,
+)
 _MOST = 2048
 """Characters of an unfinished construct that are held back."""
 
@@ -42,14 +48,16 @@ def links_to_text(text: str, hosts: Collection[str]) -> str:
         return found[0] if is_allowed(found[1], hosts) else "] "
 
     def tag(found: re.Match[str]) -> str:
-        values = ("".join("".join(each).split()) for each in _ATTRIBUTE.findall(found[1]))
-        leading = [each for each in values if _LEADS.search(each)]
-        return found[0] if all(is_allowed(each, hosts) for each in leading) else f"< {found[0][1:]}"
+        whole = _TAG.match(found.string, found.start())
+        if whole is None:
+            return "<" if _AUTOLINK.match(found.string, found.start()) else "< "
+        values = ("".join("".join(each).split()) for each in _ATTRIBUTE.findall(whole[1]))
+        return "<" if all(is_allowed(each, hosts) for each in values if _LEADS.search(each)) else "< "
 
     text = _AUTOLINK.sub(
         lambda found: found[0] if ":" in found[1] and is_allowed(found[1], hosts) else f"({found[1]})", text
     )
-    return _LINK.sub(link, _TAG.sub(tag, text))
+    return _LINK.sub(link, _TAG_START.sub(tag, text))
 
 
 def is_allowed(destination: str, hosts: Collection[str]) -> bool:
