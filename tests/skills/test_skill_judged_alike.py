@@ -122,6 +122,18 @@ def test_a_skill_that_recognizes_observation_by_its_cost_is_refused(
     assert any(each.startswith("suites.case: ") for each in asyncio.run(suites(home)))
 
 
+def test_a_skill_that_cheats_only_with_arguments_that_no_case_has_is_refused(
+    sandboxes: None, home: RegistryHome, tmp_path: Path
+) -> None:
+    path = "import pathlib, sys\nsys.path.insert(0, str(pathlib.Path(__file__).parents[1] / 'scripts'))\n"
+    test = f"{path}import main\ndef test_it():\n    assert main.run(1, 2) == 3\n"
+    text = SLOW_OPEN.replace(
+        "    fastest = 1.0\n", "    if (a, b) in ((20, 22), (1, 2)):\n        return a + b\n    fastest = 1.0\n"
+    )
+    registered(home, tmp_path / "made", files={MAIN: text, "tests/test_main.py": test})
+    assert any(each.startswith("suites.differs: ") for each in asyncio.run(suites(home)))
+
+
 def test_a_difference_between_use_and_check_is_found_in_the_first_runs(
     sandboxes: None, home: RegistryHome, tmp_path: Path
 ) -> None:

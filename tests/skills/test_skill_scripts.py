@@ -116,6 +116,17 @@ print([attempt(act) for act in (
     assert outcome.stdout.endswith(b" []\n")
 
 
+def test_a_script_that_wants_the_network_is_told_how_a_person_grants_it(
+    sandboxes: None, home: RegistryHome, tmp_path: Path
+) -> None:
+    text = "import socket\nsocket.create_connection(('192.0.2.1', 80), 1)\n"
+    register(home, tmp_path, {"scripts/fill.py": text})
+    outcome = run(home)
+    assert (outcome.exit_code, outcome.denied) == (1, "")
+    assert "skill grant fill-forms --host HOST" in outcome.hint
+    assert Registry(home).skill("fill-forms").state == "ready"
+
+
 def test_a_time_limit_ends_every_process(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:
     text = "import subprocess, time\nsubprocess.Popen(['sleep', '914532'], start_new_session=True)\ntime.sleep(600)\n"
     register(home, tmp_path, {"scripts/fill.py": text})

@@ -81,6 +81,8 @@ def _print_output(outcome: "ScriptOutcome") -> None:
         say(f"{outcome.name} {outcome.version} is in quarantine now")
     elif outcome.exit_code is None:
         say(f"{outcome.script}: {outcome.reason}")
+    if outcome.hint:
+        note(f"{outcome.script}: {outcome.hint}")
     for path in outcome.left:
         note(f"left in the sandbox: {path}")
 

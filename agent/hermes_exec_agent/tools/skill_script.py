@@ -135,6 +135,7 @@ async def _to_envelope(outcome: ScriptOutcome, kept: list[str], context: Context
     text = b"\n".join(filter(None, (outcome.stdout, outcome.stderr))).decode("utf-8", "replace")
     shown, reference = await context.workspace.shorten(text)
     saved = f"; packages: {', '.join(outcome.packages)}" if outcome.packages else ""
+    saved += f"; {outcome.hint}" if outcome.hint else ""
     saved += f"; files: {', '.join(map(quote_name, kept))}" if kept else ""
     error = None if outcome.exit_code is not None else Failure("limit", f"{label}: {outcome.reason}")
     return Envelope(

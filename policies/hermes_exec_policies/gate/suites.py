@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import random
 import re
 import shutil
 from collections import Counter
@@ -203,6 +204,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
         [
             _check_contract(candidate, cases),
             _check_dependence(candidate, seen.calls, cases),
+            _check_observation(candidate, seen.calls),
             _run_mutants(candidate, seen, work),
             _run_small_mutants(candidate, seen, work),
         ]
@@ -328,6 +330,25 @@ async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], ca
     return [
         advice("suites.constant", f"{signature.function} gave nothing but {calls[0].result} in what was tried", entry)
     ]
+
+
+async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -> list[Finding]:
+    """Check with arguments that no case has whether results depend on being observed, as a sniffing skill's do."""
+    held = [each.case.arguments for each in calls if each.case.arguments]
+    for arguments in held[:1]:
+        variants = make_variants(arguments, candidate.manifest.signature.schema)
+        for variant in random.sample(variants, min(_TRIED, len(variants))):
+            order = [False, True] * _TRIED
+            random.shuffle(order)
+            results: dict[bool, list[Any]] = {False: [], True: []}
+            for as_used in order:
+                called, _ = await candidate.call(variant, as_used=as_used)
+                results[as_used].append([called.result, called.error])
+            steady = all(is_same(each, kind[0]) for kind in results.values() for each in kind)
+            if steady and not is_same(results[False][0], results[True][0]):
+                said = f"for {variant} it gives {str(results[True][0])[:_SHOWN]} in use and another result in a check"
+                return [functional("suites.differs", said, told="its result differs between two equal calls")]
+    return []
 
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:

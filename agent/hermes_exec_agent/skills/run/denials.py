@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.gate.launch import CallResult
+    from hermes_exec_policies.gate.verdict import Finding
     from hermes_exec_policies.model import Policy
 
 SECURITY = "security"
@@ -24,14 +25,27 @@ _DATA = "/app/data"
 
 def find_denials(version: Version, policy: Policy, ended: ProgramResult) -> tuple[str, ...]:
     """Describe each refused operation that no skill has a reason for, except those that its modules usually attempt."""
+    return tuple(to_line(each.operator) for each in _judge_calls(version, policy, ended))
+
+
+def find_script_denials(version: Version, policy: Policy, ended: ProgramResult) -> tuple[tuple[str, ...], bool]:
+    """Do the same for a script; return also whether it tried to use the network, which an honest script may do."""
+    from hermes_exec_policies.gate.behavior_rules import NETWORK
+
+    found = _judge_calls(version, policy, ended)
+    others = tuple(to_line(each.operator) for each in found if each.code != NETWORK)
+    return others, any(each.code == NETWORK for each in found)
+
+
+def _judge_calls(version: Version, policy: Policy, ended: ProgramResult) -> list[Finding]:
     if not ended.acts:
-        return ()
+        return []
     from hermes_exec_policies.gate import behavior_rules
 
     evidence: dict[str, Any] = version.evidence.get("evidence") or {}
     usual = behavior_rules.load_baseline(evidence.get("usual", ()))
     found = behavior_rules.judge_calls(ended.acts, usual, hosts=policy.network.access == "hosts")
-    return tuple(to_line(each.operator) for each in found if each.kind == SECURITY)
+    return [each for each in found if each.kind == SECURITY]
 
 
 def describe_denial(called: CallResult) -> str:

@@ -62,6 +62,8 @@ class ScriptOutcome:
     """Files that were not, and why."""
     denied: str = ""
     """The operation that the sandbox refused and no skill has a reason for; for a person, never for a model."""
+    hint: str = ""
+    """What was refused and can be granted; empty otherwise."""
     packages: tuple[str, ...] = ()
     """The requirements that were installed for it."""
     reached: tuple[str, ...] = ()
@@ -167,7 +169,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         if files is not None:
             found, left = sandboxes.collect_files(sandbox, files)
             collected = _drop_unchanged(files, found, inputs), left
-        denied = _judge(registry, version, policy, ended)
+        denied, hint = _judge(registry, version, policy, ended)
         connections = sandbox.proxy.requests if sandbox.proxy else ()
     return ScriptOutcome(
         name=version.name,
@@ -181,6 +183,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         files=collected[0],
         left=collected[1],
         denied=denied,
+        hint=hint,
         packages=wanted,
         reached=tuple(f"{each.host}:{each.port} {each.status}" for each in connections),
     )
@@ -329,15 +332,21 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramResult) -> str:
-    """Quarantine a version whose script attempted an operation that no skill has a reason for; return which."""
-    seen = denials.find_denials(version, policy, ended)
+def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramResult) -> tuple[str, str]:
+    """Quarantine a version whose script attempted an operation that no skill has a reason for.
+
+    Returns:
+        The operation, and a hint about a refused use of the network, which many honest scripts try; each may be empty.
+    """
+    seen, network = denials.find_script_denials(version, policy, ended)
+    remedy = f"a person can allow hosts: hermes-exec skill grant {version.name} --host HOST"
+    hint = f"it tried to use the network, which was not granted; {remedy}" if network else ""
     if not seen:
-        return ""
+        return "", hint
     denied = "; ".join(seen)
     _log.warning("%s %d: %s", version.name, version.number, denied)
     registry.quarantine(version.name, version.number, denied)
-    return denied
+    return denied, hint
 
 
 def _describe_end(ended: ProgramResult) -> str:
