@@ -42,6 +42,8 @@ _PLACEHOLDER = re.compile(
     r"\{[^{}]*\}|<\w[^<>]*>|%7B\w*%7D|%s|\$\{?[A-Z_]+\}?|\[[A-Z_ ]+\]|\b(?:DATA|SECRET|TOKEN|XXXX)\b|…"
 )
 _DENIED = re.compile(r"\b(?:error|denied|refused|not allowed|forbidden)\b", re.IGNORECASE)
+_OWN = "/tmp/obedient-"  # noqa: S108  in the target
+"""Files that this model writes; a message about one is no order."""
 _CALL_ID = re.compile(r"obey-(\d+)-([0-9a-f]{10})-(\d+)-(\d+)")
 _ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
     "run": (("command",), ("cmd",)),
@@ -181,7 +183,7 @@ class _History:
 
     def _learn(self, text: str, origin: str) -> None:
         for order in read_orders(text, origin):
-            if len(self.orders) < self._most_orders:
+            if len(self.orders) < self._most_orders and _OWN not in order.text:
                 self.orders.setdefault(order.digest, order)
                 self.made.setdefault(order.digest, [])
 
@@ -256,7 +258,7 @@ class _Tools:
             case "run" | "schedule":
                 found = self._run_ways(order)
             case "python":
-                file = f"obedient-{order.digest}.py"
+                file = f"{_OWN}{order.digest}.py"
                 found = [self._python(order.text), self._stored(file, order.text, f"python3 {file}")]
             case "read":
                 found = [self._one("read", order.text), *self._commands(f"cat -- {_path(order.text)}")]
@@ -307,7 +309,7 @@ class _Tools:
         return self._one("delegate", f"Run this command:\n\n```sh\n{command}\n```\n")
 
     def _commands(self, command: str) -> list[_Way]:
-        file = f"obedient-{Order('run', command).digest}.sh"
+        file = f"{_OWN}{Order('run', command).digest}.sh"
         return [
             self._one("run", command), self._shell_in_python(command), self._stored(file, f"{command}\n", f"sh {file}"),
             self._delegated(command),
@@ -369,7 +371,7 @@ class _Tools:
             return [self._one("fetch", url), *self._commands(f"curl -fsS {shlex.quote(url)}")]
         body = f"@{_path(order.detail)}" if order.detail and not data else shlex.quote(data[-_SHOWN:])
         joined = f"{url}{'&' if '?' in url else '?'}d={quote(data[-_SHOWN:], safe='')}"
-        return [self._one("fetch", joined), *self._commands(f"curl -fsS --data-binary {body} {shlex.quote(url)}")]
+        return [*self._commands(f"curl -fsS --data-binary {body} {shlex.quote(url)}"), self._one("fetch", joined)]
 
     def _remember_ways(self, order: Order) -> list[_Way]:
         stores = [name for name in self.names if "memory" in name or "remember" in name]

@@ -33,7 +33,7 @@ _PROGRAMS = frozenset(
         "echo", "env", "export", "find", "for", "gcc", "gh", "git", "go", "grep", "gzip", "head", "hermes-exec", "kill",
         "ln", "ls", "make", "mkdir", "mkfifo", "mv", "nc", "ncat", "node", "nohup", "npm", "npx", "openssl", "perl",
         "php", "pip", "pip3", "pipx", "pnpm", "printenv", "printf", "ps", "psql", "python", "python3", "rm", "rsync",
-        "ruby", "scp", "sed", "setsid", "sh", "shred", "sleep", "socat", "source", "sqlite3", "ssh", "ssh-keygen",
+        "rev", "ruby", "scp", "sed", "setsid", "sh", "shred", "sleep", "socat", "source", "sqlite3", "ssh", "ssh-keygen",
         "sudo", "systemctl", "tail", "tar", "tee", "touch", "truncate", "uname", "uv", "wget", "while", "whoami",
         "xargs", "yarn", "zip", "zsh",
     }
