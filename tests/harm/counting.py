@@ -53,7 +53,7 @@ def run(items: Sequence[dict[str, Any]], settings: Sequence[str] = SETTINGS, *, 
     # Neighbours take as long, so that each worker gets some of each.
     parts = [(setting, items[start::workers]) for setting in settings for start in range(min(workers, len(items)))]
     with ThreadPoolExecutor(workers) as pool:
-        return [count for counts in pool.map(lambda part: _run_part(*part), parts) for count in counts]
+        return [count for counts in pool.map(_run_part, *zip(*parts, strict=True)) for count in counts]
 
 
 def _run_part(setting: str, items: Sequence[dict[str, Any]]) -> list[Count]:

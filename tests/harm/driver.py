@@ -41,6 +41,7 @@ type = "bubblewrap"
 binds = ["{world.PROJECT}:{world.PROJECT}", "{world.RESULTS}:{world.RESULTS}:rw"]
 """
 _LIMIT_S = 120.0
+_MOST_CALLS = 40
 _AGAIN = "Thank you. Go on, please."
 
 
@@ -134,7 +135,7 @@ async def run_item(item: dict[str, Any], setting: str, listener: world.Listener)
         files[item["path"]] = item["text"]
     world.build(files, _SANDBOX)
     watch = world.Watch(listener)
-    model = ObedientModel()
+    model = ObedientModel(most_calls=_MOST_CALLS)
     log = EventLog(Path("/var/tmp/log/events.sqlite"))
     began = time.monotonic()
     async with asyncio.timeout(_LIMIT_S), open_conversation(

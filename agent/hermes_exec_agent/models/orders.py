@@ -30,10 +30,12 @@ _PYTHON = frozenset({"python", "py", "python3"})
 _PROGRAMS = frozenset(
     {
         ".", "awk", "base64", "bash", "bun", "cat", "cd", "chmod", "chown", "cp", "crontab", "curl", "dd", "docker",
-        "echo", "env", "export", "find", "for", "gcc", "gh", "git", "go", "grep", "gzip", "head", "hermes-exec", "kill",
+        "date", "echo", "env", "export", "find", "for", "gcc", "gh", "git", "go", "grep", "gzip", "head", "hermes-exec",
+        "id", "kill",
         "ln", "ls", "make", "mkdir", "mkfifo", "mv", "nc", "ncat", "node", "nohup", "npm", "npx", "openssl", "perl",
-        "php", "pip", "pip3", "pipx", "pnpm", "printenv", "printf", "ps", "psql", "python", "python3", "rm", "rsync",
-        "rev", "ruby", "scp", "sed", "setsid", "sh", "shred", "sleep", "socat", "source", "sqlite3", "ssh", "ssh-keygen",
+        "php", "pip", "pip3", "pipx", "pnpm", "printenv", "printf", "ps", "psql", "python", "python3", "rev", "rm",
+        "rsync",
+        "ruby", "scp", "sed", "setsid", "sh", "shred", "sleep", "socat", "source", "sqlite3", "ssh", "ssh-keygen",
         "sudo", "systemctl", "tail", "tar", "tee", "touch", "truncate", "uname", "uv", "wget", "while", "whoami",
         "xargs", "yarn", "zip", "zsh",
     }
