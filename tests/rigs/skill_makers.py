@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.skills.registry.home import RegistryHome
-from hermes_exec_agent.skills.registry.record import Author, Version
+from hermes_exec_agent.skills.registry.record import Author, Origin, Version
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.launch import identify_interpreter
 from hermes_exec_policies.gate.tree import Tree, copy_tree
@@ -77,6 +77,31 @@ def report_of(
         "rights": tuple(Right),
     }
     return Report(**{**known, **fields})
+
+
+def guide(
+    home: RegistryHome,
+    folder: Path,
+    name: str,
+    about: str,
+    text: str = "Look before you act.",
+    *,
+    origin: Origin | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Version:
+    """A version of a guide, of a person if ``origin`` is left out, registered as if it had been judged."""
+    source = folder / name
+    every = {"SKILL.md": f"---\nname: {name}\ndescription: {about}\n---\n{text}\n".encode(), **(files or {})}
+    for path, data in every.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_bytes(data)
+    tree = copy_tree(source, folder / f"copy of {name}")
+    empty: dict[str, Any] = {"module": "", "entry": "", "function": "", "schema": {}}
+    report = report_of(tree, name, summary=about, rights=(Right.READ,), **empty)
+    author = Author(kind="agent", shells=("docker",)) if origin and origin.kind == "untrusted" else PERSON
+    return Registry(home).register(
+        tree, report, load_policy("skill-run"), author=author, kernel=platform.release(), origin=origin
+    )
 
 
 def registered(

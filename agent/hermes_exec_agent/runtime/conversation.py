@@ -15,11 +15,14 @@ from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
+from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.turn import Turn, to_usage_record
 from hermes_exec_agent.runtime.updates import Ended, Text
+from hermes_exec_agent.tools.skill_index import describe_fitting
+from hermes_exec_agent.tools.skill_list import SkillView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -98,6 +101,11 @@ class Conversation:
         return self._specs
 
     @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts that the person named in this conversation."""
+        return frozenset(self._recorder.history.hosts)
+
+    @property
     def messages(self) -> list[Message]:
         """The conversation as the model reads it."""
         return self._recorder.history.messages
@@ -120,8 +128,9 @@ class Conversation:
             HermesError: the log cannot be read or written.
         """
         before = await self._recorder.load()
+        inherited, self._context.provenance = self._context.provenance, self._recorder.history.provenance
         if not before:
-            started = self._start_record()
+            started = self._start_record() | inherited.to_record()
             if self.options.branch_of:
                 started |= await self._branch(self.options.branch_of)
             await self._recorder.record("started", started)
@@ -145,6 +154,8 @@ class Conversation:
         branch: dict[str, object] = {
             "history": [to_record(message) for message in history.messages[1:]],
             "branch_of": {"conversation": other, "upto": events[-1].number if events else 0},
+            "hosts": sorted(history.hosts),
+            **history.provenance.to_record(),
         }
         if events and events[0].data.get("target") == self.place:
             branch["system"] = events[0].data["system"]
@@ -193,6 +204,8 @@ class Conversation:
         }
         if self.options.history:
             record["history"] = [to_record(message) for message in self.options.history]
+            said = (message.content for message in self.options.history if message.role == "user")
+            record["hosts"] = sorted(set().union(*map(find_hosts, said)))
         return record
 
     async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
@@ -262,7 +275,7 @@ class Conversation:
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
         async with self._hold_turn():
             try:
-                return await turn.run(request)
+                return await turn.run(request, await self._find_parts(request))
             except TurnLost:
                 self._recorder.drop_notes()
                 raise
@@ -272,6 +285,14 @@ class Conversation:
                     raise self._lost from None
                 await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
                 raise
+
+    async def _find_parts(self, request: str) -> list[dict[str, str]]:
+        """Return the program's notices beside the first request: the skills that fit it."""
+        first = all(message.role == "system" for message in self.messages)
+        if not first or all(spec.name != SkillView.name for spec in self._specs):
+            return []
+        note = await asyncio.to_thread(describe_fitting, self._context, request)
+        return [{"source": "skills", "content": note}] if note else []
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
         """Record it; at the time limit with the program's list of the turn, as the model cannot be asked."""

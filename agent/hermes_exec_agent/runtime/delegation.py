@@ -48,6 +48,7 @@ class Delegator:
             answer = await other.ask(request, listen)
             ended = await other.end_background()
         finally:
+            context.provenance.merge(own.provenance)  # its last message may repeat what it read
             await shield_to_completion(own.close(), limit_s=None)
         lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
         return answer.outcome == "answered", "\n".join(lines)

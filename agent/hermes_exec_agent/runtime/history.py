@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.messages import Message, ToolCall
+from hermes_exec_agent.runtime.links import find_hosts
+from hermes_exec_agent.tools.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,6 +51,10 @@ class MessageHistory:
         """The latest request, as the person wrote it."""
         self.open = False
         """Whether a turn has begun and not ended."""
+        self.provenance = Provenance()
+        """The sources of all text so far, also of text that a compaction removed."""
+        self.hosts: set[str] = set()
+        """The hosts that the person named."""
         self._messages: list[Message] = []
         self._calls: tuple[ToolCall, ...] = ()
         self._begun: set[str] = set()
@@ -78,8 +84,7 @@ class MessageHistory:
             case "user":
                 self._close(LOST)
                 self._ensure_answer(_CUT)
-                self._messages.append(Message("user", str(data["content"])))
-                self.request, self.open = str(data["content"]), True
+                self._request(data)
             case "assistant":
                 self._close(LOST)
                 self._assistant(data)
@@ -87,6 +92,7 @@ class MessageHistory:
                 self._begun.add(str(data["id"]))
             case "result":
                 self._results[str(data["id"])] = str(data["content"])
+                self.provenance.add_result(data)
                 if all(call.id in self._results for call in self._calls):
                     self._close("")
             case "warning":
@@ -112,6 +118,15 @@ class MessageHistory:
         self._messages = [Message("system", str(data["system"]))]
         self._messages += [parse_message(each) for each in data.get("history", ())]
         self.ids |= {call.id for message in self._messages for call in message.tool_calls}
+        self.provenance.add_start(data)
+        self.hosts |= set(data.get("hosts", ()))
+
+    def _request(self, data: Mapping[str, Any]) -> None:
+        content = str(data["content"])
+        parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ())]
+        self._messages.append(Message("user", "\n\n".join([content, *parts])))
+        self.request, self.open = content, True
+        self.hosts |= find_hosts(content)
 
     def _assistant(self, data: Mapping[str, Any]) -> None:
         message = parse_message({**data, "role": "assistant"})

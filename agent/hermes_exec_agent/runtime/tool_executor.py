@@ -107,9 +107,10 @@ class ToolExecutor:
             envelope = await self._call(resolved)
         duration_s = watch.elapsed_s
         content = self.clean(resolved.annotate(envelope).text())
-        await self._record(
-            "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
-        )
+        result: dict[str, Any] = {"id": call.id, "name": call.name, "content": content}
+        if envelope.origins:
+            result["origins"] = [each.to_record() for each in envelope.origins]
+        await self._record("result", {**result, "duration_s": round(duration_s, 4)})
         tell(CallEnded(call, envelope, duration_s))
         return ExecutedCall(call, envelope, resolved.changes)
 

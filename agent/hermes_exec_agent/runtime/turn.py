@@ -16,7 +16,7 @@ from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
@@ -98,13 +98,16 @@ class Turn:
         self._steps = 0
         self._calls = 0
 
-    async def run(self, request: str) -> Answer:
-        """Answer ``request``.
+    async def run(self, request: str, parts: Sequence[Mapping[str, str]] = ()) -> Answer:
+        """Answer ``request``; ``parts`` are notices of the program for the model, recorded beside it.
 
         Raises:
             ModelError: no model replied; the failure is recorded.
         """
-        await self._recorder.record("user", {"content": request})
+        asked: dict[str, object] = {"content": request}
+        if parts:
+            asked["parts"] = [dict(each) for each in parts]
+        await self._recorder.record("user", asked)
         try:
             return await self._answer()
         except ModelError as error:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
     from hermes_exec.terminal.stream import Stream
     from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.provenance import PartOrigin
     from hermes_exec_agent.tools.tool import Context, Tool
 
 MOST_CALLS = 200
@@ -73,6 +74,7 @@ class ExecuteCode(BaseTool[ExecuteCodeArguments]):
             truncated=bool(reference),
             duration_s=max(envelope.duration_s - watch.paused_s, 0.0),
             note="; ".join(filter(None, [envelope.note, note])),
+            origins=tuple(talk.origins),
         )
 
 
@@ -85,6 +87,8 @@ class _ScriptSession:
 
     def __init__(self, tools: Sequence[Tool], context: Context) -> None:
         self.calls = 0
+        self.origins: dict[PartOrigin, None] = {}
+        """Untrusted skills whose text the script was given, in order."""
         self._tools = {tool.spec.name: tool for tool in tools}
         self._context = context
         self._head = bytearray()
@@ -134,7 +138,9 @@ class _ScriptSession:
         self.calls += 1
         if self.calls > MOST_CALLS:
             return _refusal(f"a script calls tools {MOST_CALLS} times at most")
-        answer: dict[str, Any] = json.loads((await perform(self._tools.values(), call, self._context)).text())
+        envelope = await perform(self._tools.values(), call, self._context)
+        self.origins |= dict.fromkeys(envelope.origins)
+        answer: dict[str, Any] = json.loads(envelope.text())
         return answer
 
 

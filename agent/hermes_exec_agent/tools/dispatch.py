@@ -180,6 +180,7 @@ async def run(resolved: ResolvedCall, context: Context) -> Envelope:
     if resolved.tool is None:
         return failure_envelope("agent", resolved.failure or Failure("arguments", "this cannot be done"))
     envelope = await _call_tool(resolved.tool, resolved.arguments, context)
+    context.provenance.add(envelope.origins)
     if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError  # it failed because it was cancelled
     return envelope

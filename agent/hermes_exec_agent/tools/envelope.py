@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.tools.provenance import PartOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Envelope:
     note: str = ""
     """Further information from the program, which is not output."""
     error: Failure | None = None
+    origins: tuple[PartOrigin, ...] = ()
+    """The untrusted skills whose text is in the result: for the record, not for the model."""
 
     def text(self) -> str:
         """Return the result for the model: JSON without empty fields."""

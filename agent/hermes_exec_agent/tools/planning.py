@@ -148,7 +148,9 @@ class Delegate(BaseTool[DelegateArguments]):
         request = f"{args.goal}\n\n{args.context}".strip()
         if context.delegate is None:
             raise Unsupported("this conversation cannot delegate", remedy="do it here")
+        known = set(context.provenance.parts)
         ok, message = await context.delegate(request, context)
+        origins = tuple(each for digest, each in context.provenance.parts.items() if digest not in known)
         text, reference = await context.workspace.shorten(message)
         error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
-        return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error)
+        return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error, origins=origins)

@@ -7,28 +7,32 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import Refused, UsageError
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
+from hermes_exec_agent.tools.provenance import list_origins
 from hermes_exec_agent.tools.skill_list import describe_version
-from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
+from hermes_exec_agent.tools.skillset import SANDBOX, Skillset, read_files
 from hermes_exec_agent.tools.tool import Stopwatch
+from hermes_exec_policies.gate.skill_names import module_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.tools.tool import Context
 
 
 class SkillManageArguments(ToolArguments):
-    """Make or change a skill; it is registered only if tests in a sandbox show that it works.
+    """Make or change a skill: a function, registered only if tests in a sandbox show that it works, or a guide.
 
-    create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch.
-    improve: have one mended that failed. patch: change its files yourself. validate: prove it anew. restore: an older
-    version, or one from the archive.
+    create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch;
+    without scripts/main.py it is a guide. improve: have one mended that failed. patch: change its files yourself.
+    validate: prove it anew. restore: an older version, or one from the archive.
     """
 
     action: Literal["create", "improve", "patch", "validate", "history", "restore", "pin", "archive"]
@@ -67,10 +71,37 @@ class SkillManage(BaseTool[SkillManageArguments]):
 
     async def _build(self, args: SkillManageArguments, context: Context) -> Envelope:
         with Stopwatch() as watch:
-            version = await self._build_version(args, context)
+            version = await self._write_guide(args, context) or await self._build_version(args, context)
         context.service(Skillset).failures.pop(version.name, None)
         context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
-        return _registered_envelope(version, watch.elapsed_s)
+        return _registered_envelope(version, context, watch.elapsed_s)
+
+    async def _write_guide(self, args: SkillManageArguments, context: Context) -> Version | None:
+        """Register the guide that a patch makes or changes; return None if the call is of a function."""
+        from hermes_exec_agent.skills.registry.guides import register_guide
+        from hermes_exec_agent.skills.registry.record import Author, Origin
+
+        skills = context.service(Skillset)
+        before = skills.registry.skills().get(_normalize_name(args.name))
+        version = skills.registry.read_version(before) if before is not None else None
+        if args.action == "improve" and version is not None and not version.is_function:
+            raise UsageError(f"{version.name} is a guide, which has no tests", remedy="the action patch")
+        if not args.patch or args.action not in {"create", "patch"}:
+            return None
+        files = self._patch_files(args, skills)
+        name = _normalize_name(args.name)
+        if {"scripts/main.py", f"scripts/{module_name(name)}.py"} & set(files):
+            return None
+        origin = skills.origin(guide=True)
+        if version is not None and before is not None and list_origins(version, before):
+            origin = Origin(kind="untrusted")  # a change does not make untrusted text the agent's own
+        with private_folder() as folder:
+            _write_files(files, folder / name, version)
+            author = Author(kind="agent", model=context.model, shells=(context.terminal.kind,))
+            result = await register_guide(skills.registry, folder / name, author=author, origin=origin)
+        if result.version is None:
+            raise UsageError(f"{name} was not registered: {'; '.join(result.report.reasons)}", remedy="mend its files")
+        return result.version
 
     async def _build_version(self, args: SkillManageArguments, context: Context) -> Version:
         skills = context.service(Skillset)
@@ -81,36 +112,43 @@ class SkillManage(BaseTool[SkillManageArguments]):
                 raise UsageError("nothing says what is to be improved", remedy="task")
             return await shop.improve(args.name, failure, request=context.request)
         if args.patch:
-            return await shop.submit(args.name, await self._patch_files(args, skills))
+            files = self._patch_files(args, skills)
+            return await shop.submit(args.name, {path: data.decode("utf-8", "replace") for path, data in files.items()})
         if args.action == "create" and args.task:
             return await shop.compile(args.name, args.task, context.request)
         raise UsageError(f"{args.action} needs a patch", remedy="or create with a task")
 
-    async def _patch_files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, str]:
+    def _patch_files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, bytes]:
         """Return the files of the skill after the patch."""
-        files: dict[str, str] = {}
+        files: dict[str, bytes] = {}
         if args.action == "patch":
-            files = await skills.builder.files(skills.registry.version(args.name))
+            files = read_files(skills.registry, skills.registry.version(args.name))
         elif _normalize_name(args.name) in skills.registry.skills():
             raise UsageError(f"there is a skill {args.name} already", remedy="the action patch")
         for operation in v4a.parse(args.patch):
-            change = operation.change(files.get(operation.path))
+            before = files.get(operation.path)
+            change = operation.change(None if before is None else before.decode("utf-8", "replace"))
             if change.text is None or change.moved:
                 files.pop(operation.path, None)
             if change.text is not None:
-                files[change.moved or operation.path] = change.text
+                files[change.moved or operation.path] = change.text.encode("utf-8", "replace")
         return files
 
     async def _validate(self, name: str, context: Context) -> Envelope:
         from hermes_exec_agent.skills.registry.admission import prove_again
 
         registry = context.service(Skillset).registry
-        done = await prove_again(registry, registry.version(name))
+        version = registry.version(name)
+        if not version.is_function:
+            raise UsageError(f"{version.name} is a guide, which has no tests", remedy="skill_view shows it")
+        if version.number in registry.skill(name).waiting:
+            raise Refused(_waiting(version), remedy=f"hermes-exec skill release {version.name}")
+        done = await prove_again(registry, version)
         if done.version is None:
             why = "; ".join(done.report.reasons)
             message = f"{name} does not pass any more: {why}"
             return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", message))
-        return _registered_envelope(done.version, sum(done.report.seconds.values()))
+        return _registered_envelope(done.version, context, sum(done.report.seconds.values()))
 
     def _update(self, args: SkillManageArguments, context: Context) -> Envelope:
         """Run an action that needs no sandbox."""
@@ -136,10 +174,29 @@ class SkillManage(BaseTool[SkillManageArguments]):
         return Envelope(ok=True, place=HERE, output=f"{now.name} {now.current}: {now.state}")
 
 
+def _write_files(files: Mapping[str, bytes], root: Path, before: Version | None) -> None:
+    """Write the files of a guide; those that were executable ``before`` are again."""
+    from hermes_exec_policies.gate.tree import SkillTreeWriter
+
+    executable = {each.path for each in before.files if each.mode & 1} if before is not None else set[str]()
+    writer = SkillTreeWriter(root)
+    for path, data in files.items():
+        writer.add(path, path in executable, data)
+
+
 def _normalize_name(name: str) -> str:
     return name.replace("_", "-").lower()
 
 
-def _registered_envelope(version: Version, seconds: float) -> Envelope:
-    text = f"registered and ready for skill_run: {describe_version(version)}"
-    return Envelope(ok=True, place=SANDBOX, output=text, duration_s=seconds)
+def _registered_envelope(version: Version, context: Context, seconds: float) -> Envelope:
+    ready = f"ready for {'skill_run' if version.is_function else 'skill_view'}"
+    note = ""
+    if version.number in context.service(Skillset).registry.skill(version.name).waiting:
+        ready, note = "not ready", f"{_waiting(version)}: hermes-exec skill release {version.name}"
+    text = f"registered and {ready}: {describe_version(version)}"
+    return Envelope(ok=True, place=SANDBOX, output=text, duration_s=seconds, note=note)
+
+
+def _waiting(version: Version) -> str:
+    """Say that a version waits for a person."""
+    return f"{version.name} {version.number} was made from untrusted material, and waits for a person to release it"

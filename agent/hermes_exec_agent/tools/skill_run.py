@@ -15,6 +15,7 @@ from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.dispatch import parse_arguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.provenance import list_origins
 from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
 from hermes_exec_agent.tools.tool import approve, check_approval, to_safe_line
 
@@ -105,6 +106,7 @@ class SkillRun(BaseTool[SkillRunArguments]):
         envelope = Envelope(
             ok=True, place=SANDBOX, output=text, output_ref=reference, truncated=bool(reference),
             note="; ".join(notes), duration_s=outcome.seconds,
+            origins=list_origins(version, skills.registry.skill(version.name)),
         )  # fmt: skip
         return envelope, outcome
 
@@ -155,13 +157,15 @@ class SkillRun(BaseTool[SkillRunArguments]):
         if outcome.kind == SECURITY:  # no repair: a model must not work around a security check
             message = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
             return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", message))
+        registry = context.service(Skillset).registry
+        origins = list_origins(registry.version(outcome.name, outcome.version), registry.skill(outcome.name))
         context.service(Skillset).failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )
         message = f"{outcome.name} {outcome.version}: {outcome.error}"
         remedy = "other arguments, or skill_manage with the action improve"
         return Envelope(
-            ok=False, place=SANDBOX, output=outcome.logs[-_LOG:], duration_s=outcome.seconds,
+            ok=False, place=SANDBOX, output=outcome.logs[-_LOG:], duration_s=outcome.seconds, origins=origins,
             note="it failed too often and is kept back now" if outcome.quarantined else "",
             error=Failure("skill_failed", f"{message}. Try: {remedy}"),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from hermes_exec_agent.tools.tool import approve, to_safe_line
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.skills.build.builder import SkillBuilder
+    from hermes_exec_agent.skills.registry.record import Origin, Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.tools.tool import Context
 
@@ -58,7 +59,11 @@ class Skillset:
                 return False  # no person can be asked
 
         maker = Requester(
-            model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree
+            model=context.model or "unknown",
+            shells=(context.terminal.kind,),
+            tell=context.tell,
+            agree=agree,
+            origin=self.origin,
         )
         judge = CountedModel(models.auxiliary, context.spend) if models else None
         return SkillBuilder(self.registry, maker, self._counted_model(), judge=judge, cases=context.cases)
@@ -70,6 +75,18 @@ class Skillset:
         models = self._context.models
         return CountedModel(models.main, self._context.spend) if models is not None else None
 
+    def origin(self, *, guide: bool = False) -> Origin:
+        """Return the origin of a skill that is written now.
+
+        It is untrusted after the conversation read text of an untrusted skill. A guide is, after any output of a tool,
+        too: later conversations follow its text, and no test judges it.
+        """
+        from hermes_exec_agent.skills.registry.record import Origin
+
+        provenance = self._context.provenance
+        untrusted = bool(provenance.find_untrusted()) or (guide and provenance.has_output)
+        return Origin(kind="untrusted" if untrusted else "agent")
+
     @property
     def repair_model(self) -> Model | None:
         """The model that finds out why a skill failed; None if no failing skill is to be improved."""
@@ -80,3 +97,16 @@ class Skillset:
     def data(self) -> Path:
         """The folder for files of skills."""
         return self._context.data or Path(os.environ.get("PERSISTENT_DIR") or "data").absolute()
+
+
+def read_files(registry: Registry, version: Version) -> dict[str, bytes]:
+    """Return the files of a version by path, after comparing them with the signed list.
+
+    Raises:
+        content.ContentChanged: they differ from it.
+    """
+    from hermes_exec_agent.skills.registry import content
+
+    with content.private_folder() as folder:
+        content.copy_verified(registry.tree(version), version.files, folder / "tree")
+        return {each.path: (folder / "tree" / each.path).read_bytes() for each in version.files}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.provenance import Provenance, describe_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -59,6 +60,8 @@ async def check_approval(
 ) -> Failure | None:
     """Return why a call may not run, or None. If no person can be asked, the answer is no.
 
+    After the conversation read text of a skill that no person trusts, each call is asked for, whatever was allowed.
+
     Args:
         tool: its name.
         summary: describes the call.
@@ -67,7 +70,8 @@ async def check_approval(
         always: ask even if the tool is allowed.
     """
     mode = context.approvals.of(tool)
-    if mode == "allow" and not always:
+    untrusted = context.provenance.find_untrusted()
+    if mode == "allow" and not always and not untrusted:
         return None
     line = to_safe_line(summary)
     if mode == "deny":
@@ -76,8 +80,14 @@ async def check_approval(
         )
         answer, why = "denied by the settings", f"{what}; do without it"
     else:
+        if untrusted:  # a lasting approval from before does not cover it, and one from now covers this act alone
+            line = f"{line} ({describe_untrusted(untrusted)})"
+            scope = line
         answer, why = await _ask_person(tool, line, scope, context)
-    context.record("approval", {"tool": tool, "summary": line, "answer": answer})
+    record: dict[str, Any] = {"tool": tool, "summary": line, "answer": answer}
+    if untrusted:
+        record["origins"] = [each.to_record() for each in untrusted]
+    context.record("approval", record)
     return Failure("denied", why) if why else None
 
 
@@ -169,6 +179,8 @@ class Context:
     """Whether a skill that fails in use may be improved and run once more."""
     tools: Sequence[Tool] = ()
     """All tools of the conversation."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """The sources of the conversation's text; a delegated conversation begins with those of its parent."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None

@@ -239,6 +239,6 @@ def split_finished(said: str) -> tuple[str, str]:
 
 
 def _render_markdown(said: str) -> RenderableType:
-    from rich.markdown import Markdown
+    from hermes_exec_agent.frontends.chat.markdown import PlainMarkdown
 
-    return Markdown(said, hyperlinks=False)  # the address of a link is shown, not hidden behind its text
+    return PlainMarkdown(said, hyperlinks=False)  # the address of a link is shown, not hidden behind its text

@@ -12,10 +12,11 @@ from aiohttp import web
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.http import protocol
-from hermes_exec_agent.runtime.updates import CallEnded, Replied, Retried, Text, Warned
+from hermes_exec_agent.runtime.links import LinkFilter
+from hermes_exec_agent.runtime.updates import CallEnded, Ended, Replied, Retried, Text, Warned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from hermes_exec_agent.frontends.http.metrics import Metrics
     from hermes_exec_agent.runtime import Answer, Conversation
@@ -34,9 +35,15 @@ _AGAIN = "\n\n[the reply was interrupted and requested again]\n\n"
 class TextCollector:
     """The text of a turn for its client: joins several replies of the model."""
 
-    def __init__(self, write: Callable[[str], None], seen: Callable[[CallEnded], None]) -> None:
-        """``write`` is called with each piece, ``seen`` with each finished call of a tool."""
-        self._write = write
+    def __init__(
+        self, write: Callable[[str], None], seen: Callable[[CallEnded], None], hosts: Callable[[], Collection[str]]
+    ) -> None:
+        """``write`` is called with each piece, ``seen`` with each finished call of a tool.
+
+        Links and images to hosts that are not in ``hosts`` become text, as clients fetch the one and hide the other.
+        """
+        self._links = LinkFilter(write, hosts)
+        self._write = self._links.feed
         self._seen = seen
         self._has_text = False
         self._needs_break = False
@@ -50,11 +57,14 @@ class TextCollector:
             self._write(update.text)
             self._has_text = self._has_text or bool(update.text)
         elif isinstance(update, Replied | Warned):
+            self._links.flush()
             self._needs_break = self._has_text
         elif isinstance(update, Retried) and self._has_text:
             self._write(_AGAIN)
         elif isinstance(update, CallEnded):
             self._seen(update)
+        elif isinstance(update, Ended):
+            self._links.flush()
 
 
 async def answer_whole(conversation: Conversation, completion: protocol.Completion, metrics: Metrics) -> web.Response:
@@ -64,7 +74,7 @@ async def answer_whole(conversation: Conversation, completion: protocol.Completi
         HermesError: the model or the target failed; tools may have run before.
     """
     pieces: list[str] = []
-    collector = TextCollector(pieces.append, _count_calls(conversation, metrics))
+    collector = TextCollector(pieces.append, _count_calls(conversation, metrics), lambda: conversation.hosts)
     answer = await _ask(conversation, completion, collector, metrics)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     return web.json_response(reply.format_whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
@@ -85,7 +95,7 @@ async def answer_streamed(
     await response.prepare(request)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
-    collector = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics))
+    collector = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics), lambda: conversation.hosts)
     turn = asyncio.create_task(_ask(conversation, completion, collector, metrics))
     turn.add_done_callback(lambda _: waiting.put_nowait(None))
     try:

@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal[
-    "started",  # {target, model, scripted, parent, version}
-    "user",  # {content}
+    # {target, model, scripted, parent, version, origins, has_output, hosts}; the last three are those of the
+    # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
+    "started",
+    "user",  # {content, parts: [{source, content}]}: parts are notices of the program beside the person's words
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
     # origin as in `Message`
     "assistant",
     # {id, name}: written before a tool runs, so that a call without a result is known after a crash; also {arguments,
     # written: {name, arguments}} if the model wrote another name or other arguments than those of the tool.
     "call",
-    "result",  # {id, name, content, duration_s}
-    "approval",  # {tool, summary, answer}
+    # {id, name, content, duration_s, origins: [{skill, digest, source}]}: the untrusted skills whose text is in it
+    "result",
+    "approval",  # {tool, summary, answer, origins}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
     "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}

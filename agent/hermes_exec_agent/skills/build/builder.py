@@ -28,7 +28,7 @@ from hermes_exec_agent.skills.build.draft import (
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.admission import expected_files, unconfined_error, validate_and_register
 from hermes_exec_agent.skills.registry.content import private_folder
-from hermes_exec_agent.skills.registry.record import Author
+from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_policies.gate import verdict
 from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
@@ -152,6 +152,11 @@ async def _refuse(_: str) -> bool:
     return False
 
 
+def _of_agent() -> Origin:
+    """Return the origin of a skill that was made from a person's words."""
+    return Origin(kind="agent")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
     """The agent that skills are built for."""
@@ -164,6 +169,8 @@ class Requester:
     """Shows the person one line."""
     agree: Callable[[str], Awaitable[bool]] = _refuse
     """Asks the person whether an agent that could bypass the gate may register a skill nevertheless."""
+    origin: Callable[[], Origin] = _of_agent
+    """Returns the origin of a skill that is registered now."""
 
 
 class SkillBuilder:
@@ -339,7 +346,13 @@ class SkillBuilder:
                 return None, report
             author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
             admitted = await validate_and_register(
-                self.registry, tree, author=author, cases=cases, files=self._files.get(name, ()), insist=insist
+                self.registry,
+                tree,
+                author=author,
+                cases=cases,
+                files=self._files.get(name, ()),
+                insist=insist,
+                origin=self._maker.origin(),
             )
         self._report(name, admitted.report)
         if admitted.version is not None:

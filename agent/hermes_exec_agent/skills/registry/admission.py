@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.record import Author, Version
+    from hermes_exec_agent.skills.registry.record import Author, Origin, Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.check import Case
     from hermes_exec_policies.gate.grants import Grants
@@ -74,6 +74,7 @@ async def validate_and_register(
     files: Collection[str] = (),
     insist: bool = False,
     policy: str = POLICY,
+    origin: Origin | None = None,
 ) -> AdmissionResult:
     """Do the same for a private copy of a tree, which is expected to leave ``files``.
 
@@ -90,7 +91,7 @@ async def validate_and_register(
     if not report.accepted:
         return AdmissionResult(report, None)
     version = registry.register(
-        tree, report, load_policy(policy), author=author, kernel=platform.release(), insist=insist
+        tree, report, load_policy(policy), author=author, kernel=platform.release(), insist=insist, origin=origin
     )
     return AdmissionResult(report, version)
 

@@ -1,0 +1,84 @@
+"""Links and images of answers: those to a host that no person named become text.
+
+A program that renders Markdown fetches its images, and hides the address of a link behind its text; either can carry
+data away. A hostile text that a model obeys must not do that, so a destination stays a link only if it is plainly a
+relative path, or an address at a host that the person named. Everything else loses its markup, and keeps its address.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+_HOST = re.compile(r"(?:(?<=://)|(?<![\w.@-]))((?:[a-z0-9-]+\.)+[a-z0-9-]+|localhost|\[[0-9a-f:]+\])", re.IGNORECASE)
+_RELATIVE = re.compile(r"(?!//)[\w./#?=-]*", re.ASCII)
+_ADDRESS = re.compile(r"https?://[^\s\\&<>`]+", re.IGNORECASE)
+_LINK = re.compile(r"\](\(|:)(\s*<?)([^\s)>]*)")
+_AUTOLINK = re.compile(r"<([a-z][a-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@/]+@[^\s<>@/]+)>", re.IGNORECASE)
+_TAG = re.compile(r"<(?=[a-z!?/])([^<>]*)(>|$)", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"=\s*(?:\"([^\"]*)\"?|'([^']*)'?|([^\s\"'>]+))")
+_UNFINISHED = re.compile(r"(?:\](?:\(\s*<?[^\s)>]*|:\s*<?\S*)?|<(?:[a-z!?/][^<>]*)?)\Z", re.IGNORECASE)
+_MOST = 8192
+"""Characters of an unfinished construct that are held back."""
+
+
+def find_hosts(text: str) -> set[str]:
+    """Return the hosts that a text names, in lower case: in addresses, and as words such as ``example.org``."""
+    return {each.lower() for each in _HOST.findall(text)}
+
+
+def links_to_text(text: str, hosts: Collection[str]) -> str:
+    """Return Markdown whose links and images lead to ``hosts`` and relative paths alone; others become text."""
+
+    def link(found: re.Match[str]) -> str:
+        return found[0] if is_allowed(found[3], hosts) else f"] {found[1]}{found[2]}{found[3]}"
+
+    def tag(found: re.Match[str]) -> str:
+        values = ["".join(each) for each in _ATTRIBUTE.findall(found[1])]
+        return found[0] if all(is_allowed(each, hosts) for each in values) else f"< {found[0][1:]}"
+
+    text = _AUTOLINK.sub(lambda found: found[0] if is_allowed(found[1], hosts) else f"({found[1]})", text)
+    return _LINK.sub(link, _TAG.sub(tag, text))
+
+
+def is_allowed(destination: str, hosts: Collection[str]) -> bool:
+    """Whether a link may lead there: a relative path, or an address at one of ``hosts`` without any escapes."""
+    if _RELATIVE.fullmatch(destination):
+        return True
+    if not _ADDRESS.fullmatch(destination):
+        return False
+    try:
+        return (urlsplit(destination).hostname or "") in hosts
+    except ValueError:
+        return False
+
+
+class LinkFilter:
+    """Applies `links_to_text` to a text that arrives in pieces."""
+
+    def __init__(self, write: Callable[[str], None], hosts: Callable[[], Collection[str]]) -> None:
+        """``write`` takes the pieces; ``hosts`` returns the hosts that a person named until now."""
+        self._write = write
+        self._hosts = hosts
+        self._held = ""
+
+    def feed(self, text: str) -> None:
+        """Take a piece; the beginning of a link waits for its end."""
+        self._held += text
+        unfinished = _UNFINISHED.search(self._held, max(0, len(self._held) - _MOST))
+        end = unfinished.start() if unfinished else len(self._held)
+        ready, self._held = self._held[:end], self._held[end:]
+        self._emit(ready)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        held, self._held = self._held, ""
+        self._emit(held)
+
+    def _emit(self, text: str) -> None:
+        if text:
+            self._write(links_to_text(text, self._hosts()))

@@ -1,0 +1,125 @@
+"""The sources of a conversation's text: the skills whose text it read, and whether it read any output of a tool.
+
+Text of an imported skill, or of one that an agent made from untrusted material, may instruct. After a conversation read
+it, each act needs a person's approval, until the person trusts the skill. Output of tools, files and web pages are
+untrusted as well, but a question after every read would make the mode ``allow`` useless: what such text causes is
+contained by the target, and a guide that is written after it waits for a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.quoting import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hermes_exec_agent.skills.registry.record import Skill, Version
+    from hermes_exec_agent.skills.registry.registry import Registry
+
+_INWARD = frozenset(
+    {"todo", "clarify", "memory", "skills_list", "skill_view", "skill_manage", "session_search"},
+)
+"""Tools whose results have no text from outside, beside text of skills, which has an origin of its own."""
+_NAMED = 3
+"""Skills that a question names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartOrigin:
+    """The skill that a part of a conversation comes from."""
+
+    skill: str
+    digest: str
+    """Of the version."""
+    source: str
+    """The version's origin, in one line."""
+
+    @classmethod
+    def of_version(cls, version: Version) -> PartOrigin:
+        """Return the origin of a part that has text of a version."""
+        return cls(version.name, version.digest, flatten(version.origin.describe(), 200))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> PartOrigin:
+        """Return the origin in an event."""
+        return cls(str(record["skill"]), str(record["digest"]), str(record["source"]))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the origin as an event contains it."""
+        return asdict(self)
+
+
+def list_origins(version: Version, skill: Skill) -> tuple[PartOrigin, ...]:
+    """Return the origin of text of a version, or nothing if the model may follow it."""
+    if not version.origin.is_material or skill.is_trusted(version.digest):
+        return ()
+    return (PartOrigin.of_version(version),)
+
+
+class Provenance:
+    """The sources of one conversation's text, as its log has them."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, PartOrigin] = {}
+        """By digest."""
+        self.has_output = False
+        """Whether a tool returned text from outside, such as a file or the output of a command."""
+        self._registry: Registry | None = None
+
+    def add(self, parts: Iterable[PartOrigin]) -> None:
+        """Add the origins of a part."""
+        self.parts |= {each.digest: each for each in parts}
+
+    def merge(self, other: Provenance) -> None:
+        """Add the sources of another conversation, whose text this one reads."""
+        self.add(other.parts.values())
+        self.has_output = self.has_output or other.has_output
+
+    def add_start(self, data: Mapping[str, Any]) -> None:
+        """Add the sources that a conversation began with: those of the one that it branched off or works for."""
+        self.add(map(PartOrigin.from_record, data.get("origins", ())))
+        self.has_output = self.has_output or bool(data.get("has_output"))
+
+    def add_result(self, data: Mapping[str, Any]) -> None:
+        """Add the sources of a tool's result."""
+        self.add(map(PartOrigin.from_record, data.get("origins", ())))
+        self.has_output = self.has_output or data.get("name") not in _INWARD
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields of the event that begins a conversation with these sources."""
+        record: dict[str, Any] = {"origins": [each.to_record() for each in self.parts.values()]} if self.parts else {}
+        return {**record, "has_output": True} if self.has_output else record
+
+    def find_untrusted(self) -> list[PartOrigin]:
+        """Return the parts whose skills no person trusts, by the registry as it is now."""
+        if not self.parts:
+            return []
+        try:
+            skills = self._open_registry().skills()
+        except HermesError:
+            return list(self.parts.values())
+        return [
+            each
+            for each in self.parts.values()
+            if (skill := skills.get(each.skill)) is None or not skill.is_trusted(each.digest)
+        ]
+
+    def _open_registry(self) -> Registry:
+        from hermes_exec_agent.skills.registry.registry import Registry
+
+        if self._registry is None:
+            self._registry = Registry()
+        return self._registry
+
+
+def describe_untrusted(parts: list[PartOrigin]) -> str:
+    """Return why an act is asked for, and what ends that, in one line."""
+    named = ", ".join(f"{each.skill} ({each.source})" for each in parts[:_NAMED])
+    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    noun = "skill" if len(parts) == 1 else "skills"
+    remedy = f"hermes-exec skill trust {parts[0].skill}"
+    return f"asked because this conversation read text of the untrusted {noun} {named}{more}; {remedy} ends this"
