@@ -105,7 +105,7 @@ def attempt(act):
     return "done"
 print([attempt(act) for act in (
     lambda: open('/app/skills/fill-forms/SKILL.md', 'a'),
-    lambda: open('/root/.ssh/id_rsa'),
+    lambda: open('/etc/shadow'),
     lambda: socket.create_connection(('192.0.2.1', 80), 1),
     lambda: os.listdir(%r),
 )], sorted(set(os.environ) & {'SECRET_TOKEN'}))

@@ -36,8 +36,8 @@ class SkillScriptArguments(ToolArguments):
 
     name: str = Field(min_length=1)
     script: str = Field(min_length=1, description="Such as scripts/x.py")
-    args: list[str] = Field(default_factory=list)
-    files: list[str] = Field(default_factory=list, description="Files of the target to copy there")
+    args: list[str] = Field([])
+    files: list[str] = Field([], description="Files of the target to copy there")
     stdin: str = ""
     timeout: int = Field(300, ge=1, le=_LIMIT_S)
 

@@ -88,8 +88,9 @@ async def _find_broken_case(registry: Registry, version: Version, policy: Policy
     """Return which case of its proof fails now; each of the first runs tries the next case."""
     from hermes_exec_policies.gate.cases import Case, is_same
 
-    held = [Case.from_facts(each) for each in (version.evidence.get("evidence") or {}).get("held") or ()]
-    cases = [each for each in held if each.returns]
+    recorded: dict[str, Any] = version.evidence.get("evidence") or {}
+    held: list[dict[str, Any]] = list(recorded.get("held") or ())
+    cases = [each for each in map(Case.from_facts, held) if each.returns]
     if not cases:
         return ""
     case = cases[(runs - 1) % len(cases)]

@@ -276,11 +276,13 @@ async def _read_metadata(tree: Path) -> dict[str, str]:
 
     front = await read_front_matter((tree / "SKILL.md").read_text("utf-8-sig"), "", lenient=True)
     found: Any = front.fields.get("metadata")
-    metadata: dict[Any, Any] = found if isinstance(found, dict) else {}
-    return {
-        str(key): " ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for key, value in metadata.items()
-    }
+    if not isinstance(found, dict):
+        return {}
+    return {str(key): _join_words(value) for key, value in found.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  YAML
+
+
+def _join_words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  YAML
 
 
 def _copy_inputs(given: Iterable[Path], into: Path) -> None:
