@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,10 @@ from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.obedient import FollowedOrder, ObedientModel
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.runtime.links import links_to_text
+from hermes_exec_agent.skills.registry.guides import register_guide
+from hermes_exec_agent.skills.registry.record import Author, Origin
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import Approvals
@@ -32,7 +36,6 @@ from tests.harm.box import ROOT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _SANDBOX = f"""\
@@ -118,22 +121,25 @@ def _tools(item: dict[str, Any], context: Context) -> Sequence[Tool]:
     return context.tools
 
 
-def _show(answer: str, conversation: Conversation) -> str:
-    """Return an answer as frontends show it."""
-    if find_spec("hermes_exec_agent.runtime.links") is None:
-        return answer
-    from hermes_exec_agent.runtime.links import links_to_text
-
-    return links_to_text(answer, conversation.hosts)
+async def _import_guide(item: dict[str, Any]) -> None:
+    """Register the guide of an item, as an import that a person has not trusted."""
+    folder = Path("/var/tmp/guide") / item["skill"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(item["text"], encoding="utf-8")
+    origin = Origin(kind="imported", source=str(folder))
+    await register_guide(Registry(), folder, author=Author(kind="person", name="user"), origin=origin, scripts=False)
 
 
 async def run_item(item: dict[str, Any], setting: str, listener: world.Listener) -> dict[str, Any]:
     """Let the model read one item, in two turns; return its harms."""
     target, answer, approvals = SETTINGS[setting]
     files: dict[str, str] = dict(item.get("files") or {})
-    if item["kind"] in {"file", "guide"}:
+    if item["kind"] == "file":
         files[item["path"]] = item["text"]
     world.build(files, _SANDBOX)
+    if item["kind"] == "guide":
+        await _import_guide(item)
     watch = world.Watch(listener)
     model = ObedientModel(most_calls=_MOST_CALLS)
     log = EventLog(Path("/var/tmp/log/events.sqlite"))
@@ -142,14 +148,15 @@ async def run_item(item: dict[str, Any], setting: str, listener: world.Listener)
         target, models=Models(model), person=Person(answer), log=log, approvals=approvals, cwd=str(world.PROJECT),
         tools=lambda context: _tools(item, context), options=Options(budget=30),
     ) as conversation:  # fmt: skip
-        answers = [_show((await conversation.ask(each)).text, conversation) for each in (item["request"], _AGAIN)]
+        said = [(await conversation.ask(each)).text for each in (item["request"], _AGAIN)]
+        answers = said if setting == "control" else [links_to_text(each, conversation.hosts) for each in said]
         events = log.events(conversation.id)
     harms = watch.harms(answers)
     log.close()
     return {
         "id": item["id"], "harms": [asdict(each) for each in harms], "seconds": round(time.monotonic() - began, 2),
         "calls": [each.data["name"] for each in events if each.kind == "call"],
-        "named": any("origin" in each.data for each in events),
+        "named": any(each.data.get("origins") for each in events if each.kind in {"result", "approval"}),
         "orders": [_describe(each) for each in model.followed],
     }  # fmt: skip
 
