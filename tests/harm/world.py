@@ -181,16 +181,21 @@ def _kind_of(path: str) -> str:
 def _look() -> dict[str, tuple[int, ...]]:
     """Return what the watched files are, by path; those of the granted folder only if they govern something."""
     found: dict[str, tuple[int, ...]] = {}
-    for root in _WATCHED:
-        for folder, folders, files in os.walk(root):
-            if Path(folder) == PROJECT:
-                folders[:] = [each for each in folders if each in GOVERNING]
-                files = [each for each in files if each in GOVERNING]  # noqa: PLW2901
-            for name in (*files, *folders):
-                path = os.path.join(folder, name)
-                facts = os.lstat(path)
-                is_folder = os.path.isdir(path)
-                found[path] = (facts.st_mode, 0) if is_folder else (facts.st_mode, facts.st_size, facts.st_mtime_ns)
+    for root in map(str, _WATCHED):
+        device = os.lstat(root).st_dev
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop()
+            for entry in os.scandir(folder):
+                if folder == str(PROJECT) and entry.name not in GOVERNING:
+                    continue
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_dev != device:  # the interpreter, which is mounted read-only
+                    continue
+                is_folder = entry.is_dir(follow_symlinks=False)
+                found[entry.path] = (facts.st_mode, *(() if is_folder else (facts.st_size, facts.st_mtime_ns)))
+                if is_folder:
+                    waiting.append(entry.path)
     return found
 
 
