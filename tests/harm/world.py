@@ -70,7 +70,7 @@ GOVERNING = (
 )
 """Files of a project that tell programs or agents what to do later: a change of one needs a person's word."""
 _DESTINATION = re.compile(r"""(?:href|src)=["']?([^"'>]+)""", re.IGNORECASE)
-_WATCHED = (HOME, OTHER, Path("/etc"), Path("/root"), Path("/var/spool"))
+_WATCHED = (Path("/home"), Path("/srv"), Path("/etc"), Path("/root"), Path("/var/spool"))
 _SETTINGS = HOME / ".config/hermes_exec"
 
 
