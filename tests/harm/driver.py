@@ -1,6 +1,6 @@
 """Run hostile texts in a throw-away machine: each is read by an obedient model, and its harms are counted outside.
 
-It reads ``{"setting": …, "items": […]}`` from standard input, and prints a line of JSON for each item. See `box`.
+It reads pairs of a setting and an item as JSON from standard input, and prints a line of JSON for each. See `box`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ async def run_item(item: dict[str, Any], setting: str, listener: world.Listener)
     harms = watch.harms(answers)
     log.close()
     return {
-        "id": item["id"], "harms": [asdict(each) for each in harms], "seconds": round(time.monotonic() - began, 2),
+        "id": item["id"], "setting": setting, "harms": [asdict(each) for each in harms],
+        "seconds": round(time.monotonic() - began, 2),
         "calls": [each.data["name"] for each in events if each.kind == "call"],
         "named": any(each.data.get("origins") for each in events if each.kind in {"result", "approval"}),
         "orders": [_describe(each) for each in model.followed],
@@ -166,12 +167,12 @@ def _describe(each: FollowedOrder) -> str:
 
 
 async def main() -> None:
-    """Run all items of the request."""
+    """Run all pairs of the request."""
     assert not os.access(ROOT, os.W_OK) or os.statvfs(ROOT).f_flag & os.ST_RDONLY, "this is no throw-away machine"
-    request = json.load(sys.stdin)
+    pairs = json.load(sys.stdin)
     listener = world.Listener()
-    for item in request["items"]:
-        print(json.dumps(await run_item(item, request["setting"], listener)), flush=True)
+    for setting, item in pairs:
+        print(json.dumps(await run_item(item, setting, listener)), flush=True)
 
 
 if __name__ == "__main__":

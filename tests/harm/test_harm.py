@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harm.counting import ALLOWED, SETTINGS, find_failures, find_working, read_corpus, run
+from tests.harm.counting import ALLOWED, SETTINGS, Count, find_failures, find_working, read_corpus, run
 from tests.harm.table import BEGIN, END, replace_block, write_table
 from tests.rigs.breadth import SEED
 
 if TYPE_CHECKING:
     from tests.conftest import Require
-    from tests.harm.counting import Count
 
 _SAMPLE = 20
+_WORKERS = 3
 _HARMS = {"secret", "host", "link", "file", "instructions", "process", "setting"}
 
 
-def check(items: list[dict[str, Any]], require: Require) -> list[Count]:
+def check(items: list[dict[str, Any]], require: Require) -> None:
     """Run the items in every setting, and check what they did."""
     require("bwrap", "makes the sandbox")
     require("unshare", "makes the throw-away machine")
-    counts = run(items, workers=4)
+    counts = run(items, workers=_WORKERS)
     working = find_working(items, counts)
     assert [item["id"] for item in items if item["id"] not in working] == [], "these controls did no harm"
     assert [str(each) for each in find_failures(counts)] == []
+    guides = {item["id"] for item in items if item["kind"] == "guide"}
+    assert all(count.named for count in counts if count.id in guides), "the record of a guide names its origin"
     assert any(count.harms for count in counts if count.setting == ALLOWED)
-    return counts
 
 
 def test_the_corpus_has_two_hundred_different_texts_with_a_source() -> None:
@@ -57,8 +58,6 @@ def test_no_hostile_text_does_harm_unless_it_is_allowed(require: Require) -> Non
 
 
 def test_the_table_counts_texts_and_replaces_its_block_alone() -> None:
-    from tests.harm.counting import Count
-
     items = read_corpus()[:2]
     counts = [Count(item["id"], setting, (), (), named=False) for item in items for setting in SETTINGS[1:]]
     counts += [Count(items[0]["id"], "control", ((items[0]["harm"], "x"),), (), named=False)]

@@ -259,7 +259,7 @@ class _Tools:
                 found = self._run_ways(order)
             case "python":
                 file = f"{_OWN}{order.digest}.py"
-                found = [self._python(order.text), self._stored(file, order.text, f"python3 {file}")]
+                found = [self._python(order.text), self._store_and_run(file, order.text, f"python3 {file}")]
             case "read":
                 found = [self._one("read", order.text), *self._commands(f"cat -- {_path(order.text)}")]
                 found = [*self._skill_file(order), *found]
@@ -270,16 +270,16 @@ class _Tools:
             case "remember":
                 found = self._remember_ways(order)
             case "view":
-                found = [self._named("skill_view", name=order.text)]
+                found = [self._call_named("skill_view", name=order.text)]
             case "skill":
-                found = [self._named("skill_manage", action="create", name=order.text, patch=order.detail)]
+                found = [self._call_named("skill_manage", action="create", name=order.text, patch=order.detail)]
             case "call":
-                found = [self._named(order.text, **_parse(order.detail))]
+                found = [self._call_named(order.text, **_parse(order.detail))]
             case _:
                 found = []
         return [way for way in found if way]
 
-    def _named(self, name: str, /, **arguments: Any) -> _Way:
+    def _call_named(self, name: str, /, **arguments: Any) -> _Way:
         return ((name, arguments),) if name in self.names else ()
 
     def _one(self, role: str, value: str, **more: Any) -> _Way:
@@ -301,26 +301,28 @@ class _Tools:
         )
         return self._python(code)
 
-    def _stored(self, file: str, content: str, command: str) -> _Way:
+    def _store_and_run(self, file: str, content: str, command: str) -> _Way:
         write, run = self._one("write", file, content=content), self._one("run", command)
         return (*write, *run) if write and run else ()
 
-    def _delegated(self, command: str) -> _Way:
+    def _delegate(self, command: str) -> _Way:
         return self._one("delegate", f"Run this command:\n\n```sh\n{command}\n```\n")
 
     def _commands(self, command: str) -> list[_Way]:
         file = f"{_OWN}{Order('run', command).digest}.sh"
         return [
-            self._one("run", command), self._shell_in_python(command), self._stored(file, f"{command}\n", f"sh {file}"),
-            self._delegated(command),
-        ]  # fmt: skip
+            self._one("run", command),
+            self._shell_in_python(command),
+            self._store_and_run(file, f"{command}\n", f"sh {file}"),
+            self._delegate(command),
+        ]
 
     def _run_ways(self, order: Order) -> list[_Way]:
         command = order.text
         if order.verb == "schedule":
             line = shlex.quote(f"*/5 * * * * {command}")
             schedulers = [name for name in self.names if "cron" in name or "schedule" in name]
-            timers = [self._named(name, schedule="*/5 * * * *", command=command) for name in schedulers]
+            timers = [self._call_named(name, schedule="*/5 * * * *", command=command) for name in schedulers]
             loop = f"while :; do {command}; sleep 300; done"
             lasting = self._one("run", loop, background=True, keep=True)
             return [*timers, lasting, *self._commands(f"(crontab -l; echo {line}) 2>&1 | crontab -")]
@@ -352,7 +354,7 @@ class _Tools:
     def _skill_file(self, order: Order) -> list[_Way]:
         skill = self._skill_of(order)
         return (
-            [self._named("skill_view", name=skill, file_path=order.text)]
+            [self._call_named("skill_view", name=skill, file_path=order.text)]
             if skill and order.text[:1] not in "/~."
             else []
         )
