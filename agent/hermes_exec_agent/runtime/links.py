@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 _HOST = re.compile(r"(?:(?<=://)|(?<![\w.@-]))((?:[a-z0-9-]+\.)+[a-z0-9-]+|localhost|\[[0-9a-f:]+\])", re.IGNORECASE)
-_RELATIVE = re.compile(r"(?!//)[\w./#?=-]*", re.ASCII)
+_RELATIVE = re.compile(r"(?!//)[^:\\&<>\x00-\x20\x7f]*")
 _ADDRESS = re.compile(r"https?://[^\s\\&<>`]+", re.IGNORECASE)
-_LINK = re.compile(r"\](\(|:)(\s*<?)([^\s)>]*)")
+_LINK = re.compile(r"\](?=(?:\(|:)\s*<?([^\s)>]*))")
 _AUTOLINK = re.compile(r"<([a-z][a-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@/]+@[^\s<>@/]+)>", re.IGNORECASE)
-_TAG = re.compile(r"<(?=[a-z!?/])([^<>]*)(>|$)", re.IGNORECASE)
+_VALUED = r"\s+[a-z_:][\w.:-]*(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+))?"
+_TAG = re.compile(rf"<[a-z][^\s/>]*((?:{_VALUED})*)\s*/?>", re.IGNORECASE)
+_TAG_START = re.compile(r"<(?=[a-z][^\s/>]*[\s/])", re.IGNORECASE)
+_LEADS = re.compile(
+    r"//|\\|&(?!(?:amp|lt|gt|quot);)|url\(|\b(?:https?|ftp|wss?|data|file|javascript|mailto|vbscript):", re.IGNORECASE
+)
+"""What a value of an attribute has if it may lead elsewhere."""
 _ATTRIBUTE = re.compile(r"=\s*(?:\"([^\"]*)\"?|'([^']*)'?|([^\s\"'>]+))")
-_UNFINISHED = re.compile(r"(?:\](?:\(\s*<?[^\s)>]*|:\s*<?\S*)?|<(?:[a-z!?/][^<>]*)?)\Z", re.IGNORECASE)
-_MOST = 8192
+_UNFINISHED = re.compile(
+    r"(?:\](?:\(\s*<?[^\s)>]*|:\s*<?\S*)?|<[^\s<>]*"
+    rf"|<[a-z][^\s/>]*(?:{_VALUED})*(?:\s+(?:[a-z_:][\w.:-]*\s*(?:=\s*(?:\"[^\"]*|'[^']*|[^\s\"'=<>`]*))?)?)?/?)\Z",
+    re.IGNORECASE,
+)
+_MOST = 2048
 """Characters of an unfinished construct that are held back."""
 
 
@@ -35,14 +45,19 @@ def links_to_text(text: str, hosts: Collection[str]) -> str:
     """Return Markdown whose links and images lead to ``hosts`` and relative paths alone; others become text."""
 
     def link(found: re.Match[str]) -> str:
-        return found[0] if is_allowed(found[3], hosts) else f"] {found[1]}{found[2]}{found[3]}"
+        return found[0] if is_allowed(found[1], hosts) else "] "
 
     def tag(found: re.Match[str]) -> str:
-        values = ["".join(each) for each in _ATTRIBUTE.findall(found[1])]
-        return found[0] if all(is_allowed(each, hosts) for each in values) else f"< {found[0][1:]}"
+        whole = _TAG.match(found.string, found.start())
+        if whole is None:
+            return "<" if _AUTOLINK.match(found.string, found.start()) else "< "
+        values = ("".join("".join(each).split()) for each in _ATTRIBUTE.findall(whole[1]))
+        return "<" if all(is_allowed(each, hosts) for each in values if _LEADS.search(each)) else "< "
 
-    text = _AUTOLINK.sub(lambda found: found[0] if is_allowed(found[1], hosts) else f"({found[1]})", text)
-    return _LINK.sub(link, _TAG.sub(tag, text))
+    text = _AUTOLINK.sub(
+        lambda found: found[0] if ":" in found[1] and is_allowed(found[1], hosts) else f"({found[1]})", text
+    )
+    return _LINK.sub(link, _TAG_START.sub(tag, text))
 
 
 def is_allowed(destination: str, hosts: Collection[str]) -> bool:
@@ -67,12 +82,17 @@ class LinkFilter:
         self._held = ""
 
     def feed(self, text: str) -> None:
-        """Take a piece; the beginning of a link waits for its end."""
+        """Take a piece; the beginning of a link waits for its end, and one that is too long loses its markup."""
         self._held += text
-        unfinished = _UNFINISHED.search(self._held, max(0, len(self._held) - _MOST))
-        end = unfinished.start() if unfinished else len(self._held)
-        ready, self._held = self._held[:end], self._held[end:]
-        self._emit(ready)
+        while unfinished := _UNFINISHED.search(self._held):
+            start = unfinished.start()
+            self._emit(self._held[:start])
+            self._held = self._held[start:]
+            if len(self._held) <= _MOST:
+                return
+            self._write(f"{self._held[0]} ")
+            self._held = self._held[1:]
+        self.flush()
 
     def flush(self) -> None:
         """Write what waits."""

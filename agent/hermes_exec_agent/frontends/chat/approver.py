@@ -36,7 +36,7 @@ class TerminalApprover:
         async with self._turn:
             if (tool, scope) in self._always:
                 return True
-            lasting = "path" if scope else "tool"
+            lasting = "tool" if not scope else "act" if scope == summary else "path"
             question = f"{escape_text(tool)}: {escape_text(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
             while True:
                 answer = (await self._ask(question)).lower()

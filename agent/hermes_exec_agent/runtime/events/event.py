@@ -9,7 +9,8 @@ Kind = Literal[
     # {target, model, scripted, parent, version, origins, has_output, hosts}; the last three are those of the
     # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
     "started",
-    "user",  # {content, parts: [{source, content}]}: parts are notices of the program beside the person's words
+    # {content, parts: [{source, content}]}: parts are notices of the program in addition to the words of the person
+    "user",
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
     # origin as in `Message`
     "assistant",
