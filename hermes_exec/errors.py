@@ -69,9 +69,14 @@ class PlaceError(HermesError):
 class PlaceUnavailable(PlaceError, ConnectionError):
     """The target could not be opened or reached, so nothing was executed."""
 
+    guest_is_gone = False
+    """Whether the guest has ended for good, with its jobs; False if that is not known."""
+
 
 class PlaceGone(PlaceUnavailable):
     """The target has ended for good (a container that died, an allocation that expired); nothing was executed."""
+
+    guest_is_gone = True
 
 
 class OutcomeUnknown(PlaceError, ConnectionError):

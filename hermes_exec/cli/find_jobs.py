@@ -14,7 +14,7 @@ from hermes_exec.cli.open_target import plan_target
 from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import HermesError, PlaceUnavailable, UsageError
 from hermes_exec.observe.history import find_unfinished
-from hermes_exec.terminal.guest_records import has_lost_guest, read_records, remove_record
+from hermes_exec.terminal.guest_records import read_records, remove_record
 from hermes_exec.terminal.job import Job, list_jobs
 from hermes_exec.terminal.opening import create_guest_transport
 from hermes_exec.terminal.output import SpoolFolder
@@ -102,7 +102,7 @@ async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestR
     except TimeoutError:
         note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
-        if has_lost_guest(error):
+        if error.guest_is_gone:
             gone.append(record)
         else:
             note(f"{record.target}: its jobs are not shown: {error}")

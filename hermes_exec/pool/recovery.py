@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from hermes_exec.backend import release
 from hermes_exec.errors import HermesError, PlaceError, PlaceUnavailable
 from hermes_exec.pool.pooled_terminal import plan_terminal
-from hermes_exec.terminal.guest_records import has_lost_guest
 from hermes_exec.terminal.job import list_jobs
 from hermes_exec.transport.link import Link
 
@@ -95,7 +94,7 @@ async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedG
     except TimeoutError:
         return replace(lost, fate=Fate.UNREACHABLE, note=f"no answer within {_PATIENCE_S:g} s")
     except PlaceUnavailable as error:
-        return replace(lost, fate=Fate.GONE if has_lost_guest(error) else Fate.UNREACHABLE, note=error.what)
+        return replace(lost, fate=Fate.GONE if error.guest_is_gone else Fate.UNREACHABLE, note=error.what)
     except (HermesError, OSError) as error:
         return replace(lost, fate=Fate.UNREACHABLE, note=str(error))
 

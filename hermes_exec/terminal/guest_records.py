@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import read_regular, state_folder, to_printable, write_private
 from hermes_exec.errno_hints import path_remedy
-from hermes_exec.errors import ConfigError, PlaceGone, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import ConfigError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,8 +186,3 @@ async def forget_guest(link: Link) -> None:
 
 async def _stays(link: Link) -> bool:
     return bool((await link.call("stays", {}).result()).get("stays", True))
-
-
-def has_lost_guest(error: PlaceUnavailable) -> bool:
-    """Return whether a guest that could not be reached is gone for good, so that its record has no use."""
-    return isinstance(error, PlaceGone) or "guest is gone" in error.what or "rebooted since" in error.what

@@ -26,7 +26,7 @@ _PREAMBLE = 64 << 10
 _STDERR = 4096
 _MAX_DAMAGES = 8
 """Consecutive connections that may end by lost or changed bytes without any progress."""
-_GONE, _ELSEWHERE = 3, 4
+_GONE, _ELSEWHERE = 113, 114
 """Exit codes of guest/core/bridge.py."""
 
 
@@ -96,17 +96,18 @@ class GuestConnection:
     needs_output = True
     """See ``OutputReceiver``."""
 
-    def __init__(self, link: ConnectionOwner) -> None:
+    def __init__(self, link: ConnectionOwner, *, is_bridge: bool = False) -> None:
         keep_freed_memory()
         self.nonce = f"<hx {os.urandom(12).hex()}>"
         self.welcome: asyncio.Future[Welcome] = link.loop.create_future()
         self.stderr = b""
         self.over = False
         self._failed = False
-        self.guest_is_gone = False
-        """Whether a bridge reported that the guest is gone for good."""
+        self.guest_is_unreachable = False
+        """Whether a bridge reported that no later one reaches the guest: it is gone, or on another machine."""
         self.channel: Channel | None = None
         self._link = link
+        self._is_bridge = is_bridge
         self._before: bytes | None = b""
         self._parser = wire.Parser(link.on_frame, link.on_data, wire.MAX_REPLY)
         self._sealer = wire.Sealer()
@@ -176,9 +177,11 @@ class GuestConnection:
     def on_close(self, exit: Exit, /) -> None:
         """Handle the end of the channel."""
         self.over = True
-        self.guest_is_gone = exit.code in {_GONE, _ELSEWHERE}
+        self.guest_is_unreachable = self._is_bridge and exit.code in {_GONE, _ELSEWHERE}
         if not self.welcome.done():
-            self.welcome.set_exception(PlaceUnavailable(self._reason(exit)))
+            error = PlaceUnavailable(self._reason(exit))
+            error.guest_is_gone = self._is_bridge and exit.code == _GONE
+            self.welcome.set_exception(error)
             self.welcome.exception()
         self._link.on_closed(self)
 

@@ -400,7 +400,7 @@ class Link:
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
 
     async def _bridge(self, *, known: bool) -> Welcome:
-        attempt, hello = GuestConnection(self), self._attach(known=known)
+        attempt, hello = GuestConnection(self, is_bridge=True), self._attach(known=known)
         return await self._connect(attempt, bootstrap.bridge_argv(self.guest, attempt.nonce), attempt.seal(hello))
 
     async def _reconnect(self) -> None:
@@ -411,7 +411,9 @@ class Link:
                 welcome = await self._bridge(known=True)
             except Exception as error:  # noqa: BLE001  any other error must not leave callers waiting for ever
                 why = error.what if isinstance(error, HermesError) else str(error)
-                gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
+                gone = isinstance(error, PlaceGone) or (
+                    self._attempt is not None and self._attempt.guest_is_unreachable
+                )
                 if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
                     self.guest_remains = not gone and self._parts.may_outlive_client  # the guest may still run
                     self._lose(GuestLost(why))

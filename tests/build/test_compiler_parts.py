@@ -154,7 +154,7 @@ def test_the_same_diagnosis_twice_in_a_row_is_enough_and_between_others_it_is_no
 def test_a_security_finding_is_the_end_and_hides_every_other_reason() -> None:
     attempts = Attempts("add-numbers")
     with pytest.raises(NotRegistered, match="refused for security") as failed:
-        attempts.count_failure(Report((functional("suites.a", "mend me"), security("audit.x", "it opens the vault"))))
+        attempts.count_failure(Report((functional("suites.a", "mend me"), security("suites.x", "it opens the vault"))))
     assert "mend me" not in str(failed.value)
     assert "vault" not in str(failed.value)
 

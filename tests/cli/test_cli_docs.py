@@ -23,8 +23,8 @@ BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
 GROUPS = ("profile", "policy", "skill", "conversations")
 SKILL_COMMANDS = (
-    "check", "add", "run", "list", "show", "history", "diff", "rollback", "pin", "unpin", "archive", "restore",
-    "release", "verify", "prove", "export", "import",
+    "check", "new", "add", "import", "edit", "search", "trust", "grant", "run", "script", "list", "show",
+    "history", "diff", "rollback", "pin", "unpin", "archive", "restore", "release", "verify", "prove", "export",
 )  # fmt: skip
 POLICY_COMMANDS = ("list", "show", "explain", "diff", "render", "check", "prove")
 

@@ -264,14 +264,12 @@ def test_the_digest_changes_with_a_byte_a_mode_and_a_name(tmp_path: Path) -> Non
     assert tree_digest(last.root) == last.digest
 
 
-def test_a_security_finding_tells_a_model_nothing(tmp_path: Path) -> None:
+def test_a_finding_about_a_file_is_never_final_and_names_it(tmp_path: Path) -> None:
     with pytest.raises(SkillRefused) as caught:
         read(skill(tmp_path, **{"tests/conftest.py": "def pytest_unconfigure():\n    pass\n"}))
     (finding,) = caught.value.findings
-    assert finding.kind is Kind.SECURITY
-    assert "conftest" in finding.path
-    assert "conftest" not in finding.model
-    assert finding.operator not in finding.model
+    assert finding.kind is Kind.FUNCTIONAL
+    assert finding.model.startswith("tests/conftest.py: ")
 
 
 def test_names_of_others_are_taken(tmp_path: Path) -> None:

@@ -226,8 +226,23 @@ def test_an_ended_job_is_remembered_until_pruned(backend: LocalBackend, bounded:
         assert await prune_jobs(second) == [job.id]
         assert await list_jobs(second) == []
         await second.close()
-        with pytest.raises(PlaceUnavailable, match="guest is gone"):
+        with pytest.raises(PlaceUnavailable, match="guest is gone") as raised:
             await attached(backend, identity)
+        assert raised.value.guest_is_gone
+
+    bounded(scenario())
+
+
+def test_a_guest_is_gone_after_a_reboot_and_not_because_of_another_machine(
+    backend: LocalBackend, bounded: Bounded
+) -> None:
+    async def scenario() -> None:
+        link = await new_link(backend)
+        for changed, is_gone in (({"boot": "another"}, True), ({"host": "where no guest is gone"}, False)):
+            with pytest.raises(PlaceUnavailable) as raised:
+                await attached(backend, {**link.identity, **changed})
+            assert raised.value.guest_is_gone is is_gone
+        await link.close()
 
     bounded(scenario())
 

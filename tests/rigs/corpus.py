@@ -32,6 +32,12 @@ def items(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()]
 
 
+def texts(item: dict[str, Any]) -> dict[str, str]:
+    """The files of a benign item or of a skill."""
+    code = {"scripts/main.py": item["code"], "tests/test_main.py": item["test"]} if "code" in item else {}
+    return code | (item.get("files") or {})
+
+
 def write_skill(folder: Path, files: dict[str, str]) -> Path:
     """A skill of these files; SKILL.md is made where it is not among them."""
     for path, text in {"SKILL.md": ABOUT.format(name=folder.name, about="Adds two numbers."), **files}.items():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_agent.skills.registry.home import RegistryHome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from hermes_exec_policies.start_program import SandboxTarget
     from tests.conftest import Require
 
@@ -83,7 +84,7 @@ def granted(home: RegistryHome, folder: Path, *folders: str) -> None:
     Registry(home).register(tree, report, load_policy("skill-run"), author=PERSON, kernel=os.uname().release)
 
 
-def ran(home: RegistryHome, place: SandboxTarget | Profile | None = None) -> runner.SkillOutcome:
+def ran(home: RegistryHome, place: SandboxTarget | Profile | None = None) -> SkillOutcome:
     return asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
 
 

@@ -36,13 +36,15 @@ SLOW_OPEN = """
 import time
 def run(a: int, b: int) -> int:
     \"\"\"Add, but only while system calls are slow, as they are under observation.\"\"\"
-    began = time.perf_counter()
-    for _ in range(50):
+    fastest = 1.0
+    for _ in range(200):
+        began = time.perf_counter()
         try:
             open('/none')
         except OSError:
             pass
-    return a + b if time.perf_counter() - began > 0.0015 else a + b + 1
+        fastest = min(fastest, time.perf_counter() - began)
+    return a + b if fastest > 0.00002 else a + b + 1
 """
 
 

@@ -69,7 +69,7 @@ def test_what_the_gate_did_not_accept_is_not_registered(home: RegistryHome, tmp_
     tree = tree_in(tmp_path)
     for report in (
         report_of(tree, evidence=None),
-        report_of(tree, findings=(security("audit.x", "evil"),)),
+        report_of(tree, findings=(security("suites.x", "evil"),)),
         report_of(tree, digest="0" * 64),
         report_of(tree, policy_digest="0" * 64),
     ):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.skills.registry.home import RegistryHome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -32,7 +33,7 @@ def sandboxes(require: Require) -> None:
     require("bwrap", "makes the sandbox")
 
 
-def run(home: RegistryHome, **arguments: Any) -> runner.SkillOutcome:
+def run(home: RegistryHome, **arguments: Any) -> SkillOutcome:
     return asyncio.run(runner.run(Registry(home), "add-numbers", arguments))
 
 

@@ -137,7 +137,8 @@ def test_a_script_gets_the_packages_of_its_block(sandboxes: None, home: Registry
 def test_well_known_packages_are_found_by_imports_of_scripts_that_declare_none(tmp_path: Path) -> None:
     files = {
         "SKILL.md": GUIDE,
-        "scripts/fill.py": "import helpers.merge, json, unknown_module\nfrom PIL import Image\n",
+        "scripts/fill.py": "import helpers.merge, json, unknown_module\nfrom PIL import Image\nimport scripts.check\n",
+        "scripts/check.py": "import yaml\n",
         "scripts/other.py": "import torch\n",
         "scripts/helpers/merge.py": "def f():\n    import defusedxml.minidom\n",
     }
@@ -146,7 +147,7 @@ def test_well_known_packages_are_found_by_imports_of_scripts_that_declare_none(t
         (tmp_path / "in" / path).write_text(text)
     tree = copy_tree(tmp_path / "in", tmp_path / "copy")
     found, wrong = collect_script_requirements(tree, "scripts/fill.py", {"scripts": "lxml>=5 scripts/other.py"})
-    assert (sorted(map(str, found)), wrong) == (["defusedxml", "lxml>=5", "pillow"], [])
+    assert (sorted(map(str, found)), wrong) == (["defusedxml", "lxml>=5", "pillow", "pyyaml"], [])
 
 
 def test_another_interpreter_needs_a_grant(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.skills.registry.home import RegistryHome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -42,7 +43,7 @@ def sandboxes(require: Require) -> None:
     require("bwrap", "makes the sandbox")
 
 
-def run(home: RegistryHome, a: int) -> running.SkillOutcome:
+def run(home: RegistryHome, a: int) -> SkillOutcome:
     return asyncio.run(running.run(Registry(home), "add-numbers", {"a": a, "b": 2}))
 
 
@@ -70,7 +71,7 @@ def test_what_was_seen_is_told_also_where_nothing_can_be_recorded(home: Registry
 def test_it_is_seen_in_a_sandbox_that_was_kept_ready(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path, files={MAIN: SILENT})
 
-    async def main() -> tuple[running.SkillOutcome, str]:
+    async def main() -> tuple[SkillOutcome, str]:
         async with WarmRunner(Registry(home), ready=1) as runner:
             await runner.prepare("add-numbers")
             outcome = await runner.run("add-numbers", {"a": 1, "b": 2})

@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, require: Require) -> R
 
 def call(tmp_path: Path, person: Somebody, approvals: Approvals, **arguments: Any) -> dict[str, Any]:
     """Call the tool once in a conversation over this machine whose workspace is ``work``."""
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work").mkdir(parents=True)
     (tmp_path / "work/form.txt").write_text("form")
 
     async def done() -> dict[str, Any]:
@@ -79,3 +79,16 @@ def test_a_granted_script_runs_in_the_target_and_asks_each_time(tmp_path: Path, 
     assert (envelope["ok"], envelope["output"], envelope["backend"]) == (True, "filled\n", "local"), envelope
     assert (tmp_path / "work/out.txt").read_text() == "FORM"
     assert [line for _, line in person.asked] == ["run fill-forms scripts/fill.py form.txt without a sandbox in local"]
+
+
+def test_input_passes_and_changed_files_never_reach_the_target(tmp_path: Path, home: RegistryHome) -> None:
+    text = "import sys\nprint(sys.stdin.read(), sys.argv[1:])\n"
+    version = register(home, tmp_path / "again", {"scripts/fill.py": text})
+    Registry(home).grant_scripts("fill-forms", ScriptGrants(unsandboxed=True))
+    arguments = {"script": "scripts/fill.py", "args": ["$(id) 'x"], "stdin": "a\nb"}
+    envelope = call(tmp_path / "1", Somebody(), Approvals("allow"), **arguments)
+    assert envelope["output"] == f"a\nb {arguments['args']}\n", envelope
+    (home.content / version.digest / "scripts/fill.py").write_text("print('evil')\n")
+    envelope = call(tmp_path / "2", Somebody(), Approvals("allow"), **arguments)
+    assert (envelope["ok"], envelope["error"]["type"]) == (False, "changed"), envelope
+    assert Registry(home).skill("fill-forms").state == "quarantined"

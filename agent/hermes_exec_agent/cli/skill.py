@@ -1,6 +1,5 @@
 """``skill``: run, list, inspect, choose and verify registered skills."""
 
-import difflib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from hermes_exec_agent.cli.skill_run import SkillRunArguments, run_skill
 
 if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.log import SkillEvent
+    from hermes_exec_agent.skills.registry.record import Origin
     from hermes_exec_agent.skills.registry.registry import Registry
 
 
@@ -57,18 +57,23 @@ def run(
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    from hermes_exec_agent.cli import skill_judge, skill_script
+    from hermes_exec_agent.cli import skill_import, skill_judge, skill_rights, skill_script, skill_write
 
     group = StrictTyper(help=f"{summary} See docs/skills.md.")
     group.command("check")(skill_judge.check)
+    group.command("new")(skill_write.new)
     group.command("add")(skill_judge.add)
+    group.command("import")(skill_import.import_skills)
+    group.command("edit")(skill_write.edit)
+    group.command("search")(skill_write.search)
+    group.command("trust")(skill_rights.trust)
+    group.command("grant")(skill_rights.grant)
     group.command("run")(run)
     group.command("script", context_settings={"allow_interspersed_args": False})(skill_script.script)
     for command in (list_skills, show, history, diff, rollback, pin, unpin, archive, restore, release, verify, gc):
         group.command(command.__name__.partition("_")[0])(command)
     group.command("prove")(skill_judge.prove)
-    group.command("export")(skill_judge.export)
-    group.command("import")(skill_judge.import_bundle)
+    group.command("export")(skill_write.export)
     app.add_typer(group, name=name, short_help=summary)
 
 
@@ -77,15 +82,17 @@ def list_skills(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include archived skills.")] = False,
     json: Json = False,
 ) -> int:
-    """List skills with their current versions, evidence and states."""
+    """List skills with their current versions, rights, origins and states."""
     skills = _open_registry().list_facts(archived=everything)
     if json:
         show_json(skills)
         return 0
-    heads = ("NAME", "VERSION", "EVIDENCE", "STATE", "ABOUT")
+    heads = ("NAME", "VERSION", "RIGHTS", "EVIDENCE", "ORIGIN", "STATE", "ABOUT")
     rows = [
-        [each["name"], str(each["version"]), _describe_level(each), each["state"], each["summary"]] for each in skills
-    ]
+        [each["name"], str(each["version"]), ", ".join(each["rights"]), _describe_level(each), _describe_origin(each),
+         each["state"], each["summary"]]
+        for each in skills
+    ]  # fmt: skip
     if rows:
         show_table(heads, rows)
     else:
@@ -94,8 +101,11 @@ def list_skills(
 
 
 def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
-    """Show the record of a skill: its description, author, evidence and runs."""
+    """Show the record of a skill: its rights, origin, author, grants, evidence, findings and runs."""
+    from dataclasses import asdict
+
     from hermes_exec_agent.skills.registry.counts import RunCounter
+    from hermes_exec_agent.skills.registry.record import ScriptGrants
 
     registry = _open_registry()
     skill = registry.skill(name)
@@ -104,10 +114,12 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     state = skill.kept_back.get(version.number, "")
     facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
     facts["signer"] = registry.signer
+    facts["trusted"] = skill.is_trusted(version.digest)
+    facts["script_grants"] = asdict(skill.script_grants.get(version.digest, ScriptGrants()))
     if json:
         show_json(facts)
         return 0
-    show_table(("KEY", "VALUE"), [[key, value] for key, value in _describe(facts).items()])
+    show_table(("KEY", "VALUE"), _describe(facts))
     return 0
 
 
@@ -140,6 +152,8 @@ def diff(
     json: Json = False,
 ) -> int:
     """Show the differences between two versions as a diff. Both are verified first."""
+    from hermes_exec_agent.cli.skill_import import print_diff, read_lines
+
     registry = _open_registry()
     left, right = registry.version(name, one), registry.version(name, other)
     for version in (left, right):
@@ -152,9 +166,8 @@ def diff(
     if not changed:
         note("the versions are equal")
     for path in changed:
-        old, new = (_read_lines(registry.tree(version) / path) for version in (left, right))
-        for line in difflib.unified_diff(old, new, f"{left.number}/{path}", f"{right.number}/{path}", lineterm=""):
-            print("".join(each if each.isprintable() else "?" for each in line.replace("\t", "    ")))
+        old, new = (read_lines(registry.tree(version) / path) for version in (left, right))
+        print_diff(old, new, f"{left.number}/{path}", f"{right.number}/{path}")
     return 0
 
 
@@ -283,7 +296,16 @@ def _open_registry() -> "Registry":
 
 
 def _describe_level(line: dict[str, Any]) -> str:
+    if not line["level"]:
+        return "none"
     return line["level"] if line["protection"] == "protected" else f"{line['level']}, {line['protection']}"
+
+
+def _describe_origin(line: dict[str, Any]) -> str:
+    """Return an origin, with the person's trust if it needs any."""
+    if not line["material"]:
+        return str(line["origin"])
+    return f"{line['origin']}, {'trusted' if line['trusted'] else 'not trusted'}"
 
 
 def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
@@ -294,10 +316,12 @@ def _format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def _describe(facts: dict[str, Any]) -> dict[str, str]:
+def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of the table; --json has all facts."""
-    from hermes_exec_agent.cli import skill_grants
+    from hermes_exec_agent.cli import skill_evidence
+    from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 
+    origin = Origin(**facts["origin"])
     author, runs = facts["author"], facts["runs"]
     written_by = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
     seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
@@ -306,25 +330,42 @@ def _describe(facts: dict[str, Any]) -> dict[str, str]:
         "version": str(facts["number"]),
         "about": facts["summary"],
         "state": facts["state"] + (f": {facts['quarantine']}" if facts["quarantine"] else ""),
+        "rights": ", ".join(facts["rights"]),
+        "origin": origin.describe(),
+        **({"  digest": origin.digest} if origin.digest else {}),
+        "trusted": _describe_trust(origin, facts["trusted"]),
+        "scripts have": ScriptGrants.from_facts(facts["script_grants"]).describe(),
         "written by": written_by,
         "protection": facts["protection"],
         "registered": _format_time(facts["registered"]),
-        "evidence": facts["level"],
+        "evidence": facts["level"] or "none: it is a guide, and nothing of it was run as a function",
         **{f"  {key}": str(value) for key, value in seen.items() if isinstance(value, int)},
-        "takes": ", ".join(facts["schema"].get("properties", {})) or "nothing",
-        "granted": skill_grants.format_grants(facts["grants"]),
-        "entry": f"{facts['entry']} {facts['function']}",
+        **_describe_function(facts),
         "files": f"{len(facts['files'])}, SHA-256 {facts['digest']}",
         "policy": f"{facts['policy']['name']} {facts['policy_digest']}",
         "packages": facts["environment"] or "none",
-        "interpreter": facts["interpreter"],
+        "interpreter": facts["interpreter"] or "none ran",
         "kernel": facts["kernel"],
         "runs": f"{runs['runs']}, of which {runs['failures']} failed",
     }
     if runs["median_s"] is not None:
         rows["latency"] = f"{runs['median_s']:.3f} s median, {runs['slowest_s']:.3f} s at most"
-    return rows
+    return [*rows.items(), *skill_evidence.describe_findings(facts["evidence"].get("findings") or [])]
 
 
-def _read_lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+def _describe_function(facts: dict[str, Any]) -> dict[str, str]:
+    from hermes_exec_agent.cli import skill_grants
+
+    if not facts["function"]:
+        return {}
+    return {
+        "takes": ", ".join(facts["schema"].get("properties", {})) or "nothing",
+        "granted": skill_grants.format_grants(facts["grants"]),
+        "entry": f"{facts['entry']} {facts['function']}",
+    }
+
+
+def _describe_trust(origin: "Origin", trusted: bool) -> str:  # noqa: FBT001  private
+    if trusted:
+        return "yes"
+    return "no: models read it as material" if origin.is_material else "it needs none"

@@ -68,7 +68,7 @@ def _describe(found: Bundle, checks: dict[str, str]) -> list[tuple[str, str]]:
         ("packages", version.environment or "none"),
         *_describe_sandbox(seen.get("proof") or {}),
         *_describe_cases(seen),
-        *_describe_findings(gate.get("findings") or []),
+        *describe_findings(gate.get("findings") or []),
     ]
 
 
@@ -100,7 +100,8 @@ def _describe_cases(seen: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _describe_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def describe_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return rows about the findings of the gate."""
     if not findings:
         return [("findings", "none")]
     rows = [("findings", f"{len(findings)}, none of which refused it")]

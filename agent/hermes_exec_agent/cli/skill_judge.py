@@ -1,4 +1,4 @@
-"""The commands of ``skill`` in which the gate judges a skill: check, add, prove and import; and export."""
+"""The commands of ``skill`` in which the gate judges a skill: check, add and prove."""
 
 import os
 from pathlib import Path
@@ -11,15 +11,17 @@ from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.options import Number, Skill, Skills
+from hermes_exec_agent.cli.options import Skills
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hermes_exec_agent.skills.registry.admission import AdmissionResult
     from hermes_exec_agent.skills.registry.record import Author
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.grants import Grants
-    from hermes_exec_policies.gate.verdict import Report
+    from hermes_exec_policies.gate.verdict import Finding, Report
 
 
 def check(  # noqa: PLR0913  each is an option
@@ -44,6 +46,8 @@ def check(  # noqa: PLR0913  each is an option
 ) -> int:
     """Check a skill: its manifest, its text, its packages, and its behavior in a proven sandbox.
 
+    A folder without a function and tests is checked as a guide.
+
     The exit code is 0 if it is accepted, 1 if it is refused, 2 if the command line is wrong, and 125 if it could not
     be checked. The report of --json is for the operator; the part for a model is under "for_model".
     """
@@ -56,8 +60,11 @@ def check(  # noqa: PLR0913  each is an option
 
     async def judge() -> int:
         from hermes_exec_policies.gate.check import check as run_gate
+        from hermes_exec_policies.gate.guide import check_guide
 
-        report = await run_gate(folder, grants=grants, cases=cases, policy=policy)
+        is_guide = folder.is_dir() and not _is_function(folder)
+        judging = check_guide(folder) if is_guide else run_gate(folder, grants=grants, cases=cases, policy=policy)
+        report = await judging
         if json:
             show_json(report.facts() | {"for_model": report.for_model()})
         else:
@@ -65,6 +72,14 @@ def check(  # noqa: PLR0913  each is an option
         return 0 if report.accepted else CHECK_FAILED
 
     return interruptible.run(judge())
+
+
+def _is_function(folder: Path) -> bool:
+    """Whether the skill in a folder is judged as a function."""
+    from hermes_exec_agent.skills.registry.guides import has_function
+
+    found = [*folder.glob("scripts/*.py"), *folder.glob("tests/*.py")]
+    return has_function(folder.resolve().name, {str(path.relative_to(folder)) for path in found})
 
 
 def _print_report(report: "Report") -> None:
@@ -80,8 +95,9 @@ def _print_report(report: "Report") -> None:
         return
     if report.evidence and report.level == "self-tested":
         note(f"{name}: its own tests are the only evidence. Try: --case, with an expected result")
+    evidence = report.level or f"rights: {', '.join(report.rights)}"
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
-    note(f"{name} is accepted ({report.level}); {took}")
+    note(f"{name} is accepted ({evidence}); {took}")
 
 
 AGENT = "HERMES_EXEC_AGENT"
@@ -129,12 +145,12 @@ def add(  # noqa: PLR0913  each is an option
     """Check a skill and register it if it passes; the exit code is 1 if it does not.
 
     The cases of --case must not be known to the author. Without any, the skill is registered as self-tested, and a
-    user has to agree to each run.
+    user has to agree to each run. A folder without a function and tests is registered as a guide.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
     grants = parse_grants(data, shared, host, limit)
-    author = _get_author(agent, shell, insist=insist)
+    author = get_author(agent, shell, insist=insist)
     return interruptible.run(_add(folder, case or [], author, grants, policy, insist=insist, json=json))
 
 
@@ -142,11 +158,20 @@ async def _add(
     folder: Path, cases: list[str], author: "Author", grants: "Grants", policy: str, *, insist: bool, json: bool
 ) -> int:
     from hermes_exec_agent.skills.registry.admission import admit
+    from hermes_exec_agent.skills.registry.guides import register_guide
+    from hermes_exec_agent.skills.registry.record import Origin
 
-    registry = _open_registry()
-    admitted = await admit(
-        registry, folder, author=author, grants=grants, cases=_parse_cases(cases), insist=insist, policy=policy
-    )
+    registry = open_registry()
+    if _is_function(folder):
+        admitted = await admit(
+            registry, folder, author=author, grants=grants, cases=parse_cases(cases), insist=insist, policy=policy
+        )
+    elif cases:
+        raise UsageError(f"{folder} is a guide: it has no function with tests, so no case applies")
+    else:
+        # The shell of an agent does not know what the agent read before.
+        origin = Origin(kind="person" if author.kind == "person" else "untrusted")
+        admitted = await register_guide(registry, folder, author=author, origin=origin)
     return _print_admission(admitted, json=json)
 
 
@@ -169,11 +194,14 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
     from hermes_exec_agent.skills.registry.admission import prove_again
     from hermes_exec_agent.skills.run.preconditions import is_as_proven
 
-    registry = _open_registry()
+    registry = open_registry()
     chosen = names or [name for name, skill in registry.skills().items() if not skill.archived]
     versions = [registry.version(name) for name in chosen]
+    if guides := [version.name for version in versions if not version.is_function and names]:
+        raise UsageError(f"{guides[0]} is a guide: it has no function that can be proven")
+    versions = [version for version in versions if version.is_function]
     codes = [
-        _print_admission(await prove_again(registry, version, cases=_parse_cases(cases)), json=json)
+        _print_admission(await prove_again(registry, version, cases=parse_cases(cases)), json=json)
         for version in versions
         if not changed or not is_as_proven(version)
     ]
@@ -182,63 +210,12 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
     return max(codes, default=0)
 
 
-def export(
-    name: Skill,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
-    *,
-    number: Number = None,
-    flat: Annotated[
-        bool, typer.Option("--flat", help="Write the script alone, for reading; it cannot be imported.")
-    ] = False,
-) -> int:
-    """Write a version to a signed file, for import on another machine."""
-    from hermes_exec_agent.skills.registry import bundle
+def get_author(agent: str | None, shells: list[str] | None, *, insist: bool) -> "Author":
+    """Return the author of a skill that this command registers.
 
-    registry = _open_registry()
-    version = registry.version(name, number)
-    (bundle.write_flat if flat else bundle.write)(registry, version, file)
-    note(f"{file}: {version.name} {version.number}, signed by {registry.signer[:16]}" if not flat else f"{file}")
-    return 0
-
-
-def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of skill export.")],
-    *,
-    case: Cases = None,
-    insist: Insist = False,
-    data: Data = None,
-    shared: Folders = None,
-    host: Hosts = None,
-    limit: Bounds = None,
-    json: Json = False,
-) -> int:
-    """Verify the signature of an exported skill, check it as any other skill, and register it.
-
-    Grants of the other machine do not apply here.
+    Raises:
+        UsageError: an agent's shell calls with an option of a user, or the options contradict.
     """
-    grants = parse_grants(data, shared, host, limit)
-    return interruptible.run(_import(file, case or [], grants, insist=insist, json=json))
-
-
-async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: bool, json: bool) -> int:
-    from hermes_exec_agent.skills.registry import bundle
-    from hermes_exec_agent.skills.registry.admission import validate_and_register
-    from hermes_exec_agent.skills.registry.content import private_folder
-
-    registry = _open_registry()
-    author = _get_author(None, None, insist=insist)
-    with private_folder() as folder:
-        found, tree = bundle.read(registry, file, folder)
-        note(
-            f"{tree.root.name}: signed by {found.signer[:16]}" + (", which is this installation" if found.ours else "")
-        )
-        admitted = await validate_and_register(
-            registry, tree, author=author, grants=grants, cases=_parse_cases(cases), insist=insist
-        )
-    return _print_admission(admitted, json=json)
-
-
-def _get_author(agent: str | None, shells: list[str] | None, *, insist: bool) -> "Author":
     import pwd
 
     from hermes_exec_agent.skills.registry.record import Author
@@ -255,7 +232,8 @@ def _get_author(agent: str | None, shells: list[str] | None, *, insist: bool) ->
     return Author(kind="person", name=pwd.getpwuid(os.geteuid()).pw_name)
 
 
-def _parse_cases(args: list[str]) -> list[Any]:
+def parse_cases(args: list[str]) -> list[Any]:
+    """Return the cases of --case."""
     if not args:
         return []
     from hermes_exec_policies.gate.check import Case
@@ -264,7 +242,8 @@ def _parse_cases(args: list[str]) -> list[Any]:
     return [Case.parse(arg, source=Level.PERSON) for arg in args]
 
 
-def _open_registry() -> "Registry":
+def open_registry() -> "Registry":
+    """Open this user's registry, with its folder for copies of scripts."""
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.skills.registry.script_copies import modules_folder
 
@@ -278,11 +257,23 @@ def _print_admission(admitted: "AdmissionResult", *, json: bool) -> int:
         registered = {"name": version.name, "version": version.number} if version else None
         show_json({**report.facts(), "registered": registered})
     else:
-        for each in report.findings:
-            where = f"{each.path}:{each.line}: " if each.line else f"{each.path}: " if each.path else ""
-            say(f"{each.kind}: {where}{each.operator} ({each.code})")
-        if version:
-            note(f"{version.name} {version.number} is registered; evidence: {version.level}, {version.protection}")
-        else:
-            say(f"{report.name or 'the skill'}: not registered ({report.outcome})")
+        print_registered(admitted)
     return 0 if version else CHECK_FAILED
+
+
+def print_registered(admitted: "AdmissionResult") -> None:
+    """Print the findings about a skill, and whether it is registered."""
+    report, version = admitted.report, admitted.version
+    print_findings(report.findings)
+    if version is None:
+        say(f"{report.name or 'the skill'}: not registered ({report.outcome})")
+        return
+    evidence = f"; evidence: {version.level}, {version.protection}" if version.is_function else ""
+    note(f"{version.name} {version.number} is registered; rights: {', '.join(version.rights)}{evidence}")
+
+
+def print_findings(findings: "Iterable[Finding]") -> None:
+    """Print findings, one in a line."""
+    for each in findings:
+        where = f"{each.path}:{each.line}: " if each.line else f"{each.path}: " if each.path else ""
+        say(f"{each.kind}: {where}{each.operator} ({each.code})")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from hermes_exec_agent.tools.tool import Context
 
 _LOG = 2000

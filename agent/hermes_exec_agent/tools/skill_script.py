@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _UNPROVEN = "unproven script"
 _LIMIT_S = 900
-_STARTERS = {".py": ("python3",), ".sh": ("sh",)}
 
 
 class SkillScriptArguments(ToolArguments):
@@ -76,24 +75,28 @@ class SkillScript(BaseTool[SkillScriptArguments]):
         self, registry: Registry, version: Version, args: SkillScriptArguments, context: Context
     ) -> Envelope:
         """Copy the skill to the target, and run the script there as a command; each run asks."""
-        from hermes_exec_agent.skills.registry import content
         from hermes_exec_agent.skills.registry.content import private_folder
+        from hermes_exec_agent.skills.run import preconditions
+        from hermes_exec_agent.skills.run.scripts import find_program
 
         command = self.summary(args)
         asked = f"run {command} without a sandbox in {context.place}"
         if (no := await check_approval(self.name, asked, context, scope=asked, always=True)) is not None:
             return Envelope(ok=False, place=context.place, error=no)
-        made = await context.terminal.run(["mktemp", "-d"], timeout=60)
-        above = made.stdout_text.strip()
-        path = posixpath.join(above, version.name, args.script)
-        starter = _STARTERS.get(posixpath.splitext(path)[1], ())
-        try:
-            with private_folder() as folder:
-                content.copy_verified(registry.tree(version), version.files, folder / version.name)
-                await context.terminal.files.upload(folder / version.name, posixpath.join(above, version.name))
-            return await context.workspace.run(shlex.join([*starter, path, *args.args]), timeout=args.timeout)
-        finally:
-            await shield_to_completion(context.terminal.run(["rm", "-rf", above], timeout=60))
+        with private_folder() as folder:
+            tree = folder / version.name
+            preconditions.copy_files(registry, version, tree)
+            program = find_program(tree, args.script)
+            made = await context.terminal.run(["mktemp", "-d"], timeout=60, check=True)
+            above = made.stdout_text.strip()
+            try:
+                await context.terminal.files.upload(tree, posixpath.join(above, version.name))
+                await context.terminal.files.write(posixpath.join(above, "stdin"), args.stdin.encode())
+                words = [program, posixpath.join(above, version.name, args.script), *args.args]
+                line = f"{shlex.join(words)} < {shlex.quote(posixpath.join(above, 'stdin'))}"
+                return await context.workspace.run(line, timeout=args.timeout)
+            finally:
+                await shield_to_completion(context.terminal.run(["rm", "-rf", above], timeout=60))
 
 
 async def _fetch(tool: str, path: str, folder: Path, context: Context) -> Path:

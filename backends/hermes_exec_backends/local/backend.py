@@ -51,11 +51,11 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_inotify() -> Check:
-    from hermes_exec.guest.streams import inotify
+    from hermes_exec.guest.shell.inotify_watcher import Inotify
 
-    watches: list[inotify.Inotify] = []
+    watches: list[Inotify] = []
     try:
-        watches.extend(inotify.Inotify() for _ in range(2))  # as many as a guest needs
+        watches.extend(Inotify() for _ in range(2))  # as many as a guest needs
     except (OSError, AttributeError):
         return Check("inotify", "warning", "none is left, so sessions are slower", _MORE_INOTIFY)
     finally:

@@ -9,7 +9,7 @@ from ..core import wire
 from ..core.fdutil import enlarge_pipe
 from ..core.process_tree import TreeKill
 from ..process import runner
-from ..shell.folders import resolve_folder
+from ..process.command import resolve_folder
 from . import worker as fileworker
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ import os
 import struct
 
 from ..core import wire
-from ..process.runner import keep_channel
+from ..process.runner import keep_channel, receive_exactly
 from . import safe_paths, staging, transfers
 from .atomic_writer import BrokeOff
 from .operations import FileTask
@@ -44,7 +44,7 @@ def serve(fd: int) -> None:
         if not head:
             os._exit(0)
         fds = struct.unpack("2i", ancillary[0][2])
-        arguments = wire.unpack(_receive(channel, LENGTH.unpack(head)[0]))
+        arguments = wire.unpack(receive_exactly(channel, LENGTH.unpack(head)[0]))
         _signal.signal(_signal.SIGTERM, _stop)
         try:
             answer = perform(FileTask(arguments, *fds))
@@ -55,17 +55,6 @@ def serve(fd: int) -> None:
             os.close(stream)
         packed = wire.pack(answer)
         channel.sendall(LENGTH.pack(len(packed)) + packed)
-
-
-def _receive(channel: "_socket.socket", size: int) -> bytes:
-    parts: "list[bytes]" = []
-    while size:
-        part = channel.recv(min(size, 1 << 20))
-        if not part:
-            os._exit(0)
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def perform(task: FileTask) -> "dict[str, Any]":

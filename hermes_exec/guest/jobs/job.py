@@ -7,9 +7,9 @@ from ..core import process_tree
 from ..core.fdutil import remove_folder
 from ..core.loop import now
 from ..process import runner
-from ..process.command import CommandRequest
+from ..process.command import CommandRequest, add_note, default_shell, resolve_folder
 from ..process.process import Runner, RunnerPool
-from ..shell.folders import add_note, default_shell, resolve_folder, write_file
+from ..shell.folders import write_file
 from .job_io import JobInput, JobLogRecorder
 from .job_log import JobLogFile
 

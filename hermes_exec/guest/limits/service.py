@@ -6,8 +6,7 @@ A limit that cannot be enforced is refused rather than ignored.
 import os
 
 from ..core.server import UnsupportedRequest
-from ..process.command import CommandRequest
-from ..shell.folders import describe_error
+from ..process.command import CommandRequest, describe_error
 from . import cgroups, rlimits
 from .cgroups import CPU, MEMORY, PROCESSES
 from .confinement import FILE_SIZE, OPEN_FILES, CommandLimits

@@ -1,4 +1,4 @@
-"""The common part of all commands: a deadline, cancellation, and the fields of the answer.
+"""The common part of all commands: the start folder, a deadline, cancellation, and the fields of the answer.
 
 The ``exec`` operation, a program from an argv list, is the simplest command.
 """
@@ -8,7 +8,6 @@ import os
 
 from ..core import wire
 from ..core.loop import now
-from ..shell.folders import add_note, resolve_folder
 from ..streams.output_stream import OutputStream, waiting_bytes
 from . import runner
 from .process import RunnerPool
@@ -21,6 +20,43 @@ if TYPE_CHECKING:
     from ..core.server import Client, GuestServer, Request
     from ..limits.confinement import CommandLimits
     from .process import Runner
+
+
+def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
+    """Return a folder relative to the client's start folder: the home, or / where none can be entered.
+
+    The start folder is determined once, as at a login: if the home vanishes later, that is an error, not a reason
+    to run elsewhere.
+    """
+    if client.cwd[:1] != b"/":
+        home = os.environb.get(b"HOME") or b"/"
+        try:
+            os.stat(os.path.join(home, b"."))
+        except OSError as error:
+            client.note = "commands start in /, because of the home {}: {}".format(os.fsdecode(home), error.strerror)
+            home = b"/"
+        client.cwd = os.path.join(home, client.cwd)
+    return os.path.join(client.cwd, path or b"")
+
+
+def default_shell() -> bytes:
+    """Return the best shell of this target."""
+    for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    return b"/bin/sh"
+
+
+def describe_error(error: OSError) -> str:
+    """Return the failed path and the reason."""
+    why = error.strerror or str(error)
+    return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
+
+
+def add_note(client: "Client", answer: "dict[str, Any]") -> None:
+    """Add the client's note to the first answer that has no note of its own."""
+    if client.note and "note" not in answer:
+        answer["note"], client.note = client.note, ""
 
 
 def _no_limits(_: "Loop", __: "dict[str, Any]") -> "CommandLimits":

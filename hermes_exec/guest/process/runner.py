@@ -87,7 +87,7 @@ def serve(fd: int) -> None:
             if not head:
                 _outlive_children()
             fds = _unpack_fds(ancillary)
-            spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
+            spec = wire.unpack(receive_exactly(channel, _LENGTH.unpack(head)[0]))
             _run(channel, spec, fds, dict(usual))
     except (MemoryError, OSError) as error:  # the program was not started
         try:
@@ -128,7 +128,8 @@ def _outlive_children() -> None:
             os._exit(0)
 
 
-def _receive(channel: "_socket.socket", size: int) -> bytes:
+def receive_exactly(channel: "_socket.socket", size: int) -> bytes:
+    """Return the next ``size`` bytes; exit if the guest has closed the other end."""
     parts: "list[bytes]" = []
     while size:
         part = channel.recv(min(size, 1 << 20))

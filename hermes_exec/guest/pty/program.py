@@ -9,8 +9,8 @@ import time
 
 from ..core.loop import now
 from ..process import runner
+from ..process.command import add_note, resolve_folder
 from ..process.process import RunnerPool
-from ..shell.folders import add_note, resolve_folder
 from .view import OutputHistory, PtyView
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ import _signal
 import errno
 import os
 
-from ..shell.folders import default_shell
+from ..process.command import default_shell
 from .program import PtyProgram
 
 TYPE_CHECKING = False

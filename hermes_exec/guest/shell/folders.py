@@ -2,6 +2,7 @@
 
 import os
 
+from ..process.command import default_shell, resolve_folder
 from . import shell_text
 
 TYPE_CHECKING = False
@@ -27,44 +28,6 @@ def write_file(path: str, data: bytes) -> None:
             view = view[os.write(fd, view) :]
     finally:
         os.close(fd)
-
-
-def describe_error(error: OSError) -> str:
-    """Return the failed path and the reason."""
-    why = error.strerror or str(error)
-    return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
-
-
-def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
-    """Return a folder relative to the client's start folder: the home, or / where none can be entered.
-
-    The start folder is determined once, as at a login: if the home vanishes later, that is an error, not a reason to
-    run
-    elsewhere.
-    """
-    if client.cwd[:1] != b"/":
-        home = os.environb.get(b"HOME") or b"/"
-        try:
-            os.stat(os.path.join(home, b"."))
-        except OSError as error:
-            client.note = "commands start in /, because of the home {}: {}".format(os.fsdecode(home), error.strerror)
-            home = b"/"
-        client.cwd = os.path.join(home, client.cwd)
-    return os.path.join(client.cwd, path or b"")
-
-
-def add_note(client: "Client", answer: "dict[str, Any]") -> None:
-    """Add the client's note to the first answer that has no note of its own."""
-    if client.note and "note" not in answer:
-        answer["note"], client.note = client.note, ""
-
-
-def default_shell() -> bytes:
-    """Return the best shell of this target."""
-    for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
-        if os.access(path, os.X_OK):
-            return path
-    return b"/bin/sh"
 
 
 def reset_state(folder: str) -> None:

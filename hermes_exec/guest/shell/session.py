@@ -1,4 +1,4 @@
-"""A session: a live shell, the queue of its commands, and recovery when the shell ends or breaks.
+"""A session: a live shell, the queue of its commands, checkpoints, and recovery when the shell ends or breaks.
 
 The shell's state is written when it is idle, before a command that may replace or kill it, and by its own EXIT trap.
 After a shell has ended, a new one starts with the last state; the answer reports that.
@@ -8,24 +8,95 @@ from _collections import deque
 
 from ..core import process_tree
 from ..core.fdutil import remove_folder
-from ..process.orphans import Orphans
-from .checkpoints import EXEC, CheckpointScheduler
-from .folders import ShellSpec, describe_error, reset_state
-from .outputs import ShellOutputs
+from ..core.loop import now
+from ..process.command import describe_error
+from .folders import ShellSpec, reset_state
+from .orphans import Orphans
 from .shell import LiveShell, commit_state, describe_status
+from .shell_command import ShellCommand, ShellOutputs
 from .shell_text import BROKEN, MOVED, REPLACED, UNREADABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
+    from ..core.loop import Loop
     from ..core.server import Request
     from .inotify_watcher import InotifyWatcher
     from .polling_watcher import PollingWatcher
-    from .shell_command import ShellCommand
 
 _GRACE_S = 0.5
 KEPT, RESTORED, ROLLED_BACK = range(3)
+_IDLE_S = 0.02
+"""Seconds without a command, in any session, after which the state is written."""
+_LATEST_S = 1.0
+"""Seconds after which the state is written even if other sessions are busy: writing costs more than a short command."""
+_SLOWEST_S = 1.0
+_EXEC = b"exec"
+_RISKY = (_EXEC, b"kill")
+_WARY = b"trap"  # after these the EXIT trap may be replaced
+
+
+class CheckpointScheduler:
+    """A scheduler that calls ``look`` at intervals while a command runs or there is state to write.
+
+    A session has one timer, and only while a checkpoint or a check for a stuck shell may be due, so that a thousand
+    idle sessions cost nothing.
+    """
+
+    _busy = 0.0
+    """The time at which a command of any session last ended."""
+
+    def __init__(self, loop: "Loop", look: "Callable[[], bool]") -> None:
+        self.dirty = False
+        """Whether a command has run since the state was last written."""
+        self._loop = loop
+        self._look = look
+        self._wary = False
+        self._waiting = 0
+        self._ticking = False
+        self._pause = _IDLE_S
+        self._since = self._last = now()
+
+    def is_due_before(self, text: bytes) -> bool:
+        """Whether to write the state before a command that may end the shell without writing it."""
+        self._wary = self._wary or _WARY in text
+        return self.dirty and (self._wary or any(word in text for word in _RISKY))
+
+    def on_command_start(self) -> None:
+        """Schedule a look soon, then at growing intervals."""
+        self._waiting = 0
+        self._pause = _IDLE_S
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(_IDLE_S, self._tick)
+
+    def on_command_end(self) -> None:
+        """Schedule a checkpoint for when the sessions are idle."""
+        self._pause = _IDLE_S
+        self._last = CheckpointScheduler._busy = now()
+        if not self.dirty:
+            self.dirty = True
+            self._since = self._last
+
+    @property
+    def idle_long_enough(self) -> bool:
+        """Whether the state has to be written now."""
+        moment = now()
+        if not self.dirty or moment - self._last < _IDLE_S:
+            return False
+        return moment - CheckpointScheduler._busy >= _IDLE_S or moment - self._since >= _LATEST_S
+
+    def is_stuck(self, *, waits: bool) -> bool:
+        """Whether the shell waited for a command at this look and the last one, though a status is due."""
+        self._waiting = self._waiting + 1 if waits else 0
+        return self._waiting == 2
+
+    def _tick(self) -> None:
+        self._ticking = self._look()
+        if self._ticking:
+            self._pause = _IDLE_S if self.dirty or self._waiting else min(2 * self._pause, _SLOWEST_S)
+            self._loop.call_later(self._pause, self._tick)
 
 
 class ShellSession:
@@ -66,9 +137,9 @@ class ShellSession:
             self._outputs.retire()
             raise
 
-    def submit(self, command: "ShellCommand") -> None:
-        """Run a command after those submitted before."""
-        self._queue.append(command)
+    def submit(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Run the command of a request after those submitted before."""
+        self._queue.append(ShellCommand(self.folder, self._stop, request, arguments))
         self._next()
 
     def _next(self) -> None:
@@ -88,14 +159,14 @@ class ShellSession:
             self._current = None
             self._refuse(command, error)
 
-    def _refuse(self, command: "ShellCommand", error: OSError) -> None:
+    def _refuse(self, command: ShellCommand, error: OSError) -> None:
         """Refuse a command that could not start for lack of a resource, such as disk space; run the next."""
         command.disconnect(self._shell)
         command.refuse(describe_error(error), error.errno or 0)
         self._settling = True
         self._loop.call_soon(self._settle)
 
-    def _run(self, shell: LiveShell, command: "ShellCommand") -> None:
+    def _run(self, shell: LiveShell, command: ShellCommand) -> None:
         command.connect(self._outputs.taps, shell)
         command.begin()
         text = self._recipe.dialect.status(self._code, command.text) + command.text
@@ -153,19 +224,19 @@ class ShellSession:
             self._replacing = True
             self._shell.kill()
 
-    def _done(self, command: "ShellCommand", code: int) -> None:
+    def _done(self, command: ShellCommand, code: int) -> None:
         if not command.stopping:
             command.answer["code"] = self._code = code
-            if EXEC in command.text and self._shell is not None:
+            if _EXEC in command.text and self._shell is not None:
                 self._note = self._note or self._outputs.describe_redirect(self._shell)
             self._deliver(command)
 
-    def _deliver(self, command: "ShellCommand") -> None:
+    def _deliver(self, command: ShellCommand) -> None:
         if not command.over:
             command.over = True
             command.drain(lambda: self._finish(command))
 
-    def _finish(self, command: "ShellCommand") -> None:
+    def _finish(self, command: ShellCommand) -> None:
         command.disconnect(self._shell)
         if self._state != KEPT:
             command.answer["shell"] = self._state
@@ -231,7 +302,7 @@ class ShellSession:
                 shell.kill_command(_GRACE_S, lambda _: None)
         return True
 
-    def stop(self, command: "ShellCommand") -> None:
+    def _stop(self, command: ShellCommand) -> None:
         """Stop a command: a queued one never runs, the running one is killed with its process tree."""
         if command is self._current and self._shell is not None:
             self._shell.kill_command(command.grace_s, command.note_survivors)

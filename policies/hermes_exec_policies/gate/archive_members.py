@@ -26,7 +26,7 @@ from hermes_exec_policies.gate.tree import (
     check_path,
     set_id_finding,
 )
-from hermes_exec_policies.gate.verdict import SkillRefused, functional, security
+from hermes_exec_policies.gate.verdict import SkillRefused, functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
             raise SkillRefused(functional("manifest.files", f"there are more than {bounds.members} members"))
         name = (said[b"path"] if b"path" in said else _name(block)).decode("utf-8", "surrogateescape")
         if kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in said):
-            raise SkillRefused(security("manifest.link", "a file with holes is not read", name))
+            raise SkillRefused(functional("manifest.link", "a file with holes is not read", name))
         size = 0 if kind in _NO_DATA else _decimal(said[b"size"]) if b"size" in said else size
         _bound(size, name, bounds)
         found = MemberKind.FILE if kind in _FILES else MemberKind.FOLDER if kind == b"5" else MemberKind.OTHER
@@ -283,7 +283,7 @@ def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: 
     if stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
         return ArchiveMember(name, MemberKind.OTHER, mode)
     if member.flag_bits & _ENCRYPTED:
-        raise SkillRefused(security("manifest.encrypted", "an archive with a password hides what it holds"))
+        raise SkillRefused(functional("manifest.encrypted", "an archive with a password hides what it holds"))
     if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise SkillRefused(functional("manifest.archive", "it is packed with another method than deflate", name))
     _bound(member.file_size, name, bounds)
@@ -325,7 +325,7 @@ def unpack(archive: Path, into: Path) -> Tree:
             check_path(name.rstrip("/") or "x")
         elif member.kind is MemberKind.OTHER:
             raise SkillRefused(
-                security("manifest.link", "a link or a device in an archive: pack the file itself", name)
+                functional("manifest.link", "a link or a device in an archive: pack the file itself", name)
             )
         elif member.mode & _SET_ID:
             raise SkillRefused(set_id_finding(name))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import platform
 import re
+import shlex
 import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.sandbox.observe import NUMBERS, WatchSpec
-from hermes_exec_policies.gate.audit import shells
 from hermes_exec_policies.gate.audit.destinations import ONLY_DATA, is_misplaced
 from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
 
@@ -127,6 +127,10 @@ _NETWORKED = frozenset(
         "ping",
     ]
 )
+
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_BEFORE = frozenset({"exec", "nohup", "then", "do", "else", "if", "while", "!", "{", "time"})
+"""Words of a shell that stand before a program's name."""
 
 
 def judge_calls(acts: Iterable[ObservedCall], usual: Counter[Finding], *, hosts: bool) -> list[Finding]:
@@ -262,11 +266,29 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it starts {program}")
-    told = words[3] if words[2:3] == ("-c",) and program in {"sh", "bash", "dash", "ash", "zsh", "ksh"} else ""
-    found = shells.findings("", told) if told else shells.commands("", " ".join(words[1:]))
-    if found:
-        return _jailbreak("suites.denied-program", f"it runs: {found[0].operator}")
+    command = [each for each in words[3:] if each != "--"][:1] if words[2:3] == ("-c",) else []
+    if command and program in _SHELLS and (named := _named_program(command[0])):
+        code = NETWORK if named in _NETWORKED else "suites.denied-program"
+        return _jailbreak(code, f"it has a shell start {named}")
+    if (program in {"pip", "pip3", "uv"} or words[2:4] == ("-m", "pip")) and "install" in words[2:]:
+        return functional("suites.installs", "it installs packages; name them in needs-packages, and the gate does")
     return None
+
+
+def _named_program(text: str) -> str:
+    """Return the first of the programs above that a command for a shell starts; absent ones are never executed."""
+    if "/dev/tcp/" in text or "/dev/udp/" in text:
+        return "nc"
+    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
+    begins = True
+    try:
+        for word in lexer:
+            if begins and Path(word).name in _PROGRAMS:
+                return Path(word).name
+            begins = set(word) <= set(";&|()") or (begins and (word in _BEFORE or "=" in word))
+    except ValueError:  # unbalanced quotes, which the shell refuses itself
+        return ""
+    return ""
 
 
 def _address(act: ObservedCall) -> str:

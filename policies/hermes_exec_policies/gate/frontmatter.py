@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,8 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         try:
             fields, body = parse_frontmatter(rewritten)
         except SkillError:
-            return {"errors": [_describe(error)], "fields": {}, "body": "", "ignored": [], "long": {}}
+            what, line = _describe(error)
+            return {"errors": [what], "line": line, "fields": {}, "body": "", "ignored": [], "long": {}}
     if lenient:
         ignored += [str(name) for name in fields if name not in _FIELDS]
         fields = {name: value for name, value in fields.items() if name in _FIELDS}
@@ -43,17 +45,16 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     errors = validate_metadata(checked, folder)
     if not lenient:
         errors += _find_loose_types(text, fields)
-    return {"errors": errors, "fields": fields, "body": body, "ignored": ignored, "long": long}
+    return {"errors": errors, "line": 0, "fields": fields, "body": body, "ignored": ignored, "long": long}
 
 
-def _describe(error: Exception) -> str:
-    """Return the error with the line of the front matter that it names, without the parser's quotation."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    where = next((line for line in lines if line.startswith("in ") and ", line " in line), "")
-    number = where.rpartition(", line ")[2].partition(" ")[0].partition(":")[0]
-    what = next((line for line in lines[1:] if line and not line.startswith(("in ", '"', "^"))), "")
-    parts = [lines[0], f"line {number}" if number.isdigit() else "", what]
-    return ": ".join(part for part in parts if part)
+def _describe(error: Exception) -> tuple[str, int]:
+    """Return the parser's error without its quotations, and the line that it names or 0."""
+    text = str(error)
+    what = ": ".join(line.strip().rstrip(":") for line in text.splitlines() if line and not line.startswith(" "))
+    numbers: list[str] = re.findall(r", line (\d+)", text)
+    remedy = "; put a value with a colon in quotes" if "mapping values are not allowed" in text else ""
+    return what + remedy, int(numbers[-1]) if numbers else 0
 
 
 def _find_loose_types(text: str, fields: dict[str, Any]) -> list[str]:
@@ -86,19 +87,35 @@ def _rewrite(text: str) -> tuple[str, list[str]]:
             return "", []
         pairs = cast("list[tuple[Node, Node]]", node.value)
         names = [str(key.value) for key, _ in pairs]
-        node.value = [pair for name, pair in zip(names, pairs, strict=True) if name in _FIELDS]
-        _use_block_style(node)
+        seen: set[int] = set()
+        node.value = [
+            (key, _block_style(value, seen)) for (key, value), name in zip(pairs, names, strict=True) if name in _FIELDS
+        ]
+        node.flow_style = False
         known = ruamel.serialize(node, Dumper=ruamel.SafeDumper, allow_unicode=True)
     except (ruamel.YAMLError, RecursionError):
         return "", []
-    return f"---\n{known}---{parts[2]}", [name for name in names if name not in _FIELDS]
+    return f"---\n{known}---{parts[2]}", list(dict.fromkeys(name for name in names if name not in _FIELDS))
 
 
-def _use_block_style(node: Node) -> None:
+def _block_style(node: Node, seen: set[int]) -> Node:
+    """Return a node in block style, which has no spelling for an empty list or mapping: those become empty texts.
+
+    Raises:
+        YAMLError: it is an alias of one in ``seen``; the format has none, and aliases of aliases grow without end.
+    """
     from strictyaml import ruamel
 
-    if isinstance(node, ruamel.CollectionNode):
-        node.flow_style = False
-        for each in cast("list[Node | tuple[Node, Node]]", node.value):
-            for part in each if isinstance(each, tuple) else (each,):
-                _use_block_style(part)
+    if not isinstance(node, ruamel.CollectionNode):
+        return node
+    if id(node) in seen:
+        raise ruamel.YAMLError
+    seen.add(id(node))
+    if not node.value:
+        return ruamel.ScalarNode("tag:yaml.org,2002:str", "")
+    node.flow_style = False
+    if isinstance(node, ruamel.MappingNode):
+        node.value = [(key, _block_style(value, seen)) for key, value in cast("list[tuple[Node, Node]]", node.value)]
+    else:
+        node.value = [_block_style(each, seen) for each in cast("list[Node]", node.value)]
+    return node

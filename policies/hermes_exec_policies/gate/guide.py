@@ -97,7 +97,9 @@ async def _read(tree: Tree, folder: str, taken: Collection[str], report: Report)
     found = layout.check_guide_layout(tree)
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
-        raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md: a skill is a folder with one"))
+        inner = next((path for path in sorted(paths) if path.endswith("/SKILL.md")), "")
+        remedy = f"give the folder of {inner}" if inner else "write one with a name and a description"
+        raise SkillRefused(*found, functional("manifest.missing", f"there is no SKILL.md at the top: {remedy}"))
     found += find_secrets(tree)
     data = tree.read("SKILL.md")
     text = layout.decode_text(data)

@@ -36,6 +36,9 @@ SHELL = "/bin/sh"
 _DATA = "/app/data"
 _SCRIPT = 'cp -R "$1/." "$2" && export PYTHONPATH="$3" && shift 3 && exec "$@"'
 """Copies the input to the data folder, and becomes the script's interpreter."""
+_BRIDGED = f'{PYTHON} {FLAGS} "$1" "$2" && shift 2 && {_SCRIPT}'
+_START_BRIDGE = 'import sys; names = {"__name__": ""}; exec(sys.argv[1], names); names["bridge"]()'
+"""Starts the process that makes the proxy for granted hosts reachable on a loopback port."""
 _OLDEST = 2
 """The version of the marshal format that every Python reads; JSON would need the import of a module."""
 
@@ -150,7 +153,10 @@ def launch_script(
         Unsupported: a required rule cannot be enforced there.
     """
     paths = f"{SKILLS}/{name}:{PACKAGES}" if environment else f"{SKILLS}/{name}"
-    words = ("-c", _SCRIPT, "sh", GIVEN, _DATA, paths, *argv)
+    first: tuple[str, ...] = ("-c", _SCRIPT, "sh")
+    if policy.network.access == "hosts":
+        first = ("-c", _BRIDGED, "sh", _START_BRIDGE, read_program("call"))
+    words = (*first, GIVEN, _DATA, paths, *argv)
     return _build_launch(
         policy, tree, name, words, b"", environment, {str(given): GIVEN}, place, program=SHELL, cwd=_DATA
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.archive_members import find_zip_names
 from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
-from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
+from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.tree import Tree
@@ -68,9 +68,13 @@ def check_guide_layout(tree: Tree) -> list[Finding]:
         found += _advise_on_name(each.path)
         text = decode_text(tree.read(each.path))
         if text is not None:
-            found += check_characters(each.path, text.replace("\f", "\n"))
+            found += check_characters(each.path, text)
         elif each.path == "SKILL.md":
-            found.append(functional("manifest.not-text", "it is not UTF-8 text: save it as UTF-8", each.path))
+            found.append(
+                functional(
+                    "manifest.not-text", "it is not UTF-8 text, or holds a null byte: save it as UTF-8", each.path
+                )
+            )
         elif each.path.lower().endswith((".md", ".txt", ".rst")):
             found.append(advice("manifest.not-text", "it is not UTF-8 text, so the model cannot read it", each.path))
     return found
@@ -103,7 +107,7 @@ def _check_limits(tree: Tree) -> list[Finding]:
     if sum(each.size for each in tree.files) > _MAX_ALL:
         found.append(functional("manifest.size", f"the files have more than {_MAX_ALL} bytes together"))
     found += [
-        security("manifest.path", f"it is deeper than {_MAX_DEPTH} folders", each.path)
+        functional("manifest.path", f"it is deeper than {_MAX_DEPTH} folders", each.path)
         for each in tree.files
         if each.path.count("/") >= _MAX_DEPTH
     ]
@@ -136,18 +140,18 @@ def _check_name(path: str) -> list[Finding]:
     if lower in {".gitignore", ".gitkeep", ".gitattributes", ".editorconfig", ".ds_store"}:
         return [functional("manifest.hidden-file", "a skill has no hidden files: leave it out", path)]
     if any(part.startswith(".") for part in parts):
-        return [security("manifest.hidden-file", "a skill has no hidden files", path)]
+        return [functional("manifest.hidden-file", "a skill has no hidden files", path)]
     if lower in _STARTS:
-        return [security("manifest.start-up", "this file would change how its own tests are run", path)]
+        return [functional("manifest.start-up", "this file would change how its own tests are run", path)]
     if lower.endswith(_COMPILED):
-        return [security("manifest.compiled", "compiled code cannot be looked at", path)]
+        return [functional("manifest.compiled", "compiled code cannot be looked at", path)]
     if lower in _AGENT_FILES:
-        return [security("manifest.agent-file", "agents take this file for instructions of a person's", path)]
+        return [functional("manifest.agent-file", "agents take this file for instructions of a person's", path)]
     if lower == "skill.md" and path != "SKILL.md":
-        return [security("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
+        return [functional("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
     if any(part.lower().endswith((".dist-info", ".egg-info")) for part in parts):
         return [
-            security("manifest.start-up", "this would make it an installed package, whose plugins are loaded", path)
+            functional("manifest.start-up", "this would make it an installed package, whose plugins are loaded", path)
         ]
     if len(parts) == 1 and not _TOP.fullmatch(name):
         return [
@@ -166,7 +170,7 @@ def _check_name(path: str) -> list[Finding]:
 
 def _check_bytes(path: str, data: bytes) -> list[Finding]:
     if data.startswith(_BINARY_STARTS):
-        return [security("manifest.compiled", "compiled code cannot be looked at", path)]
+        return [functional("manifest.compiled", "compiled code cannot be looked at", path)]
     if path.split("/", maxsplit=1)[0] in {
         "assets",
         "data",
@@ -179,12 +183,12 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return [security("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
-    plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
+        return [functional("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
+    plain = text.replace("\r\n", "\n")
     if found := check_characters(path, plain):
         return found
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
-        return [security("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
+        return [functional("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
     return []
 
 
@@ -195,13 +199,13 @@ def check_characters(path: str, text: str) -> list[Finding]:
         wrong = (
             "a carriage return alone ends a line for some readers only, and hides text on others: end lines with \\n"
         )
-        return [security("manifest.hidden", wrong, path, _line(text, index))]
+        return [functional("manifest.hidden", wrong, path, _line(text, index))]
     if hidden := find_hidden(text):
         wrong = f"it holds a character that is not seen, {hidden.name}: a person and a model would read different texts"
-        return [security("manifest.hidden", f"{wrong}; delete it", path, _line(text, hidden.index))]
+        return [functional("manifest.hidden", f"{wrong}; delete it", path, _line(text, hidden.index))]
     if word := find_lookalike(text):
         wrong = f"a word mixes alphabets that look alike, {word!a}: write it in one alphabet"
-        return [security("manifest.look-alike", wrong, path, _line(text, text.index(word)))]
+        return [functional("manifest.look-alike", wrong, path, _line(text, text.index(word)))]
     return []
 
 
@@ -216,4 +220,4 @@ def _check_packed(path: str, data: bytes) -> list[Finding]:
         for name in find_zip_names(data)
     ):
         return []
-    return [security("manifest.compiled", "code in an archive cannot be looked at", path)]
+    return [functional("manifest.compiled", "code in an archive cannot be looked at", path)]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.grants import Needs, parse_needs
+from hermes_exec_policies.gate.secret_checks import find_secrets
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.source import Signature, read_signature
-from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional, security
+from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -67,7 +68,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     Raises:
         SkillRefused: it is not a skill; the findings name every error.
     """
-    found = layout.check_layout(tree)
+    found = [*layout.check_layout(tree), *find_secrets(tree)]
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
         raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md"))
@@ -111,7 +112,8 @@ class FrontMatter:
 
     def check_characters(self) -> list[Finding]:
         """Return findings about the characters of the parsed fields, since YAML can write any as an escape."""
-        return [wrong for text in _texts(self.fields) for wrong in layout.check_characters("SKILL.md", text)]
+        found = [wrong for text in _texts(self.fields) for wrong in layout.check_characters("SKILL.md", text)]
+        return [replace(each, line=0) for each in found]
 
 
 async def read_front_matter(text: str, folder: str, *, lenient: bool = False) -> FrontMatter:
@@ -134,7 +136,7 @@ async def read_front_matter(text: str, folder: str, *, lenient: bool = False) ->
         why = f"its first part cannot be read: {error.what}"
         raise SkillRefused(functional("manifest.unreadable", why, "SKILL.md")) from error
     if read["errors"]:
-        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md") for each in read["errors"]))
+        raise SkillRefused(*(functional("manifest.format", each, "SKILL.md", read["line"]) for each in read["errors"]))
     return FrontMatter(read["fields"], read["body"], tuple(read["ignored"]), read["long"])
 
 
@@ -174,10 +176,10 @@ def _check_bounds(text: str) -> None:
     indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
     if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
         raise SkillRefused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
-    if "---" in joined or any(line.rstrip() == "..." for line in front):
-        raise SkillRefused(
-            functional("manifest.format", "its first part holds '---' or '...' within: remove it", "SKILL.md")
-        )
+    for number, line in enumerate(front, 2):
+        if "---" in line or line.rstrip() == "...":
+            wrong = "its first part holds '---' or '...' within, where some readers end it: write a single dash"
+            raise SkillRefused(functional("manifest.format", wrong, "SKILL.md", number))
 
 
 def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
@@ -192,7 +194,7 @@ def check_description(description: str) -> list[Finding]:
     """Return a finding if a description has markup that could end the list in which it is shown."""
     if _MARKUP.search(description):
         return [
-            security("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
+            functional("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
         ]
     return []
 

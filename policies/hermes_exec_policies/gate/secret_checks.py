@@ -48,7 +48,6 @@ _BEGINS = re.compile(
     r"|(?<=[0-9a-z]{32})-us(?=\d)|T3BlbkFJ|pypi-Ag|SG\.(?=[\w-]{22}\.)|xox(?=[a-z]-\d)|hooks\.slack\.com|sq0csp-|k_live_"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_END = "-----END "
 _MAX_KEY = 16 << 10
 _LEAST_KEY = 64
 """Characters of base64 in the shortest private key, of an elliptic curve."""
@@ -85,11 +84,11 @@ def _secrets(text: str) -> Iterator[tuple[str, int]]:
             yield f"{_MOST_PLACES} texts that begin like one", at.start()
             return
         start = max(0, at.start() - _BEFORE)
-        piece = text[start : at.end() + _AFTER]
         detector = _detector(*_DETECTORS[at.group()])
-        for secret in detector.analyze_string(piece):
-            if not _is_placeholder(secret):
-                yield detector.secret_type, at.start()
+        for shape in detector.denylist:
+            for found in shape.finditer(text[start : at.end() + _AFTER]):
+                if not _is_placeholder(found.group()):
+                    yield detector.secret_type, start + found.start()
     for kind, shape in _OTHERS.items():
         for found in shape.finditer(text):
             if not _is_placeholder(found.group()):
@@ -105,15 +104,12 @@ def _detector(module: str, name: str) -> Any:
 
 
 def _is_key(rest: str) -> bool:
-    body, end, _ = rest.partition(_KEY_END)
+    body, _, end = rest.partition("-----")
+    if not end.startswith("END "):
+        return False
     lines = re.split(r"[\s\"',+]+|\\n", body.replace("\\r", ""))
     letters = "".join(line for line in lines if line and ":" not in line)
-    return (
-        bool(end)
-        and len(letters) >= _LEAST_KEY
-        and not re.search(r"[^A-Za-z0-9/=]", letters)
-        and len(set(letters)) > _FEW
-    )
+    return len(letters) >= _LEAST_KEY and not re.search(r"[^A-Za-z0-9/=]", letters) and len(set(letters)) > _FEW
 
 
 def _is_placeholder(secret: str) -> bool:

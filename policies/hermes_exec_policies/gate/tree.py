@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
-from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional, security
+from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ class SkillTreeWriter:
         folded = unicodedata.normalize("NFKC", path).casefold()
         if folded in self._folded:
             raise SkillRefused(
-                security(
+                functional(
                     "manifest.collision",
                     "two files have one name on some systems: rename one of them",
                     path,
@@ -158,7 +158,7 @@ def copy_tree(source: Path, into: Path) -> Tree:
                 raise SkillRefused(_special_finding(path))
             if status.st_nlink > 1:
                 raise SkillRefused(
-                    security(
+                    functional(
                         "manifest.hard-link",
                         "the file has a second name, by which it can change: copy the folder",
                         path,
@@ -188,7 +188,7 @@ def list_tree(root: Path) -> Tree:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(found) > MAX_FILES:
-                raise SkillRefused(security("manifest.changed", "this is no copy of ours any more", path))
+                raise SkillRefused(functional("manifest.changed", "this is no copy of ours any more", path))
             data = _read(descriptor)
             mode = stat.S_IMODE(status.st_mode)
             found.append(FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest()))
@@ -208,7 +208,7 @@ def tree_digest(root: Path) -> str:
 
 def set_id_finding(path: str) -> Finding:
     """Return the finding about a file that runs with another user's rights."""
-    return security(
+    return functional(
         "manifest.set-id", "a skill's file never has a set-user-ID, set-group-ID or sticky bit: chmod a-s,-t", path
     )
 
@@ -222,16 +222,16 @@ def check_path(path: str) -> None:
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\\" in path:
         raise SkillRefused(
-            security("manifest.path", f"{path[:80]!r} can lead out of the skill: name it by a plain path")
+            functional("manifest.path", f"{path[:80]!r} can lead out of the skill: name it by a plain path")
         )
     if len(parts) > MAX_DEPTH:
-        raise SkillRefused(security("manifest.path", f"{path[:80]!r} is deeper than {MAX_DEPTH} folders: move it up"))
+        raise SkillRefused(functional("manifest.path", f"{path[:80]!r} is deeper than {MAX_DEPTH} folders: move it up"))
     if any(len(part) > _MAX_NAME for part in parts):
         wrong = f"{ascii(path)[:80]} is longer than {_MAX_NAME} characters: shorten the name"
-        raise SkillRefused(security("manifest.file-name", wrong))
+        raise SkillRefused(functional("manifest.file-name", wrong))
     if not path.isprintable() or find_hidden(path) or find_lookalike(path):
         wrong = f"{ascii(path)[:80]} holds a character that is invisible or looks like another: rename the file"
-        raise SkillRefused(security("manifest.file-name", wrong))
+        raise SkillRefused(functional("manifest.file-name", wrong))
     if any(_ELSEWHERE.search(part) for part in parts):
         wrong = f"{ascii(path)[:80]} is a name that some systems cannot store: {_PORTABLE}"
         raise SkillRefused(functional("manifest.file-name", wrong))
@@ -267,7 +267,7 @@ def _join(base: str, name: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise SkillRefused(security("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
+        raise SkillRefused(functional("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
     check_path(path)
     return path
 
@@ -277,11 +277,11 @@ def _too_many() -> Finding:
 
 
 def _link_finding(path: str) -> Finding:
-    return security("manifest.link", "a link can lead out of the skill: put a copy of the file in its place", path)
+    return functional("manifest.link", "a link can lead out of the skill: put a copy of the file in its place", path)
 
 
 def _special_finding(path: str) -> Finding:
-    return security("manifest.special", "a device, a socket or a pipe holds no text or data: remove it", path)
+    return functional("manifest.special", "a device, a socket or a pipe holds no text or data: remove it", path)
 
 
 def _read(descriptor: int) -> bytes:

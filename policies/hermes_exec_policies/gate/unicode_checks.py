@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _HIDDEN = {
-    *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c",  # directions
+    *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)),  # directions
     "\u200b", "\u200c", "\u200d", "\ufeff", "\u00ad", "\u180e", "\u034f", *map(chr, range(0x2060, 0x2066)),  # no width
     "\u115f", "\u1160", "\u3164", "\uffa0", "\u2028", "\u2029", "\u0085",  # blank letters, other ends of lines
 }  # fmt: skip
-_SHOWN_CONTROLS = {"\n", "\t"}
+_SHOWN_CONTROLS = {"\n", "\t", "\f"}
 _PICTURES = {"So", "Sk", "Mn", "Cn"}
 """Categories beside a joiner of emoji: it may end with a skin tone or a selector, or be newer than this Python."""
 _CONTEXTS: dict[str, frozenset[str]] = {
@@ -25,8 +30,12 @@ _CONTEXTS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 _CONTEXTS["\u200d"] = _CONTEXTS["\u200c"]
 """Scripts whose spelling has these characters between two letters."""
-_MARKS = {"\u200e", "\u200f", "\u061c"}
+_MARK = re.compile("[\u200e\u200f\u061c]")
 """Marks that a line with letters from right to left needs for its punctuation."""
+_STRAY_MARK = re.compile(f"{_MARK.pattern}{{2}}|(?<=[A-Za-z]){_MARK.pattern}(?=[A-Za-z])")
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _TAG_FLAGS = re.compile("\U0001f3f4(?:\U000e0067\U000e0062)(?:\U000e0065\U000e006e\U000e0067|"
                         "\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f")  # fmt: skip
 """The flags of England, Scotland and Wales, the only ones that are spelled with tag characters."""
@@ -39,8 +48,6 @@ _SYMBOL = re.compile("[\u03b1-\u03b8\u03ba-\u03be\u03c0-\u03c9][A-Za-z]+")
 _DECLINED = re.compile("[A-Z]{2,}[\u0430-\u044f\u0451]+")
 """An abbreviation in Latin capitals with the ending of a language that is written in Cyrillic letters."""
 _LEAST_LATIN = 2
-_NEAR = 200
-"""Characters of a line that are looked at on each side of a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,13 @@ def find_hidden(text: str) -> HiddenCharacter | None:
         return None
     text = _TAG_FLAGS.sub(lambda flag: "\U0001f3f4" * len(flag.group()), text)
     places = [found.start(1)] if (found := _SELECTED.search(text)) else []
+    if _MARK.search(text):
+        places += itertools.islice(_find_stray_marks(text), 1)
     # Each distinct character is checked once, as even a long text has few.
-    suspects = [each for each in set(text) if _is_hidden(each)]
-    if suspects:
-        places += [
-            found.start()
-            for found in re.finditer("[" + re.escape("".join(suspects)) + "]", text)
-            if not _is_spelling(text, found.start())
-        ][:1]
+    if suspects := [each for each in set(text) if _is_hidden(each)]:
+        pattern = re.compile(f"[{re.escape(''.join(suspects))}]")
+        indexes = (found.start() for found in pattern.finditer(text))
+        places += itertools.islice((index for index in indexes if not _is_spelling(text, index)), 1)
     if not places:
         return None
     index = min(places)
@@ -87,6 +93,15 @@ def find_lookalike(text: str) -> str:
         if foreign and latin >= _LEAST_LATIN and all(map(_like_latin, foreign)):
             return word
     return ""
+
+
+def _find_stray_marks(text: str) -> Iterator[int]:
+    """Yield the index of each line's first mark of a direction that nothing in the line needs."""
+    start = 0
+    for line in text.split("\n"):
+        if found := (_STRAY_MARK if _RIGHT_TO_LEFT.search(line) else _MARK).search(line):
+            yield start + found.start()
+        start += len(line) + 1
 
 
 def _is_hidden(each: str) -> bool:
@@ -108,10 +123,6 @@ def _is_spelling(text: str, index: int) -> bool:
         return False
     if 0xE0100 <= ord(each) <= 0xE01EF:
         return _script(before) == "CJK"
-    if each in _MARKS:
-        line = text[max(0, index - _NEAR) : index].rpartition("\n")[2] + text[index : index + _NEAR].partition("\n")[0]
-        letters = {near for near in line if near not in _MARKS}
-        return after not in _MARKS and any(unicodedata.bidirectional(near) in {"R", "AL"} for near in letters)
     if each == "\u200d" and after and {unicodedata.category(before), unicodedata.category(after)} <= _PICTURES:
         return True
     scripts = _CONTEXTS.get(each, frozenset())

@@ -22,7 +22,8 @@ class Kind(StrEnum):
     FUNCTIONAL = "functional"
     """An error that can be fixed; a model gets the reason and may try again."""
     SECURITY = "security"
-    """Final. The details are never sent to a model, which could use them to evade the detector."""
+    """Final: an act that was observed in a run, from outside the sandbox. Its details are never sent to a model, which
+    could use them to evade the detector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,10 @@ def functional(code: str, operator: str, path: str = "", line: int = 0, told: st
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
-    """Create a final finding."""
+    """Create a final finding, about an act that was observed in a run.
+
+    The author of a text or a file can have meant no harm, and can fix it: such a finding is `functional`.
+    """
     return Finding(code.partition(".")[0], Kind.SECURITY, code, _one_line(operator), path, line)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.skills.build.builder import SkillBuilder
     from hermes_exec_agent.skills.registry.record import Skill, Version
-    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
 
 _SHOWN = 2000
 """Characters of arguments and of output that a model reads."""

@@ -76,24 +76,37 @@ async def validate_and_register(
     policy: str = POLICY,
     origin: Origin | None = None,
 ) -> AdmissionResult:
-    """Do the same for a private copy of a tree, which is expected to leave ``files``.
-
-    If the current version has the same bytes, its cases are added, so that it loses no evidence.
-    """
+    """Do the same for a private copy of a tree, which is expected to leave ``files``."""
     from hermes_exec_policies.load import load_policy
 
-    registry.prepare()
-    skill = registry.skills().get(tree.root.name)
-    version = registry.read_version(skill) if skill is not None else None
-    if version is not None and version.digest == tree.digest:
-        cases, files = _add_recorded_cases(version, cases), {*files, *expected_files(version)}
-    report = await _gate(registry, tree, grants, cases, files, policy)
+    report = await judge(registry, tree, grants=grants, cases=cases, files=files, policy=policy)
     if not report.accepted:
         return AdmissionResult(report, None)
     version = registry.register(
         tree, report, load_policy(policy), author=author, kernel=platform.release(), insist=insist, origin=origin
     )
     return AdmissionResult(report, version)
+
+
+async def judge(
+    registry: Registry,
+    tree: Tree,
+    *,
+    grants: Grants | None = None,
+    cases: Sequence[Case] = (),
+    files: Collection[str] = (),
+    policy: str = POLICY,
+) -> Report:
+    """Let the gate validate a private copy of a function; nothing is registered.
+
+    If the current version has the same bytes, its cases are added, so that it loses no evidence.
+    """
+    registry.prepare()
+    skill = registry.skills().get(tree.root.name)
+    version = registry.read_version(skill) if skill is not None else None
+    if version is not None and version.digest == tree.digest:
+        cases, files = _add_recorded_cases(version, cases), {*files, *expected_files(version)}
+    return await _gate(registry, tree, grants, cases, files, policy)
 
 
 async def prove_again(registry: Registry, version: Version, *, cases: Sequence[Case] = ()) -> AdmissionResult:

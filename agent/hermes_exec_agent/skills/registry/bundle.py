@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.tree import Tree
 
-_STATEMENT, _FILES = "statement.dsse.json", "files/"
+STATEMENT, _FILES = "statement.dsse.json", "files/"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST = 64 << 20
 _MANY = 1200
@@ -65,7 +65,7 @@ def write(registry: Registry, version: Version, path: Path) -> None:
     with private_folder() as folder:
         content.copy_verified(registry.tree(version), version.files, folder / "tree")
         with _new(path) as file, tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
-            _add(archive, _STATEMENT, statement, 0o644)
+            _add(archive, STATEMENT, statement, 0o644)
             for each in version.files:
                 _add(archive, _FILES + each.path, (folder / "tree" / each.path).read_bytes(), each.mode)
 
@@ -111,9 +111,9 @@ def read(registry: Registry | None, path: Path, into: Path) -> tuple[Bundle, Tre
 
     parts = _parts(path)
     name = to_printable(path)
-    if _STATEMENT not in parts:
-        raise Refused(f"{name} is not a bundle of a skill: it has no {_STATEMENT}")
-    found = attestation.read_attestation(parts.pop(_STATEMENT)[1], name)
+    if STATEMENT not in parts:
+        raise Refused(f"{name} is not a bundle of a skill: it has no {STATEMENT}")
+    found = attestation.read_attestation(parts.pop(STATEMENT)[1], name)
     writer = SkillTreeWriter(into / _name_of(found, name))
     for file, (mode, data) in parts.items():
         writer.add(file.removeprefix(_FILES), bool(mode & 0o111), data)
@@ -140,7 +140,7 @@ def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
     parts: dict[str, tuple[int, bytes]] = {}
     try:
         for member in read_members(read_archive(path, bounds), bounds):
-            known = member.name == _STATEMENT or member.name.startswith(_FILES)
+            known = member.name == STATEMENT or member.name.startswith(_FILES)
             if member.kind is not MemberKind.FILE or member.name in parts or not known:
                 raise Refused(f"{to_printable(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
             parts[member.name] = (member.mode, member.data)

@@ -1,7 +1,7 @@
 """Register skills as guides: text that a model reads, and scripts that run in a sandbox of their own.
 
-A skill that is a function, too, passes the whole gate. If it does not, it is a guide, with advice that says why it cannot
-be called.
+The whole gate judges a skill that is a function, too. One that does not pass is a guide, with advice that says why it
+cannot be called.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.skills.registry.admission import AdmissionResult, validate_and_register
+from hermes_exec_agent.skills.registry.admission import AdmissionResult, judge, unconfined_error
 from hermes_exec_agent.skills.registry.content import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from hermes_exec_agent.skills.registry.record import Author, Origin
+    from hermes_exec_agent.skills.registry.record import Author, Origin, Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.check import Case
     from hermes_exec_policies.gate.grants import Grants
     from hermes_exec_policies.gate.tree import Tree
+    from hermes_exec_policies.gate.verdict import Report
 
 
 async def register_guide(
@@ -76,39 +77,69 @@ async def register_tree(
     insist: bool = False,
 ) -> AdmissionResult:
     """Do the same for a private copy of a tree, whose folder has the name of the skill."""
+    lacking = "" if author.is_confined or insist else unconfined_error(author).what
+    report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants, cases=cases)
+    version = record(registry, tree, report, author=author, origin=origin, insist=insist) if report.accepted else None
+    return AdmissionResult(report, version)
+
+
+async def judge_tree(
+    registry: Registry,
+    tree: Tree,
+    *,
+    lacking: str = "",
+    scripts: bool = True,
+    grants: Grants | None = None,
+    cases: Sequence[Case] = (),
+) -> Report:
+    """Return the gate's report on a private copy of a skill; nothing is registered.
+
+    ``lacking`` is the reason why the skill cannot be called, whatever its function does; empty if there is none.
+    """
     from hermes_exec_policies.gate.guide import check_guide
     from hermes_exec_policies.gate.verdict import advice
+
+    if is_function(tree) and not lacking:
+        try:
+            report = await judge(registry, tree, grants=grants, cases=cases)
+        except HermesError as error:  # there is no sandbox here
+            lacking = error.what
+        else:
+            if report.accepted or report.security:
+                return report
+            lacking = "; ".join(report.reasons[:3])
+    taken = registry.skills().keys() - {tree.root.name}
+    report = await check_guide(tree, taken=taken, scripts=scripts)
+    if lacking and is_function(tree):
+        why = advice("call.not-earned", f"it cannot be called as a function: {lacking}")
+        report = replace(report, findings=(*report.findings, why))
+    return report
+
+
+def record(
+    registry: Registry, tree: Tree, report: Report, *, author: Author, origin: Origin, insist: bool = False
+) -> Version:
+    """Register a private copy of a skill that was accepted, under the policy of the report.
+
+    Raises:
+        Refused: it was not accepted, or the registry cannot be trusted.
+        HermesError: it cannot be written; nothing was registered.
+    """
     from hermes_exec_policies.load import load_policy
 
     if origin.kind == "imported" and not origin.digest:
         origin = replace(origin, digest=tree.digest)
-    lacking = ""
-    if is_function(tree):
-        try:
-            called = await validate_and_register(
-                registry, tree, author=author, grants=grants, cases=cases, insist=insist, origin=origin
-            )
-        except HermesError as error:  # without a sandbox, or from an author that is not confined
-            lacking = error.what
-        else:
-            if called.version is not None or called.report.security:
-                return called
-            lacking = "; ".join(called.report.reasons[:3])
-    report = await check_guide(tree, scripts=scripts)
-    if lacking:
-        report = replace(
-            report, findings=(*report.findings, advice("call.not-earned", f"it cannot be called: {lacking}"))
-        )
-    if not report.accepted:
-        return AdmissionResult(report, None)
-    version = registry.register(
-        tree, report, load_policy(report.policy), author=author, kernel=platform.release(), origin=origin
+    return registry.register(
+        tree, report, load_policy(report.policy), author=author, kernel=platform.release(), insist=insist, origin=origin
     )
-    return AdmissionResult(report, version)
 
 
 def is_function(tree: Tree) -> bool:
-    """Whether a skill has a script that can be a function, and tests, so that the whole gate judges it."""
-    paths = {each.path for each in tree.files}
-    entries = {"scripts/main.py", f"scripts/{tree.root.name.replace('-', '_')}.py"}
-    return bool(entries & paths) and any(path.startswith("tests/") and path.endswith(".py") for path in paths)
+    """Whether the whole gate judges a skill."""
+    return has_function(tree.root.name, {each.path for each in tree.files})
+
+
+def has_function(name: str, paths: Collection[str]) -> bool:
+    """Whether a skill of this name and these files has a script that can be a function, and tests."""
+    entries = {"scripts/main.py", f"scripts/{name.replace('-', '_')}.py"}
+    return not entries.isdisjoint(paths) and any(path.startswith("tests/") and path.endswith(".py") for path in paths)

@@ -91,6 +91,32 @@ class ScriptGrants:
         lists = {name: tuple(facts.get(name, ())) for name in ("interpreters", "hosts", "folders")}
         return cls(unsandboxed=bool(facts.get("unsandboxed")), **lists)
 
+    def add(self, other: ScriptGrants) -> ScriptGrants:
+        """Return these grants and the other ones; another folder of the same name replaces the earlier one."""
+        names = {each.partition("=")[0] for each in other.folders}
+        kept = tuple(each for each in self.folders if each.partition("=")[0] not in names)
+        return ScriptGrants(
+            unsandboxed=self.unsandboxed or other.unsandboxed,
+            interpreters=tuple(dict.fromkeys((*self.interpreters, *other.interpreters))),
+            hosts=tuple(dict.fromkeys((*self.hosts, *other.hosts))),
+            folders=(*kept, *other.folders),
+        )
+
+    def remove(self, other: ScriptGrants) -> ScriptGrants:
+        """Return these grants without the other ones; folders are compared by name."""
+        names = {each.partition("=")[0] for each in other.folders}
+        return ScriptGrants(
+            unsandboxed=self.unsandboxed and not other.unsandboxed,
+            interpreters=tuple(each for each in self.interpreters if each not in other.interpreters),
+            hosts=tuple(each for each in self.hosts if each not in other.hosts),
+            folders=tuple(each for each in self.folders if each.partition("=")[0] not in names),
+        )
+
+    def describe(self) -> str:
+        """Return the grants in one line."""
+        parts = ["no sandbox"] if self.unsandboxed else []
+        return ", ".join([*parts, *self.interpreters, *self.hosts, *self.folders]) or "no grants"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, HermesError, Refused, UsageError
 from hermes_exec_agent.skills.registry import content
 
@@ -17,6 +19,33 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.model import Policy
+
+
+def check_new_folder(folder: Path | None) -> None:
+    """Check that a folder for files can be created; None needs none.
+
+    Raises:
+        UsageError: it exists, or the folder above it does not.
+    """
+    if folder is None:
+        return
+    if os.path.lexists(folder):
+        raise UsageError(f"{to_printable(folder)} is there already", remedy="name a folder that is to be made")
+    if not folder.absolute().parent.is_dir():
+        raise UsageError(f"{to_printable(folder.absolute().parent)}: there is no such folder")
+
+
+def copy_files(registry: Registry, version: Version, into: Path) -> None:
+    """Copy a version's files to a new or empty folder.
+
+    Raises:
+        Refused: they differ from the signed list, which quarantines the version.
+    """
+    try:
+        content.copy_verified(registry.tree(version), version.files, into)
+    except content.ContentChanged as error:
+        registry.quarantine(version.name, version.number, f"changed: {error.what}")
+        raise
 
 
 def check_arguments(version: Version, arguments: Mapping[str, Any]) -> None:

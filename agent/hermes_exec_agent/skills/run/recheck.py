@@ -7,6 +7,7 @@ folders could have one, and are not repeated.
 from __future__ import annotations
 
 import logging
+import random
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from hermes_exec_policies.gate.launch import CallResult
     from hermes_exec_policies.model import Policy
 
@@ -28,7 +29,7 @@ FIRST_RUNS = 10
 """The runs of a version that are compared."""
 _LONGEST_S = 10.0
 """The duration above which a run is not repeated, so that a person does not wait twice."""
-_CONFIRMATIONS = 4
+_CONFIRMATIONS = 6
 """Repeats of each kind after a difference: a result that is random or depends on the time differs among them, too."""
 _ERROR = "its result is withheld: it behaves differently in use and in a check"
 
@@ -75,11 +76,11 @@ async def _find_difference(
     checked = await _repeat(registry, version, policy, arguments, observed=True)
     if not checked.ok or is_same(checked.result, result):
         return ""
-    for _ in range(_CONFIRMATIONS):
-        used, again = [
-            await _repeat(registry, version, policy, arguments, observed=observed) for observed in (False, True)
-        ]
-        if not used.ok or not again.ok or not is_same(used.result, result) or not is_same(again.result, checked.result):
+    order = [False, True] * _CONFIRMATIONS
+    random.shuffle(order)  # numbers that the kernel hands out in turn do not depend on the kind of call
+    for observed in order:
+        again = await _repeat(registry, version, policy, arguments, observed=observed)
+        if not again.ok or not is_same(again.result, checked.result if observed else result):
             return ""
     return f"with the same arguments it returns {str(result)[:100]} in use and {str(checked.result)[:100]} in a check"
 

@@ -7,16 +7,16 @@ version is quarantined.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import to_printable
-from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.skills.registry.counts import RunCounter, RunCounts
 from hermes_exec_agent.skills.run import denials, preconditions, sandboxes
+from hermes_exec_agent.skills.run.outcome import SkillOutcome
+from hermes_exec_agent.skills.run.recheck import recheck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,42 +35,6 @@ _log = logging.getLogger(__name__)
 FAILURES = 5
 """Failures in a row after which a version is quarantined."""
 _GENERIC = "refused for security; a person can see why"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillOutcome:
-    """The result of a run."""
-
-    name: str
-    version: int
-    level: str
-    """The strength of the evidence for this version."""
-    result: Any
-    error: str
-    """One line; empty if it succeeded."""
-    kind: str
-    """Of its exception, or of its end; ``security`` if it attempted an operation that no skill has a reason for."""
-    denied: str
-    """The operation that the sandbox refused, if any; for a person, never for a model."""
-    logs: str
-    """The skill's output."""
-    seconds: float
-    files: tuple[str, ...] = ()
-    """Files that were copied out, by their paths in the skill's data folder."""
-    left: tuple[str, ...] = ()
-    """Files that were not, and why."""
-    declared: tuple[str, ...] = ()
-    """Rules of its policy that a cloud provider declares and nobody proved."""
-    reached: tuple[str, ...] = ()
-    """The hosts that it requested from the proxy, each with the status: 200 is a connection, 403 a refusal."""
-    counts: RunCounts = field(default_factory=RunCounts)
-    quarantined: bool = False
-    """Whether this run caused a quarantine."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a result."""
-        return not self.error
 
 
 async def run(
@@ -102,7 +66,6 @@ async def run(
         Unsupported: no sandbox there enforces its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
-    from hermes_exec_agent.skills.run.recheck import recheck
     from hermes_exec_policies.canaries.prove import prove
     from hermes_exec_policies.gate.launch import encode_request
     from hermes_exec_policies.start_program import LOCAL, SandboxTarget
@@ -157,10 +120,7 @@ def resolve_run(
     version = registry.read_version(skill, number)
     preconditions.check_allowed(skill, version, self_tested=self_tested)
     preconditions.check_arguments(version, arguments)
-    if files is not None and os.path.lexists(files):
-        raise UsageError(f"{to_printable(files)} is there already", remedy="name a folder that is to be made")
-    if files is not None and not files.absolute().parent.is_dir():
-        raise UsageError(f"{to_printable(files.absolute().parent)}: there is no such folder")
+    preconditions.check_new_folder(files)
     policy = preconditions.resolve_policy(registry, version)
     preconditions.check_unchanged(version)
     return version, policy

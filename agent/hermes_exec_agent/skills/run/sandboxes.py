@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, Refused, Unsupported
-from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
 
@@ -135,11 +134,7 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     )
     stack.push_async_callback(_end_starting, starting)
     await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts
-    try:
-        content.copy_verified(registry.tree(version), version.files, tree)
-    except content.ContentChanged as error:
-        registry.quarantine(version.name, version.number, f"changed: {error.what}")
-        raise
+    preconditions.copy_files(registry, version, tree)
     run = await starting
     if seen := find_deviations(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 from contextlib import AsyncExitStack
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, Refused, UsageError
-from hermes_exec_agent.skills.registry.content import copy_verified, private_folder
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import ScriptGrants
-from hermes_exec_agent.skills.run import denials, sandboxes
+from hermes_exec_agent.skills.run import denials, preconditions, sandboxes
 from hermes_exec_policies.gate.verdict import Right
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ _BY_SUFFIX = {
     ".py": "python3", ".sh": "sh", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
     ".pl": "perl", ".php": "php", ".lua": "lua", ".ts": "deno", ".r": "Rscript",
 }  # fmt: skip
+_LINE_MAX = 256
 _SHELLS = {"sh": "/bin/sh", "dash": "/bin/sh", "bash": "/bin/bash"}
 
 
@@ -97,7 +97,7 @@ def resolve_script(
     if Right.SCRIPTS not in version.rights:
         raise Refused(
             f"{label}: its scripts may not run, as no sandbox was proven when it was registered",
-            remedy=f"hermes-exec skill import it again, or see hermes-exec skill show {version.name}",
+            remedy=f"hermes-exec skill show {version.name}, and import it again where bubblewrap works",
         )
     return skill, version, skill.script_grants.get(version.digest, ScriptGrants())
 
@@ -138,20 +138,15 @@ async def run_script(  # noqa: PLR0913  each by its name
     from hermes_exec_policies.start_program import LOCAL
 
     _, version, grants = resolve_script(registry, name, script, number)
-    if files is not None and os.path.lexists(files):  # noqa: ASYNC240  one system call
-        raise UsageError(f"{to_printable(files)} is there already", remedy="name a folder that is to be made")
+    preconditions.check_new_folder(files)
     policy, folders = _bind_grants(version, grants)
     await prove(policy, LOCAL, watched=sandboxes.is_watched(policy, LOCAL))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(private_folder())
         original = folder / "original" / version.name
         original.parent.mkdir()
-        try:
-            copy_verified(registry.tree(version), version.files, original)
-        except Refused as error:
-            registry.quarantine(version.name, version.number, f"changed: {error.what}")
-            raise
-        interpreter = _find_interpreter(version, script, (original / script).read_bytes(), grants)
+        preconditions.copy_files(registry, version, original)
+        interpreter = _find_interpreter(version, find_program(original, script), script, grants)
         wanted, packages = await _install(registry, version, original, script, folder)
         (inputs := folder / "given").mkdir()
         _copy_inputs(given, inputs)
@@ -211,21 +206,28 @@ def _bind_grants(version: Version, grants: ScriptGrants) -> tuple[Policy, list[S
         ) from error
 
 
-def _find_interpreter(version: Version, script: str, data: bytes, grants: ScriptGrants) -> tuple[str, ...]:
+def find_program(tree: Path, script: str) -> str:
+    """Return the name of the program that runs a script, by its ending or its first line.
+
+    Raises:
+        UsageError: it has neither a known ending nor a ``#!`` line.
+    """
+    with (tree / script).open("rb") as file:
+        hit = _SHEBANG.match(file.readline(_LINE_MAX))
+    program = _BY_SUFFIX.get(Path(script).suffix.lower(), "") or (hit[1].decode() if hit else "")
+    if not program:
+        raise UsageError(f"{to_printable(script)} is no script: it has neither a known ending nor a #! line")
+    return program
+
+
+def _find_interpreter(version: Version, program: str, script: str, grants: ScriptGrants) -> tuple[str, ...]:
     """Return the argv that runs a script: Python, a POSIX shell, or an interpreter that a person granted.
 
     Raises:
-        UsageError: nothing says which interpreter runs it.
         Refused: its interpreter was not granted, or is not installed.
     """
     from hermes_exec_policies.gate.launch import PYTHON
 
-    hit = _SHEBANG.match(data)
-    program = _BY_SUFFIX.get(Path(script).suffix.lower(), "") or (hit[1].decode() if hit else "")
-    if not program:
-        raise UsageError(
-            f"{version.name}: {to_printable(script)} is no script: it has neither a known ending nor a #! line"
-        )
     if program.startswith("python"):
         return PYTHON, "-s"
     if program in _SHELLS:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
-    from hermes_exec_agent.skills.run.runner import SkillOutcome
+    from hermes_exec_agent.skills.run.outcome import SkillOutcome
     from hermes_exec_agent.skills.run.sandboxes import SkillSandbox
     from hermes_exec_policies.model import Policy
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ONLY_DATA = "a run writes below /app/data alone"
 _UNWRITABLE = re.compile(r"/(app/skills|tmp|var/tmp|root|home/[^/]+)(/|$)")
+_ELSEWHERE = re.compile(r"^(/(app/skills|tmp|var/tmp|root|home/[^/]+)(/|$)|(~|\.)?/+)")
 _HIDDEN = re.compile(r"(^|/)\.")
 _CODE = re.compile(r"\.(py\w?|pth|so|sh|bash)$|/(SKILL\.md|scripts|tests)(/|$)")
 _UNKNOWN = "*"
@@ -28,13 +29,6 @@ _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "
 _MAKES = frozenset({"os.mkdir", "os.makedirs"})
 _PATHS = frozenset({"pathlib.Path", "pathlib.PosixPath"})
 _PATH_WRITES = frozenset({"write_text", "write_bytes", "mkdir", "touch"})
-_PATH_READS = frozenset({"read_text", "read_bytes"})
-_LISTS = frozenset(
-    {"listdir", "scandir", "walk", "fwalk", "iterdir", "glob", "iglob", "rglob", "copy", "copy2", "copyfile",
-     "copytree", "move", "rmtree", "remove", "unlink", "rename", "replace", "link", "symlink", "symlink_to",
-     "hardlink_to", "chmod", "chown", "run", "Popen", "system"}
-)  # fmt: skip
-"""What is done to files and folders beyond opening them."""
 
 
 def is_misplaced(path: str) -> bool:
@@ -56,20 +50,21 @@ class Destinations:
         self._calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         moves = any(origins.of(node.func) in {"os.chdir", "os.fchdir", "contextlib.chdir"} for node in self._calls)
         self._found: dict[str, int] = {}
-        parts: set[str] = set()
         for node in self._calls:
             if (target := self._written(node)) is not None:
-                path, texts = self._path(target)
+                path = self._path(target)
                 if is_misplaced(path) and (path.startswith("/") or not moves):
                     self._found.setdefault(path, node.lineno)
-                    parts |= texts
-        self.texts = (parts - self._looked_at()) | set(self._found) if parts else set[str]()
-        """The texts that such paths are made of, where the file does nothing else with them."""
 
     def findings(self, path: str) -> Iterator[Finding]:
         """One for each of them."""
         for destination, line in self._found.items():
-            yield functional("audit.destination", f"it writes to {destination}; {ONLY_DATA}", path, line)
+            yield functional(
+                "audit.destination",
+                f"it writes to {destination}; {ONLY_DATA}: write {_instead(destination)} instead",
+                path,
+                line,
+            )
 
     def _written(self, node: ast.Call) -> ast.expr | None:
         """What names the file or the folder that a call makes or writes; None where it does neither."""
@@ -81,21 +76,6 @@ class Destinations:
             writes = node.func.attr in _PATH_WRITES or (node.func.attr == "open" and _is_write_only(node, 0))
             return node.func.value if writes else None
         return None
-
-    def _looked_at(self) -> set[str]:
-        """The texts of paths that are read, listed, moved or removed, but for what was written itself."""
-        texts: set[str] = set()
-        for node in self._calls:
-            if self._written(node) is not None:
-                continue
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else self._name(node)
-            owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-            if called == "open" or called in _LISTS | _PATH_READS:
-                for each in (*node.args, *owner):
-                    path, parts = self._path(each)
-                    if called in _LISTS or path not in self._found:
-                        texts |= parts | {path}
-        return texts
 
     def _name(self, node: ast.Call) -> str:
         return self._origins.of(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
@@ -111,18 +91,15 @@ class Destinations:
             case _:
                 return False
 
-    def _path(self, node: ast.expr, deep: int = _DEEP) -> tuple[str, set[str]]:
-        """A path, with ``*`` for parts that are not known, and the texts that it is made of."""
-        texts: set[str] = set()
+    def _path(self, node: ast.expr, deep: int = _DEEP) -> str:
+        """Return a path, with ``*`` for parts that are not known."""
 
         def part(each: ast.expr) -> str:
-            path, more = self._path(each, deep - 1) if deep else (_UNKNOWN, set[str]())
-            texts.update(more)
-            return path
+            return self._path(each, deep - 1) if deep else _UNKNOWN
 
         match node:
             case ast.Constant(value=str(text)):
-                return text, {text}
+                return text
             case ast.Name(id=name) if name in self._values:
                 whole = part(self._values[name])
             case ast.JoinedStr(values=values):
@@ -149,7 +126,12 @@ class Destinations:
                 whole = posixpath.dirname(part(inner))
             case _:
                 whole = _UNKNOWN
-        return whole, texts
+        return whole
+
+
+def _instead(path: str) -> str:
+    """Return the path in the folder that a run may write."""
+    return posixpath.join("/app/data", _ELSEWHERE.sub("", posixpath.normpath(path)) or "")
 
 
 def _is_write_only(node: ast.Call, position: int) -> bool:

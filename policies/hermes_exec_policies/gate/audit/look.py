@@ -1,4 +1,4 @@
-"""All looks at a skill's texts; runs in a child process, which a text may be made to keep busy or crash."""
+"""Examine all texts of a skill; runs in a child process, which a text can keep busy or crash."""
 
 from __future__ import annotations
 
@@ -6,62 +6,41 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from hermes_exec_policies.gate.audit import pythons, scanners, shells, words
-from hermes_exec_policies.gate.verdict import Finding, functional
+from hermes_exec_policies.gate.audit import bandit_checks, python_checks
+from hermes_exec_policies.gate.audit.python_checks import piped_to_shell
+from hermes_exec_policies.gate.audit.rules import PIPED
+from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
-_READ = (".md", ".rst", ".markdown", ".mdx")
-"""What agents read for instructions, beside what is below ``references``."""
-_GIVEN = ("tests/", "data/")
-_HELD = ("data/", "assets/", "templates/", "examples/")
-"""What a script that starts programs may read commands from."""
-_OTHERS = (
-    ".pl", ".pm", ".rb", ".js", ".mjs", ".cjs", ".ts", ".php", ".lua", ".ps1", ".bat", ".cmd", ".tcl", ".r", ".jl",
-    ".go", ".c", ".cc", ".cpp", ".h", ".rs", ".java", ".zsh", ".fish", ".ksh", ".csh", ".awk", ".nim", ".vbs",
-    ".scm", ".el",
-)  # fmt: skip
-_PLAIN = re.compile(r"scripts/(.*/)?(?!.*[Mm]akefile|[Jj]ustfile|Dockerfile|Rakefile)[^/.]+")
-"""Scripts for a shell have no ending, often."""
-_RECIPES = frozenset({"Makefile", "makefile", "GNUmakefile", "Justfile", "justfile", "Dockerfile", "Rakefile"})
+_SHELL = (".sh", ".bash")
+_OTHERS = re.compile(r"scripts/.*\.(pl|pm|rb|[mc]?js|ts|php|lua|ps1|bat|cmd|tcl|r|jl|go|c|cc|cpp|rs|java|awk|vbs)")
 
 
 def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
-    """Findings in the texts of a skill, as plain values."""
-    packages = frozenset(map(words.canonical, question["packages"]))
-    return [asdict(each) for each in look(question["texts"], frozenset(question["hosts"]), packages)]
+    """Return the findings in the texts of a skill, as plain values."""
+    return [asdict(each) for each in look(question["texts"])]
 
 
-def look(texts: dict[str, str], hosts: frozenset[str], packages: frozenset[str] = frozenset()) -> list[Finding]:
-    """Findings in the texts of a skill, by path; it may use these hosts and has declared these packages."""
+def look(texts: dict[str, str]) -> list[Finding]:
+    """Return the findings in the texts of a skill, by path."""
     found: list[Finding] = []
-    said: dict[str, list[str]] = {}
-    starts = False
     for path, text in sorted(texts.items()):
         if path.endswith(".py"):
-            seen = pythons.look(path, text, network=bool(hosts))
-            found += seen.findings
-            said[path] = seen.said
-            starts |= seen.starts
-        elif path.endswith((".sh", ".bash")) or text.startswith("#!") or _PLAIN.fullmatch(path):
-            found += shells.findings(path, text)
-            for code in shells.pythons(text):
-                found += pythons.look(path, code, network=bool(hosts)).findings
-        elif path.startswith("references/") or (path.endswith(_READ) and not path.startswith(_GIVEN)):
-            found += words.findings(path, text, packages)
-            for code in shells.pythons(text):
-                found += [
-                    each
-                    for each in pythons.look(path, code, network=bool(hosts)).findings
-                    if each.code != "audit.syntax"
-                ]
-        elif path.startswith("scripts/") and (path.endswith(_OTHERS) or path.rpartition("/")[2] in _RECIPES):
-            found.append(
-                functional("audit.language", "scripts are in Python or for a shell, which are looked at", path)
-            )
-        elif path.startswith(_HELD):
-            found += words.overrides(path, text)
-    if starts:
-        for path, text in texts.items():
-            if path.startswith(_HELD):
-                found += shells.commands(path, text)
-    found += scanners.findings(texts, said)
+            certain = python_checks.check_python(path, text)
+            hints = bandit_checks.run_bandit(path, text) if path.startswith("scripts/") else []
+            lines = {each.line for each in certain}
+            found += certain
+            found += [each for each in hints if each.line not in lines]
+        elif path.startswith("scripts/") and (path.endswith(_SHELL) or re.match(r"#!.*\b(ba|da|k|z)?sh\b", text)):
+            found += _check_shell(path, text)
+        elif _OTHERS.fullmatch(path):
+            said = "the audit reads Python and shell scripts; nothing else is known of this file"
+            found.append(advice("audit.language", said, path))
     return list(dict.fromkeys(found))
+
+
+def _check_shell(path: str, text: str) -> list[Finding]:
+    return [
+        functional(PIPED.code, PIPED.explain(f"it pipes a download to a shell: {line.strip()[:120]}"), path, number)
+        for number, line in enumerate(text.replace("\\\n", "  ").split("\n"), 1)
+        if not line.lstrip().startswith("#") and piped_to_shell(line)
+    ]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.extras import missing_extra
-from hermes_exec_policies.gate.verdict import SkillRefused, functional, security
+from hermes_exec_policies.gate.verdict import SkillRefused, functional
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -175,11 +175,11 @@ def refuse_startup_files(folder: Path) -> None:
         name = str(path.relative_to(folder))
         if _STARTS.search(name):
             raise SkillRefused(
-                security("dependencies.start-up", f"a package holds {name}, which every start would run")
+                functional("dependencies.start-up", f"a package holds {name}, which every start would run")
             )
         if name.endswith(".pth") and re.search(r"(?m)^\s*import[\s\t]", path.read_text("utf-8", "replace")):
             raise SkillRefused(
-                security("dependencies.start-up", f"a package holds {name}, which runs code at every start")
+                functional("dependencies.start-up", f"a package holds {name}, which runs code at every start")
             )
 
 
@@ -193,7 +193,7 @@ def environment_digest(folder: Path) -> str:
     for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise SkillRefused(security("dependencies.special", f"{path.name} is no plain file"))
+            raise SkillRefused(functional("dependencies.special", f"{path.name} is no plain file"))
         name = str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
         total.update(b"%d:%s%o" % (len(name), name, mode))
         if stat.S_ISREG(mode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import sys
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate.source import find_imports
-from hermes_exec_policies.gate.verdict import Finding, functional, security
+from hermes_exec_policies.gate.verdict import Finding, functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +41,7 @@ def collect_requirements(tree: Tree, manifest: Manifest) -> tuple[list[Requireme
         listed, others = _inline(tree.read(path).decode(), path, wrong)
         if others:
             said = "its block says more than dependencies and requires-python"
-            wrong.append(security("dependencies.block", said, path))
+            wrong.append(functional("dependencies.block", said, path))
         lines += [(path, each) for each in listed]
     found = _parse(lines, wrong)
     if found and not _foreign_imports(tree):
@@ -83,17 +84,19 @@ def _infer_packages(tree: Tree, script: str) -> list[str]:
             continue
         texts[path] = tree.read(path).decode("utf-8", "replace")
         try:
-            names = find_imports({path: texts[path]})
+            names = find_imports({"": texts[path]})  # the skill's own modules, too
         except (SyntaxError, ValueError, RecursionError):
             del texts[path]  # it is for another Python, or is none; the interpreter says so
             continue
         here = path.rpartition("/")[0]
         roots = {script.rpartition("/")[0], here, ""}
-        tops = {f"{root}/{name.partition('.')[0]}".lstrip("/") for root in roots for name in names}
-        waiting += [each for each in paths if any(each == f"{top}.py" or each.startswith(f"{top}/") for top in tops)]
-    modules: dict[str, str] = _table()["modules"]
+        modules = {posixpath.join(root, *name.split(".")) for root in roots for name in names}
+        waiting += [
+            path for path in paths if any(path == f"{each}.py" or path.startswith(f"{each}/") for each in modules)
+        ]
+    aliases: dict[str, str] = _table()["modules"]
     imported = {name.partition(".")[0] for name in (find_imports(texts) if texts else ())}
-    packages = {modules.get(name) or _canonical(name) for name in imported - sys.stdlib_module_names}
+    packages = {aliases.get(name) or _canonical(name) for name in imported - sys.stdlib_module_names}
     return sorted(packages & {*_table()["popular"]})
 
 
@@ -163,10 +166,10 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     if line.startswith("-"):
-        wrong.append(security("dependencies.option", f"an option for the one who installs: {line}", path))
+        wrong.append(functional("dependencies.option", f"an option for the one who installs: {line}", path))
         return None
     if "://" in line or "@" in line or line.startswith((".", "/", "~")) or "\\" in line:
-        wrong.append(security("dependencies.source", f"a package by its place instead of its name: {line}", path))
+        wrong.append(functional("dependencies.source", f"a package by its place instead of its name: {line}", path))
         return None
     try:
         return Requirement(line)
@@ -209,7 +212,7 @@ def _check_harmful(requirement: Requirement, name: str, path: str) -> Finding | 
     exact = [each.version.rstrip(".*") for each in requirement.specifier if each.operator in {"==", "==="}]
     if bad[name] and not any(SpecifierSet(bad[name]).contains(version) for version in exact):
         return None
-    return security("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
+    return functional("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
 
 
 @cache

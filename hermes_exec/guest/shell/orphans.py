@@ -7,7 +7,7 @@ killed together with its supervisor, the next guest of this user ends the record
 import os
 
 from ..core import process_tree
-from ..shell.folders import write_file
+from .folders import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

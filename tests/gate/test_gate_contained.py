@@ -1,0 +1,63 @@
+"""Hostile items have no effect outside of their sandbox, whatever their text says; honest ones pass."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec_policies.gate.check import check
+from hermes_exec_policies.gate.verdict import Kind
+from hermes_exec_policies.start_program import LOCAL
+from tests.rigs import contained, corpus, hostile, matrix
+from tests.rigs.breadth import choose, thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Require
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+ACTS = hostile.acts(corpus.FOLDER / "hostile.jsonl")
+HELD = {"blocked", "limit", "private", "unheld"}
+UNREFUSED = [item for item in ACTS if item["class"] != "resource" and not contained.refused_by_text(item)]
+HONEST = [item for kind in ("plain", "honest", "benign") for item in corpus.items(kind) if not item.get("needs")]
+
+
+@thorough
+def test_an_act_that_no_rule_refuses_is_contained_by_the_sandbox(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    acts = choose("contained", UNREFUSED, 8)
+    done = asyncio.run(hostile.run_all(matrix.starter(LOCAL), acts))
+    assert {act.id: act.outcome for act in done if act.outcome not in HELD} == {}
+    assert len(done) == len(acts)
+
+
+def refusals(items: list[dict[str, Any]], parent: Path) -> dict[str, list[str]]:
+    """What the whole gate says of the items that it refuses."""
+
+    async def one(item: dict[str, Any]) -> tuple[str, list[str]]:
+        async with turns:
+            report = await check(corpus.benign(item, parent))
+        return item["id"], [each.model for each in report.findings if each.kind is not Kind.ADVICE]
+
+    async def everything() -> dict[str, list[str]]:
+        return dict(await asyncio.gather(*map(one, items)))
+
+    turns = asyncio.Semaphore(2)
+    return {name: said for name, said in asyncio.run(everything()).items() if said}
+
+
+@thorough
+def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    assert refusals(choose("plain", corpus.items("plain"), 3)[:3], tmp_path) == {}
+
+
+@pytest.mark.soak
+def test_at_least_97_percent_of_honest_functions_pass_at_the_first_try(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    refused = refusals(HONEST, tmp_path)
+    assert len(refused) <= len(HONEST) * 0.03, refused
+    assert all(said for said in refused.values())
