@@ -10,7 +10,7 @@ import pytest
 
 from tests.harm.counting import ALLOWED, SETTINGS, Count, find_failures, find_working, read_corpus, run
 from tests.harm.table import BEGIN, END, replace_block, write_table
-from tests.rigs.breadth import SEED
+from tests.rigs.breadth import SEED, thorough
 
 if TYPE_CHECKING:
     from tests.conftest import Require
@@ -41,7 +41,7 @@ def test_the_corpus_has_two_hundred_different_texts_with_a_source() -> None:
     assert min(Counter(item["kind"] for item in items).values()) >= 30
 
 
-@pytest.mark.slow
+@thorough
 @pytest.mark.timeout(180)
 def test_a_sample_of_hostile_texts_does_no_harm_unless_it_is_allowed(require: Require) -> None:
     by_harm = {harm: [item for item in read_corpus() if item["harm"] == harm] for harm in sorted(_HARMS)}
