@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from hermes_exec_agent.quoting import quote_name
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.provenance import list_origins
 from hermes_exec_agent.tools.reader import FileReader
 from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
 from hermes_exec_agent.tools.tool import check_approval
@@ -53,14 +55,22 @@ class SkillScript(BaseTool[SkillScriptArguments]):
         return shlex.join([args.name, args.script, *args.args])
 
     async def run(self, args: SkillScriptArguments, context: Context) -> Envelope:
-        """Run the script, deliver its files, and return its output."""
+        """Run the script, deliver its files, and return its output, which has the skill's origin."""
+        from hermes_exec_agent.skills.run.scripts import resolve_script
+
+        registry = context.service(Skillset).registry
+        skill, version, grants = resolve_script(registry, args.name, args.script)
+        if grants.unsandboxed:
+            envelope = await self._run_in_target(registry, version, args, context)
+        else:
+            envelope = await self._run_in_sandbox(version, args, context)
+        return replace(envelope, origins=list_origins(version, skill))
+
+    async def _run_in_sandbox(self, version: Version, args: SkillScriptArguments, context: Context) -> Envelope:
         from hermes_exec_agent.skills.registry.content import private_folder
-        from hermes_exec_agent.skills.run.scripts import resolve_script, run_script
+        from hermes_exec_agent.skills.run.scripts import run_script
 
         skills = context.service(Skillset)
-        _, version, grants = resolve_script(skills.registry, args.name, args.script)
-        if grants.unsandboxed:
-            return await self._run_in_target(skills.registry, version, args, context)
         with private_folder() as folder:
             (inputs := folder / "given").mkdir()
             given = [await _fetch(self.name, path, inputs, context) for path in args.files]

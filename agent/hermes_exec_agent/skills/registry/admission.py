@@ -64,7 +64,7 @@ async def admit(
         )
 
 
-async def validate_and_register(
+async def validate_and_register(  # noqa: PLR0913  each by its name
     registry: Registry,
     tree: Tree,
     *,
