@@ -5,6 +5,7 @@ from hermes_exec_agent._lazy import lazy_loader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.models.obedient import ObedientModel
     from hermes_exec_agent.models.protocol import complete
     from hermes_exec_agent.models.scripted import Request, ScriptedModel, ask, say
     from hermes_exec_agent.models.settings import ModelSettings, load_models
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ModelSettings": "settings",
     "Models": "catalog",
+    "ObedientModel": "obedient",
     "Request": "scripted",
     "ScriptedModel": "scripted",
     "ask": "scripted",
@@ -20,6 +22,8 @@ _MODULES = {
     "say": "scripted",
 }
 
-__all__ = ["ModelSettings", "Models", "Request", "ScriptedModel", "ask", "complete", "load_models", "say"]
+__all__ = [
+    "ModelSettings", "Models", "ObedientModel", "Request", "ScriptedModel", "ask", "complete", "load_models", "say",
+]  # fmt: skip
 
 __getattr__ = lazy_loader(__name__, _MODULES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from hermes_exec._async import shield_to_completion
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
@@ -56,6 +56,10 @@ class TerminalTool(BaseTool[TerminalArguments]):
         workspace = context.workspace
         if args.keep and not args.background:
             raise UsageError("keep is for what runs in the background", remedy="background true, or leave keep out")
+        if args.keep and not context.terminal.capabilities.reconnect:
+            raise Unsupported(
+                f"{context.place} ends with this program, so no job outlives the conversation", remedy="leave keep out"
+            )
         if not args.background:
             return await workspace.run(args.command, timeout=args.timeout, workdir=args.workdir)
         folder = await workspace.path(args.workdir or ".")
