@@ -63,24 +63,23 @@ def find_processes(mark: str) -> list[str]:
     return [each for each in found if mark in each and "pytest" not in each]
 
 
-def test_an_act_that_is_seen_from_outside_quarantines_the_version(
+def test_an_act_that_is_seen_from_outside_quarantines_the_version(home: RegistryHome, tmp_path: Path) -> None:
+    text = "import ctypes\nctypes.CDLL(None).unshare(0x10000000)\nprint('all is well')\n"
+    register(home, tmp_path, {"scripts/fill.py": text})
+    outcome = run(home)
+    assert (outcome.ok, outcome.exit_code) == (False, 0)
+    assert outcome.denied
+    with pytest.raises(Refused, match="in quarantine"):
+        run(home)
+
+
+def test_nothing_reaches_a_server_of_the_machine(
     home: RegistryHome, tmp_path: Path, server: tuple[int, list[bytes]]
 ) -> None:
     port, received = server
-    text = f"""
-import socket
-try:
-    socket.create_connection(("127.0.0.1", {port}), 5).sendall(b"stolen")
-except OSError:
-    pass
-print("all is well")
-"""
+    text = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 5).sendall(b'stolen')\n"
     register(home, tmp_path, {"scripts/fill.py": text})
-    outcome = run(home)
-    assert (outcome.ok, outcome.exit_code, received) == (False, 0, [])
-    assert "it makes a socket of another family than unix" in outcome.denied
-    with pytest.raises(Refused, match="in quarantine"):
-        run(home)
+    assert (run(home).exit_code, received) == (1, [])
 
 
 def test_scripts_cannot_read_homes_registries_or_files_of_other_skills(home: RegistryHome, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class Conversation:
         if self.options.history:
             record["history"] = [to_record(message) for message in self.options.history]
             said = (message.content for message in self.options.history if message.role == "user")
-            record["hosts"] = sorted(set().union(*map(find_hosts, said)))
+            record["hosts"] = sorted({host for text in said for host in find_hosts(text)})
         return record
 
     async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
