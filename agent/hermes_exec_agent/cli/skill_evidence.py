@@ -66,7 +66,7 @@ def _describe(found: Bundle, checks: dict[str, str]) -> list[tuple[str, str]]:
         ("kernel", version.kernel),
         ("interpreter", version.interpreter or "none ran"),
         ("packages", version.environment or "none"),
-        *_describe_sandbox(seen.get("proof") or {}),
+        *_describe_sandbox(gate.get("proof") or {}),
         *_describe_cases(seen),
         *describe_findings(gate.get("findings") or []),
     ]

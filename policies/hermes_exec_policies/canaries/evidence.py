@@ -59,6 +59,11 @@ class ProofRecord:
             remedy=f"hermes-exec policy prove {self.place} --policy {self.policy}, which shows each attempt",
         )
 
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The place, the mechanisms and the attempts as JSON values."""
+        return {"place": self.place, **self.proof.facts()}
+
     def facts(self) -> dict[str, Any]:
         """The record as JSON values."""
         return {**asdict(replace(self, proof=Proof(()))), "proof": self.proof.facts()}

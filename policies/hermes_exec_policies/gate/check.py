@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.extras import require
 from hermes_exec_policies.canaries.prove import prove
@@ -99,6 +99,7 @@ class _GateRun:
         self._manifest: Manifest | None = None
         self._environment: Path | None = None
         self._evidence: Evidence | None = None
+        self._proof: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
 
     @contextmanager
@@ -144,6 +145,7 @@ class _GateRun:
         tree, manifest = self._require_manifest()
         with self.stage(verdict.PROOF):
             proof = await prove(self._bounded, watched=True)
+            self._proof = proof.summary
         candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), work, environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)
@@ -151,7 +153,7 @@ class _GateRun:
         self._evidence = Evidence(
             level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
-            specification=proof.specification, proof={"place": proof.place, **proof.proof.facts()},
+            specification=proof.specification,
             interpreter=identify_interpreter(PYTHON),
             usual=behavior_rules.record_baseline(candidate.usual),
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
@@ -176,7 +178,7 @@ class _GateRun:
             digest=self._tree.digest if self._tree else "",
             environment=self._environment.name if self._environment else "",
             environment_folder=str(self._environment or ""),
-            rights=tuple(verdict.Right) if self._evidence else (),
+            rights=tuple(verdict.Right) if self._evidence else (), proof=self._proof,
         )  # fmt: skip
         found = self._manifest
         if found is None:

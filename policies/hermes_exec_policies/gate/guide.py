@@ -165,11 +165,11 @@ async def _prove_scripts(report: Report) -> Report:
     from hermes_exec_policies.canaries.prove import prove
 
     try:
-        await prove(load_policy(POLICY))
+        proof = await prove(load_policy(POLICY))
     except HermesError as error:
         why = advice("proof.unproven", f"its scripts may not run: no sandbox is proven here ({error})")
         return replace(report, findings=(*report.findings, why))
-    return replace(report, rights=(*report.rights, Right.SCRIPTS))
+    return replace(report, rights=(*report.rights, Right.SCRIPTS), proof=proof.summary)
 
 
 def _find_folder(source: Path | Tree) -> str:

@@ -145,8 +145,6 @@ class Evidence:
     """The number of calls that failed in use and return a result now."""
     usual: tuple[tuple[str, str, int], ...] = ()
     """Refused calls that its imported modules make by themselves: code, text, and the highest count of a process."""
-    proof: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The proof of the sandbox: its place, and the mechanisms and attempts of `Proof.facts`; empty in older records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +171,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rights: tuple[Right, ...] = ()
     """The rights that it earned."""
+    proof: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The proof of the sandbox: its place, and the mechanisms and attempts of `Proof.facts`; empty without one."""
 
     @property
     def accepted(self) -> bool:
