@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.registry.record import Author
+from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.verdict import security
 from hermes_exec_policies.load import load_policy
@@ -145,6 +145,23 @@ def test_quarantine_is_of_one_version_and_ends_by_release_or_by_proof(home: Regi
     registry.quarantine("add-numbers", 1, "again")
     registry.record_proof(version, report_of(tree_in(tmp_path / "again")), load_policy("skill-run"), kernel="7")
     assert (registry.skill("add-numbers").state, registry.version("add-numbers").kernel) == ("ready", "7")
+
+
+def test_a_proof_does_not_release_a_version_that_waits_for_a_person(home: RegistryHome, tmp_path: Path) -> None:
+    first = registered(home, tmp_path / "1")
+    tree = tree_in(tmp_path / "2", {"README.md": "more"})
+    registry, policy = Registry(home), load_policy("skill-run")
+    made = registry.register(tree, report_of(tree), policy, author=PERSON, kernel="6", origin=Origin(kind="untrusted"))
+    for kernel in ("7", "8"):
+        registry.record_proof(made, report_of(tree), policy, kernel=kernel)
+        skill = registry.skill("add-numbers")
+        assert (skill.current, set(skill.kept_back), registry.version("add-numbers", 2).kernel) == (1, {2}, kernel)
+    registry.release("add-numbers", 2)
+    registry.quarantine("add-numbers", 2, "it failed often")
+    registry.record_proof(made, report_of(tree), policy, kernel="9")
+    skill = registry.skill("add-numbers")
+    assert (skill.current, skill.kept_back) == (2, {})
+    assert first.digest != made.digest
 
 
 def test_a_version_is_not_proven_by_the_proof_of_others(home: RegistryHome, tmp_path: Path) -> None:

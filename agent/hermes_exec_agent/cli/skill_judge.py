@@ -207,6 +207,9 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
     ]
     if changed and not codes:
         note("no skill has to be checked again")
+    for version in versions:
+        if version.number in registry.skill(version.name).waiting:
+            note(f"{version.name} {version.number} waits for a person: hermes-exec skill release {version.name}")
     return max(codes, default=0)
 
 

@@ -215,7 +215,7 @@ class Skill:
     kept_back: dict[int, str] = field(default_factory=dict[int, str])
     """Versions in quarantine, and why."""
     waiting: set[int] = field(default_factory=set[int])
-    """Versions that were registered in quarantine: one that a person releases becomes the current one."""
+    """Versions that were registered in quarantine, which only a person ends: a released one becomes the current one."""
     trusted: set[str] = field(default_factory=set[str])
     """Digests whose text the model may follow, by a person's decision."""
     script_grants: dict[str, ScriptGrants] = field(default_factory=dict[str, ScriptGrants])
@@ -278,7 +278,8 @@ def _apply(skill: Skill, event: SkillEvent) -> None:
                 skill.archived = False
         case "proven":
             skill.versions[event.version] = event
-            skill.kept_back.pop(event.version, None)
+            if event.version not in skill.waiting:
+                skill.kept_back.pop(event.version, None)
         case "chosen":
             skill.current = event.version
         case "pinned" | "unpinned":

@@ -194,7 +194,9 @@ class Registry:
         return version
 
     def record_proof(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
-        """Record that a registered version passed the gate again, which ends its quarantine.
+        """Record that a registered version passed the gate again.
+
+        That ends its quarantine, unless the version waits for a person since it was registered.
 
         Raises:
             Refused: it was not accepted, or the proof is of other bytes.
