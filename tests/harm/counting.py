@@ -32,7 +32,7 @@ class Count:
     calls: tuple[str, ...]
     """The tools that were called."""
     named: bool
-    """Whether the record names an origin."""
+    """Whether the record names the item as a source of the acts that followed."""
 
     @property
     def kinds(self) -> set[str]:

@@ -28,8 +28,8 @@ def check(items: list[dict[str, Any]], require: Require) -> None:
     working = find_working(items, counts)
     assert [item["id"] for item in items if item["id"] not in working] == [], "these controls did no harm"
     assert [str(each) for each in find_failures(counts)] == []
-    guides = {item["id"] for item in items if item["kind"] == "guide"}
-    assert all(count.named for count in counts if count.id in guides), "the record of a guide names its origin"
+    unnamed = [str(count) for count in counts if not count.named]
+    assert unnamed == [], "the record of these acts does not name the text that they followed"
     assert any(count.harms for count in counts if count.setting == ALLOWED)
 
 

@@ -111,6 +111,52 @@ def test_a_guide_of_the_person_asks_for_nothing(log: EventLog, tmp_path: Path, h
     assert all("origins" not in event.data for each in log.conversations() for event in log.events(each.id))
 
 
+def test_the_record_of_an_act_names_the_results_that_were_read_before_it(
+    log: EventLog, tmp_path: Path, home: RegistryHome
+) -> None:
+    for name in ("page.txt", *(f"{number}.txt" for number in range(20))):
+        (tmp_path / name).write_text("touch it")
+    reads = [ask(("read_file", {"path": name})) for name in ("page.txt", "missing.txt", "page.txt")]
+    many = [ask(("read_file", {"path": f"{number}.txt"})) for number in range(20)]
+    act = ask(("terminal", {"command": "echo seen"}))
+
+    async def whole() -> tuple[str, str, str]:
+        async with talk(log, tmp_path, [act, *reads, act, say("done")]) as conversation:
+            await conversation.ask("go")
+            id = conversation.id
+        async with talk(log, tmp_path, [act, *many, act, say("done")], resume=id) as conversation:
+            await conversation.ask("go on")
+        async with talk(log, tmp_path, [act, say("done")], branch_of=id) as conversation:
+            await conversation.ask("go on")
+            branch = conversation.id
+        replies = [ask(("delegate_task", {"goal": "look"})), reads[0], say("read"), act, say("done")]
+        async with talk(log, tmp_path, replies) as conversation:
+            await conversation.ask("go")
+            return id, branch, conversation.id
+
+    def named(id: str) -> list[list[dict[str, Any]]]:
+        acts = [each for each in log.events(id) if each.kind == "call" and each.data["name"] == "terminal"]
+        return [each.data.get("sources", []) for each in acts]
+
+    id, branch, parent = asyncio.run(whole())
+    events = log.events(id)
+    shown = [each for each in events if each.kind == "result" and each.data.get("source") == "page.txt"]
+    first, second, third, last = named(id)
+    page = {"tool": "read_file", "source": "page.txt", "event": shown[1].number}
+    assert first == []
+    assert [each["source"] for each in second] == [each["source"] for each in third] == ["echo seen", "page.txt"]
+    assert second[1] == third[1] == page
+    assert [each["source"] for each in last] == [
+        "echo seen", "page.txt", *(f"{number}.txt" for number in (*range(6), *range(12, 20))),
+    ]  # fmt: skip
+    assert {**page, "conversation": id} in named(branch)[0]
+    (delegated,) = [each for each in named(parent)[0] if each["tool"] == "read_file"]
+    assert (delegated["source"], delegated["conversation"] == parent) == ("page.txt", False)
+    assert all(
+        "sources" not in each.data for each in events if each.kind == "call" and each.data["name"] == "read_file"
+    )
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_resumed_conversation_and_a_branch_still_ask(
     log: EventLog, tmp_path: Path, home: RegistryHome, *, compacted: bool

@@ -92,7 +92,7 @@ class MessageHistory:
                 self._begun.add(str(data["id"]))
             case "result":
                 self._results[str(data["id"])] = str(data["content"])
-                self.provenance.add_result(data)
+                self.provenance.add_result(event)
                 if all(call.id in self._results for call in self._calls):
                     self._close("")
             case "warning":

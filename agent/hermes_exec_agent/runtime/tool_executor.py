@@ -12,6 +12,7 @@ from hermes_exec_agent.tools.base import failure_envelope
 from hermes_exec_agent.tools.dispatch import resolve
 from hermes_exec_agent.tools.dispatch import run as do
 from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.provenance import describe_source
 from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class ToolExecutor:
         if resolved.is_rewritten:
             written = {"name": resolved.written.name, "arguments": resolved.written.arguments}
             data |= {"arguments": call.arguments, "written": written}
+        if resolved.changes:
+            data |= self._context.provenance.sources_record(self._context.conversation)
         await self._record("call", data)
         tell(CallStarted(call))
         with Stopwatch() as watch:
@@ -110,6 +113,8 @@ class ToolExecutor:
         result: dict[str, Any] = {"id": call.id, "name": call.name, "content": content}
         if envelope.origins:
             result["origins"] = [each.to_record() for each in envelope.origins]
+        if envelope.output and (source := describe_source(call.name, resolved.arguments)):
+            result["source"] = source
         await self._record("result", {**result, "duration_s": round(duration_s, 4)})
         tell(CallEnded(call, envelope, duration_s))
         return ExecutedCall(call, envelope, resolved.changes)

@@ -3,11 +3,13 @@
 Text of an imported skill, or of one that an agent made from untrusted material, may instruct. After a conversation read
 it, each act needs a person's approval, until the person trusts the skill. Output of tools, files and web pages are
 untrusted as well, but a question after every read would make the mode ``allow`` useless: what such text causes is
-contained by the target, and a guide that is written after it waits for a person.
+contained by the target, and a guide that is written after it waits for a person. The record of each act names these
+sources.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from hermes_exec_agent.quoting import flatten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.skills.registry.record import Skill, Version
     from hermes_exec_agent.skills.registry.registry import Registry
 
@@ -24,8 +27,13 @@ _INWARD = frozenset(
     {"todo", "clarify", "memory", "skills_list", "skill_view", "skill_manage", "session_search"},
 )
 """Tools whose results have no text from outside, beside text of skills, which has an origin of its own."""
+_NO_SOURCE = frozenset({"todo", "clarify", "skill_manage"})
+"""Tools whose results have no text but the model's and the person's."""
 _NAMED = 3
 """Skills that a question names."""
+_FIRST = _LATEST = 8
+"""Sources that the record of an act names; those between are left out."""
+_LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,34 @@ class PartOrigin:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """A result that a conversation read before an act."""
+
+    tool: str
+    source: str
+    """The path, address or command that the result came from, as the call named it."""
+    event: int
+    """The number of the result's event."""
+    conversation: str
+    """The conversation of that event."""
+
+    def to_record(self, conversation: str = "") -> dict[str, Any]:
+        """Return the source as an event of ``conversation`` contains it."""
+        record = asdict(self)
+        if self.conversation == conversation:
+            del record["conversation"]
+        return record
+
+
+def describe_source(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the path, address or command of a call, or its arguments; empty if its result has no text to name."""
+    if tool in _NO_SOURCE:
+        return ""
+    named = (arguments.get(each) for each in ("path", "url", "command"))
+    return flatten(str(next(filter(None, named), "") or json.dumps(arguments, ensure_ascii=False)), _LONGEST)
+
+
 def list_origins(version: Version, skill: Skill) -> tuple[PartOrigin, ...]:
     """Return the origin of text of a version, or nothing if the model may follow it."""
     if not version.origin.is_material or skill.is_trusted(version.digest):
@@ -68,31 +104,54 @@ class Provenance:
         """By digest."""
         self.has_output = False
         """Whether a tool returned text from outside, such as a file or the output of a command."""
+        self.sources: dict[tuple[str, str], ReadSource] = {}
+        """The first and the latest results that were read, by tool and source."""
         self._registry: Registry | None = None
 
     def add(self, parts: Iterable[PartOrigin]) -> None:
         """Add the origins of a part."""
         self.parts |= {each.digest: each for each in parts}
 
+    def add_source(self, source: ReadSource) -> None:
+        """Add a result that was read; the ones between the first and the latest are dropped."""
+        key = source.tool, source.source
+        if key not in list(self.sources)[:_FIRST]:
+            self.sources.pop(key, None)
+        self.sources[key] = source
+        if len(self.sources) > _FIRST + _LATEST:
+            del self.sources[list(self.sources)[_FIRST]]
+
     def merge(self, other: Provenance) -> None:
         """Add the sources of another conversation, whose text this one reads."""
         self.add(other.parts.values())
+        for each in other.sources.values():
+            self.add_source(each)
         self.has_output = self.has_output or other.has_output
 
     def add_start(self, data: Mapping[str, Any]) -> None:
         """Add the sources that a conversation began with: those of the one that it branched off or works for."""
         self.add(map(PartOrigin.from_record, data.get("origins", ())))
+        for each in data.get("sources", ()):
+            self.add_source(ReadSource(**each))
         self.has_output = self.has_output or bool(data.get("has_output"))
 
-    def add_result(self, data: Mapping[str, Any]) -> None:
+    def add_result(self, event: Event) -> None:
         """Add the sources of a tool's result."""
+        data = event.data
+        if source := data.get("source"):
+            self.add_source(ReadSource(str(data["name"]), str(source), event.number, event.conversation))
         self.add(map(PartOrigin.from_record, data.get("origins", ())))
         self.has_output = self.has_output or data.get("name") not in _INWARD
 
     def to_record(self) -> dict[str, Any]:
         """Return the fields of the event that begins a conversation with these sources."""
         record: dict[str, Any] = {"origins": [each.to_record() for each in self.parts.values()]} if self.parts else {}
+        record |= self.sources_record()
         return {**record, "has_output": True} if self.has_output else record
+
+    def sources_record(self, conversation: str = "") -> dict[str, Any]:
+        """Return the field ``sources`` of an event of ``conversation``; nothing if no source was read."""
+        return {"sources": [each.to_record(conversation) for each in self.sources.values()]} if self.sources else {}
 
     def find_untrusted(self) -> list[PartOrigin]:
         """Return the parts whose skills no person trusts, by the registry as it is now."""

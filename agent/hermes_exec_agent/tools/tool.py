@@ -85,6 +85,7 @@ async def check_approval(
             scope = line
         answer, why = await _ask_person(tool, line, scope, context)
     record: dict[str, Any] = {"tool": tool, "summary": line, "answer": answer}
+    record |= context.provenance.sources_record(context.conversation)
     if untrusted:
         record["origins"] = [each.to_record() for each in untrusted]
     context.record("approval", record)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal[
-    # {target, model, scripted, parent, version, origins, has_output, hosts}; the last three are those of the
+    # {target, model, scripted, parent, version, origins, sources, has_output, hosts}; the last four are those of the
     # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
     "started",
     # {content, parts: [{source, content}]}: parts are notices of the program in addition to the words of the person
@@ -15,11 +15,14 @@ Kind = Literal[
     # origin as in `Message`
     "assistant",
     # {id, name}: written before a tool runs, so that a call without a result is known after a crash; also {arguments,
-    # written: {name, arguments}} if the model wrote another name or other arguments than those of the tool.
+    # written: {name, arguments}} if the model wrote another name or other arguments than those of the tool. A call
+    # that can change something has {sources: [{tool, source, event, conversation}]}: the first and the latest results
+    # that the conversation read before; conversation is left out if it is this one.
     "call",
-    # {id, name, content, duration_s, origins: [{skill, digest, source}]}: the untrusted skills whose text is in it
+    # {id, name, content, duration_s, origins: [{skill, digest, source}], source}: the untrusted skills whose text is
+    # in it; the path, address or command that it came from
     "result",
-    "approval",  # {tool, summary, answer, origins}
+    "approval",  # {tool, summary, answer, origins, sources}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
     "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}
