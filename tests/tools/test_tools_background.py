@@ -13,7 +13,7 @@ from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import create_tools
 from tests.rigs.bounded import wait_until
 from tests.rigs.processes import with_mark
-from tests.tools.conftest import PLACES, Agent, agent_in
+from tests.tools.conftest import PLACES, Agent, Somebody, agent_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ def test_background_commands_end_with_the_conversation_and_kept_ones_go_on(place
     own = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
     bound, kept = f"7{own}", f"8{own}"
     said: list[str] = []
+    person = Somebody()
 
     async def work(agent: Agent) -> tuple[str, str]:
         await agent("terminal", command=f"setsid sleep {bound} & (sleep {bound} &)")  # of the shell
@@ -36,15 +37,16 @@ def test_background_commands_end_with_the_conversation_and_kept_ones_go_on(place
         over = await agent("terminal", command="true", background=True)
         await agent("process", action="wait", session_id=over["session_id"])
         going = await agent("terminal", command=f"sleep {kept}", background=True, keep=True)
+        assert person.asked == [
+            ("terminal", f"start a job that outlives this conversation: sleep {kept} in the background")
+        ]
         wait_until(lambda: len(with_mark(bound)) >= 5 and with_mark(kept))
         return ending["session_id"], going["session_id"]
 
     async def whole() -> None:
         async with agent_in(place()) as other:  # as each of a server's conversations has a shell of its own
             terminal = other.context.terminal
-            context = Context(
-                terminal, "there", other.context.person, "c", approvals=other.context.approvals, tell=said.append
-            )
+            context = Context(terminal, "there", person, "c", approvals=other.context.approvals, tell=said.append)
             ending, going = await work(Agent(context, create_tools(context)))
             await context.close()
             assert not with_mark(bound)
@@ -57,6 +59,23 @@ def test_background_commands_end_with_the_conversation_and_kept_ones_go_on(place
             await job.prune()
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("person", [None, Somebody(says=False)], ids=["nobody", "no"])
+def test_a_job_that_outlives_the_conversation_needs_a_person_whatever_is_allowed(person: Somebody | None) -> None:
+    marked = f"sleep 6{os.getpid()}.{time.monotonic_ns() % 10**9}"
+
+    async def keep() -> tuple[dict[str, Any], dict[str, Any], list[object]]:
+        async with agent_in("local", person, mode="allow", tools={"terminal": "allow"}) as agent:
+            told = await agent("terminal", command=marked, background=True, keep=True)
+            nested = f"print(tools.terminal(command={marked!r}, background=True, keep=True))"
+            return told, await agent("execute_code", code=nested), [*await agent.context.terminal.jobs()]
+
+    told, nested, jobs = asyncio.run(keep())
+    assert told["error"]["type"] == "denied"
+    assert person is not None or f"approval to start a job that outlives this conversation: {marked}" in str(told)
+    assert told["error"]["message"] in nested["output"]
+    assert jobs == with_mark(marked.partition(" ")[2]) == []
 
 
 @pytest.mark.parametrize("place", ["bubblewrap"], indirect=True)

@@ -10,7 +10,7 @@ from pydantic import Field
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 from hermes_exec_agent.tools.workspace import KEPT
@@ -35,7 +35,9 @@ class TerminalArguments(ToolArguments):
     background: bool = Field(
         False, description="Return at once with a session_id for the tool process; ends with the conversation"
     )
-    keep: bool = Field(False, description="With background: start a job that outlives the conversation")
+    keep: bool = Field(
+        False, description="With background: start a job that outlives the conversation, if a person approves it"
+    )
 
 
 class TerminalTool(BaseTool[TerminalArguments]):
@@ -45,11 +47,15 @@ class TerminalTool(BaseTool[TerminalArguments]):
     position = 10
     arguments_type = TerminalArguments
 
+    def needs_approval(self, args: TerminalArguments) -> bool:
+        """Whether the tool's mode decides; a job that outlives the conversation is always asked for, by `run`."""
+        return not args.keep
+
     def summary(self, args: TerminalArguments) -> str:
         """Return the command."""
         where = f" (in {args.workdir})" if args.workdir else ""
         how = " in the background" if args.background else ""
-        return f"{args.command}{where}{how}{', beyond the conversation' if args.keep else ''}"
+        return f"{args.command}{where}{how}"
 
     async def run(self, args: TerminalArguments, context: Context) -> Envelope:
         """Run the command until it ends, or start it."""
@@ -60,6 +66,10 @@ class TerminalTool(BaseTool[TerminalArguments]):
             raise Unsupported(
                 f"{context.place} ends with this program, so no job outlives the conversation", remedy="leave keep out"
             )
+        if args.keep:
+            what = f"start a job that outlives this conversation: {self.summary(args)}"
+            if (no := await check_approval(self.name, what, context, scope=what, always=True)) is not None:
+                return failure_envelope(context.place, no)
         if not args.background:
             return await workspace.run(args.command, timeout=args.timeout, workdir=args.workdir)
         folder = await workspace.path(args.workdir or ".")
