@@ -20,9 +20,8 @@ from pydantic import Field
 from hermes_exec.errors import Unsupported
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.obedient import FollowedOrder, ObedientModel
-from hermes_exec_agent.runtime import Options, open_conversation
+from hermes_exec_agent.runtime import Options, links_to_text, open_conversation
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.runtime.links import links_to_text
 from hermes_exec_agent.skills.registry.guides import register_guide
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_agent.skills.registry.registry import Registry

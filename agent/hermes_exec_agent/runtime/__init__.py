@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.conversation import Conversation
     from hermes_exec_agent.runtime.guardrails import Guardrails
+    from hermes_exec_agent.runtime.links import LinkFilter, links_to_text
     from hermes_exec_agent.runtime.opening import open_conversation
     from hermes_exec_agent.runtime.options import Options
     from hermes_exec_agent.runtime.turn import Budget
@@ -34,6 +35,7 @@ _MODULES = {
     "Delegated": "updates",
     "Ended": "updates",
     "Guardrails": "guardrails",
+    "LinkFilter": "links",
     "Options": "options",
     "Replied": "updates",
     "Retried": "updates",
@@ -41,6 +43,7 @@ _MODULES = {
     "Thought": "updates",
     "Update": "updates",
     "Warned": "updates",
+    "links_to_text": "links",
     "open_conversation": "opening",
 }
 
@@ -54,6 +57,7 @@ __all__ = [
     "Delegated",
     "Ended",
     "Guardrails",
+    "LinkFilter",
     "Options",
     "Replied",
     "Retried",
@@ -61,6 +65,7 @@ __all__ = [
     "Thought",
     "Update",
     "Warned",
+    "links_to_text",
     "open_conversation",
 ]
 

@@ -214,6 +214,9 @@ class Conversation:
         If the caller is cancelled, `interrupt` is called or the time limit expires, nothing is left running, and the
         record has the interruption.
 
+        The answer and the updates have the model's text unchanged. A caller that renders it as Markdown passes it
+        through ``links_to_text(answer.text, self.hosts)`` first, as its links and images may carry data away.
+
         Raises:
             ModelError: no model replied; completed calls stay recorded.
             UsageError: another turn runs; `TurnHeld` if another program runs it.

@@ -42,7 +42,12 @@ def find_hosts(text: str) -> set[str]:
 
 
 def links_to_text(text: str, hosts: Collection[str]) -> str:
-    """Return Markdown whose links and images lead to ``hosts`` and relative paths alone; others become text."""
+    """Return Markdown whose links and images lead to ``hosts`` and relative paths alone; others become text.
+
+    Args:
+        text: Markdown of a model, whole; `LinkFilter` takes it in pieces.
+        hosts: names in lower case, such as `Conversation.hosts`.
+    """
 
     def link(found: re.Match[str]) -> str:
         return found[0] if is_allowed(found[1], hosts) else "] "
