@@ -11,8 +11,9 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads i
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.instructing import check_instructing, instructs
 from hermes_exec_agent.tools.reader import FileReader
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ class WriteFile(BaseTool[WriteFileArguments]):
     position = 40
     arguments_type = WriteFileArguments
 
+    def needs_approval(self, args: WriteFileArguments) -> bool:
+        """Whether the tool's mode decides; a file that gives orders to later programs is asked for by `run`."""
+        return not instructs(args.path)
+
     def summary(self, args: WriteFileArguments) -> str:
         """Return the path and the content."""
         verb = "create" if args.create else "write"
@@ -108,6 +113,8 @@ class WriteFile(BaseTool[WriteFileArguments]):
     async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
         """Write the file atomically: readers see the old or the new content."""
         path = await context.workspace.path(args.path)
+        if no := await check_instructing(self.name, self.summary(args), (args.path, path), context):
+            return failure_envelope(context.place, no)
         if args.create and await _current(path, FileReader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
         data = args.content.encode("utf-8", "surrogatepass")
@@ -141,6 +148,10 @@ class Patch(BaseTool[PatchArguments]):
     position = 50
     arguments_type = PatchArguments
 
+    def needs_approval(self, args: PatchArguments) -> bool:
+        """Whether the tool's mode decides; files that give orders to later programs are asked for by `run`."""
+        return not any(map(instructs, _list_paths(_parse_operations(args))))
+
     def summary(self, args: PatchArguments) -> str:
         """Return the files and their changes."""
         if args.mode == "replace":
@@ -149,13 +160,11 @@ class Patch(BaseTool[PatchArguments]):
 
     async def run(self, args: PatchArguments, context: Context) -> Envelope:
         """Compute all new contents before writing: a patch that does not fit changes nothing."""
-        if args.mode == "replace":
-            if not args.path:
-                raise UsageError("replace needs a path")
-            replace = v4a.Replace(args.path, args.old_string, args.new_string, everywhere=args.replace_all)
-            operations: list[v4a.PatchOperation] = [replace]
-        else:
-            operations = v4a.parse(args.patch)
+        operations = _parse_operations(args)
+        named = _list_paths(operations)
+        paths = [*named, *[await context.workspace.path(each) for each in named]]
+        if no := await check_instructing(self.name, self.summary(args), paths, context):
+            return failure_envelope(context.place, no)
         plan: list[tuple[str, v4a.FileChange]] = []
         for operation in operations:
             path = await context.workspace.path(operation.path)
@@ -169,6 +178,20 @@ class Patch(BaseTool[PatchArguments]):
             error.state = f"done before that: {', '.join(done) or 'nothing'}"
             raise
         return Envelope(ok=True, place=context.place, output="\n".join(done))
+
+
+def _parse_operations(args: PatchArguments) -> list[v4a.PatchOperation]:
+    if args.mode == "patch":
+        return v4a.parse(args.patch)
+    if not args.path:
+        raise UsageError("replace needs a path")
+    return [v4a.Replace(args.path, args.old_string, args.new_string, everywhere=args.replace_all)]
+
+
+def _list_paths(operations: list[v4a.PatchOperation]) -> list[str]:
+    """Return the paths that operations write, as the call has them."""
+    moved = [each.moved for each in operations if isinstance(each, v4a.Update) and each.moved]
+    return [*(each.path for each in operations), *moved]
 
 
 async def _current(path: str, reader: FileReader) -> str | None:
