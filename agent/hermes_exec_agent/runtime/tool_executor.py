@@ -113,7 +113,7 @@ class ToolExecutor:
         result: dict[str, Any] = {"id": call.id, "name": call.name, "content": content}
         if envelope.origins:
             result["origins"] = [each.to_record() for each in envelope.origins]
-        if envelope.output and (source := describe_source(call.name, resolved.arguments)):
+        if envelope.output and (source := describe_source(call.name, resolved.arguments, self.clean)):
             result["source"] = source
         await self._record("result", {**result, "duration_s": round(duration_s, 4)})
         tell(CallEnded(call, envelope, duration_s))

@@ -17,7 +17,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.skills.registry.record import Skill, Version
@@ -81,12 +81,16 @@ class ReadSource:
         return record
 
 
-def describe_source(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the path, address or command of a call, or its arguments; empty if its result has no text to name."""
+def describe_source(tool: str, arguments: Mapping[str, Any], clean: Callable[[str], str]) -> str:
+    """Return the path, address or command of a call, or its arguments; empty if its result has no text to name.
+
+    ``clean`` removes keys; it gets the whole text, as half of a key would not be found.
+    """
     if tool in _NO_SOURCE:
         return ""
     named = (arguments.get(each) for each in ("path", "url", "command"))
-    return flatten(str(next(filter(None, named), "") or json.dumps(arguments, ensure_ascii=False)), _LONGEST)
+    source = str(next(filter(None, named), "") or json.dumps(arguments, ensure_ascii=False))
+    return flatten(clean(source), _LONGEST)
 
 
 def list_origins(version: Version, skill: Skill) -> tuple[PartOrigin, ...]:
