@@ -7,7 +7,7 @@ usage='usage: install.sh [--check | --remove]
   (nothing)  write the profiles to /etc/apparmor.d and load them; needs root
   --check    compile every profile and change nothing; needs no root
   --remove   unload the profiles and delete their files; needs root'
-policies='skill-validate skill-run workspace shared-workspace hpc'
+policies='skill-validate skill-run skill-script workspace shared-workspace hpc'
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 target=${HERMES_APPARMOR_FOLDER:-/etc/apparmor.d}
 program=${HERMES_EXEC:-hermes-exec}

@@ -126,6 +126,11 @@ def _unique(policy: Policy, host: Machine) -> Enforcer:
     return Enforcer(name) if host.root else Enforcer(name, "only root can take one", "run as root")
 
 
+def _by_refused_sockets(policy: Policy, host: Machine) -> list[Enforcer]:
+    """What isolates a policy from the network besides a namespace: nothing if it allows internet sockets."""
+    return [] if policy.has_own_loopback else [_filter(host), _landlock(host, 4)]
+
+
 def _by_launcher(policy: Policy, host: Machine) -> Table:
     """Rules that our launcher or bubblewrap enforces in a sandbox."""
     modules = [_landlock(host), _apparmor(policy, host)]
@@ -140,7 +145,7 @@ def _by_launcher(policy: Policy, host: Machine) -> Table:
             "files.run": [Enforcer("mounts from which nothing is run (noexec)"), *modules],
             "files.devices": [Enforcer("a /dev of its own"), *modules],
             "files.masked": [Enforcer("mounts over what is not to be read"), _apparmor(policy, host)],
-            "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
+            "network.isolated": [_namespace(host, "network"), *_by_refused_sockets(policy, host)],
             "user.ordinary": [Enforcer("an ordinary user")],
             "user.unique": [_unique(policy, host)],
             "privileges.capabilities": [Enforcer("all capabilities are given up")],
@@ -181,7 +186,7 @@ def _docker(policy: Policy, host: Machine) -> Table:
         "files.hidden": [Enforcer("the image is all there is"), *modules],
         "files.devices": [Enforcer("the engine's /dev and device group"), *modules],
         "files.masked": [option, _apparmor(policy, host)],
-        "network.isolated": [Enforcer("a network namespace with nothing in it"), _filter(host), _landlock(host, 4)],
+        "network.isolated": [Enforcer("a network namespace with nothing in it"), *_by_refused_sockets(policy, host)],
         "user.ordinary": [option],
         "privileges.capabilities": [option],
         "processes.hidden": [pids, _landlock(host, 6)],

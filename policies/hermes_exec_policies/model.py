@@ -216,6 +216,11 @@ class Policy(PolicyTable):
         return digest_of_policy(self.model_dump(mode="json"))
 
     @property
+    def has_own_loopback(self) -> bool:
+        """Whether internet sockets are allowed without any network: for the loopback interface of its namespace."""
+        return self.network.access == "none" and not {"inet", "inet6"}.isdisjoint(self.network.sockets)
+
+    @property
     def writable(self) -> tuple[PlacePath, ...]:
         """All writable paths, kept or not."""
         return (*self.files.write, *self.files.scratch)

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "apparmor"
 RENDERED = Path(hermes_exec_policies.__file__).parent / "rendered"
 PROFILES = {
     "hermes-agent-core", "hermes-exec-hpc", "hermes-exec-shared-workspace", "hermes-exec-skill-run",
-    "hermes-exec-skill-validate", "hermes-exec-workspace",
+    "hermes-exec-skill-script", "hermes-exec-skill-validate", "hermes-exec-workspace",
 }  # fmt: skip
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _STEPS = """\

@@ -64,13 +64,13 @@ def test_a_guide_in_the_manner_of_public_ones_may_be_read(tmp_path: Path, item: 
     report = judge(corpus.guide(item, tmp_path))
     assert report.rights == (Right.READ,), report.facts()
     assert (report.name, report.module, report.entry, report.schema) == (item["id"], "", "", {})
-    assert (report.policy, report.evidence) == ("skill-run", None)
+    assert (report.policy, report.evidence) == ("skill-script", None)
     assert report.summary
 
 
 def test_a_guide_with_scripts_may_run_them_where_the_sandbox_is_proven(tmp_path: Path, require: Require) -> None:
     require("bwrap")
-    asyncio.run(prove(load_policy("skill-run")))
+    asyncio.run(prove(load_policy("skill-script")))
 
     async def rights() -> dict[str, bool]:
         reports = [await check_guide(corpus.guide(each, tmp_path)) for each in GUIDES]

@@ -126,6 +126,14 @@ def test_hosts_by_name_are_refused_where_no_proxy_enforces_them() -> None:
             refuse_unless_enforceable(policy, place, MODERN)
 
 
+@pytest.mark.parametrize("place", ["bubblewrap", "docker", "singularity"])
+def test_a_namespace_alone_isolates_sockets_of_the_internet_families(place: str) -> None:
+    held = of("network.isolated", MODERN, place, "skill-script").held_by
+    assert len(held) == 1
+    assert "network namespace" in held[0]
+    assert len(of("network.isolated", MODERN, place, "skill-run").held_by) == 3
+
+
 def test_an_unknown_kind_of_place_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="the nearest known kind is 'bubblewrap'"):
         explain_policy(load_policy("open"), "bubblewarp", MODERN)

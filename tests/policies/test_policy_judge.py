@@ -87,7 +87,20 @@ def test_a_number_holds_in_the_kinds_of_place_whose_mechanisms_give_it(name: str
 
 def test_a_call_that_the_filter_lets_through_is_held_by_what_comes_after_it() -> None:
     assert [ended("network-loopback", number) for number in (EPERM, 111)] == ["held", "broken"]
-    assert [ended("network-loopback", number, policy="skill-hosts") for number in (EPERM, 111)] == ["broken", "held"]
+    for policy in ("skill-hosts", "skill-script"):
+        assert [ended("network-loopback", number, policy=policy) for number in (EPERM, 111)] == ["broken", "held"]
+
+
+def test_a_policy_with_a_loopback_of_its_own_must_reach_nothing_by_its_sockets() -> None:
+    attempts = {each.name: each for each in canaries_of(load_policy("skill-script"))}
+    isolated = {"tcp", "tcp6", "udp", "dns", "loopback", "raw", "packet", "interfaces"}
+    assert {name for name, each in attempts.items() if each.rule == "network.isolated"} == {
+        f"network-{each}" for each in isolated
+    }
+    assert {"network-netlink", "network-vsock", "network-alg", "network-abstract"} <= attempts.keys()
+    assert "network-listen" not in attempts
+    assert attempts["network-tcp"].errnos == frozenset({EACCES, 101})
+    assert attempts["network-packet"].errnos == frozenset({EPERM})
 
 
 def test_without_a_proc_what_looks_there_finds_nothing() -> None:
@@ -207,7 +220,7 @@ def test_there_is_an_attempt_in_the_suite_for_each_that_is_expected() -> None:
     assert not [name for name in (*BY_NAME, *CONTROL_ATTEMPTS) if f'"{name}"' not in text]
 
 
-@pytest.mark.parametrize("name", ["skill-validate", "skill-run"])
+@pytest.mark.parametrize("name", ["skill-validate", "skill-run", "skill-script"])
 def test_every_rule_of_a_skill_but_three_has_an_attempt(name: str) -> None:
     # A unique user and what ends with the sandbox are looked at from outside; processors and signals only slow down.
     seen_otherwise = {

@@ -54,7 +54,7 @@ def specified(policy: Policy) -> Confinement:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", ["skill-validate", "skill-run", "workspace", "hpc"])
+@pytest.mark.parametrize("name", ["skill-validate", "skill-run", "skill-script", "workspace", "hpc"])
 def test_a_shipped_policy_is_proven_here(name: str) -> None:
     proof = shown(load_policy(name), specified(load_policy(name)))
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []

@@ -98,7 +98,7 @@ def test_a_sandbox_that_is_made_otherwise_is_refused(
         assert isinstance(caught.value, NotAsSpecified)
 
 
-@pytest.mark.parametrize("policy", ["skill-run", "workspace", "shared-workspace", "hpc"])
+@pytest.mark.parametrize("policy", ["skill-run", "skill-script", "workspace", "shared-workspace", "hpc"])
 def test_the_sandbox_of_each_policy_is_as_specified(folder: Path, policy: str) -> None:
     asyncio.run(started(LOCAL, policy))
 

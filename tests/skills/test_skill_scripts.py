@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,12 @@ def register(home: RegistryHome, folder: Path, files: Mapping[str, str], guide: 
     report = asyncio.run(check_guide(tree))
     assert report.rights == ("read", "scripts"), report.findings
     return Registry(home).register(
-        tree, report, load_policy("skill-run"), author=PERSON, kernel=platform.release(), origin=Origin(kind="imported")
+        tree,
+        report,
+        load_policy("skill-script"),
+        author=PERSON,
+        kernel=platform.release(),
+        origin=Origin(kind="imported"),
     )
 
 
@@ -123,8 +129,51 @@ def test_a_script_that_wants_the_network_is_told_how_a_person_grants_it(
     register(home, tmp_path, {"scripts/fill.py": text})
     outcome = run(home)
     assert (outcome.exit_code, outcome.denied) == (1, "")
+    assert b"Network is unreachable" in outcome.stderr
     assert "skill grant fill-forms --host HOST" in outcome.hint
     assert Registry(home).skill("fill-forms").state == "ready"
+
+
+def test_a_script_talks_to_a_server_that_it_starts(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:
+    text = """
+import os, pathlib, subprocess, sys, time, urllib.request
+pathlib.Path("page.txt").write_text("from the server")
+server = [sys.executable, "-m", "http.server", "8000"]
+subprocess.Popen(server, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": sys.argv[1]}, start_new_session=True)
+for _ in range(600):
+    try:
+        answer = urllib.request.urlopen("http://localhost:8000/page.txt")
+        break
+    except OSError:
+        time.sleep(0.05)
+print(answer.read().decode())
+"""
+    register(home, tmp_path, {"scripts/fill.py": text})
+    mark = f"mark-{os.urandom(8).hex()}"
+    outcome = run(home, mark)
+    assert (outcome.stdout, outcome.hint, outcome.denied) == (b"from the server\n", "", ""), outcome.stderr
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if mark in read_environment(pid)]
+
+
+def read_environment(pid: Path) -> str:
+    try:
+        return (pid / "environ").read_text(errors="replace")
+    except OSError:
+        return ""  # it ended
+
+
+def test_a_lookup_that_fails_a_script_tells_how_a_person_grants_hosts(
+    sandboxes: None, home: RegistryHome, tmp_path: Path
+) -> None:
+    text = """
+import socket, sys
+try:
+    socket.getaddrinfo("a.example", 80)
+except OSError:
+    sys.exit(int(sys.argv[1]))
+"""
+    register(home, tmp_path, {"scripts/fill.py": text})
+    assert ["--host HOST" in run(home, code).hint for code in ("1", "0")] == [True, False]
 
 
 def test_a_time_limit_ends_every_process(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import struct
+import sys
 from pathlib import Path
 
 _LONGEST, _MOST = 4096, 64
@@ -26,6 +28,8 @@ _PATHS: dict[str, tuple[tuple[int | None, int], ...]] = {
 """The argument indices of the paths of a call, each as (folder descriptor or None, path)."""
 _TEXTS = {"symlink": 0, "symlinkat": 0, "setxattr": 1, "lsetxattr": 1, "fsetxattr": 1}
 """The argument index of a text that is not a path: a link target, the name of an attribute."""
+_HOSTS = {int(socket.AF_INET): slice(4, 8), int(socket.AF_INET6): slice(8, 24)}
+"""The bytes of the host in an internet address, by family."""
 _READ = frozenset({"execve", "execveat", "connect", *_PATHS, *_TEXTS})
 
 
@@ -42,7 +46,7 @@ def read_texts(pid: int, name: str, arguments: tuple[int, ...]) -> tuple[str, ..
                 case "execveat":
                     return _read_program(memory, *arguments[1:4])
                 case "connect":
-                    return (os.fsdecode(os.pread(memory, min(arguments[2], 110), arguments[1])[2:]),)
+                    return _read_address(os.pread(memory, min(arguments[2], 110), arguments[1]))
                 case _:
                     found = [
                         _absolute(
@@ -64,6 +68,15 @@ def _read_program(memory: int, path: int, words: int, variables: int) -> tuple[s
     """The path and argv of a program, and the variables of the dynamic loader, up to a limit."""
     loader = [each for each in _read_array(memory, variables) if each.startswith("LD_")] if variables else []
     return (_read_text(memory, path), *_read_array(memory, words), *loader)
+
+
+def _read_address(address: bytes) -> tuple[str, ...]:
+    """The name of a unix socket; for internet addresses an empty text, the host and the port (ip(7), ipv6(7))."""
+    family = int.from_bytes(address[:2], sys.byteorder)
+    if family in _HOSTS and len(address) >= _HOSTS[family].stop:
+        host = socket.inet_ntop(family, address[_HOSTS[family]])
+        return "", host, str(int.from_bytes(address[2:4], "big"))
+    return (os.fsdecode(address[2:]),)
 
 
 def _read_array(memory: int, address: int) -> list[str]:

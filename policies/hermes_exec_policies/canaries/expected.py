@@ -50,6 +50,8 @@ NO_USER = frozenset({EINVAL})
 """The user namespace has no root."""
 NO_HOST = frozenset({EACCES, ENETUNREACH})
 """Denied by Landlock, if it handles ports, or by an empty network namespace."""
+NO_HOST_6 = NO_HOST | {97, 99}
+"""The same over IPv6, which a kernel may lack (EAFNOSUPPORT) or have without an address (EADDRNOTAVAIL)."""
 NOBODY = frozenset({EACCES, ECONNREFUSED})
 """The same for a port of this machine."""
 UNRESOLVED = frozenset({EPERM, EACCES, 97, ENETUNREACH, 110, ECONNREFUSED, 113})
@@ -182,6 +184,15 @@ def _network(name: str, errnos: frozenset[int], *arguments: int) -> Canary:
     return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=SystemCall("socket", arguments))
 
 
+def _isolated(name: str, family: str, errnos: frozenset[int], *arguments: int, absent: bool = False) -> Canary:
+    """An attempt to reach a host by a socket of an allowed family, which has no route."""
+    return Canary(
+        f"network-{name}", "network.isolated", errnos=errnos, absent=absent,
+        is_required=lambda policy: family in policy.network.sockets,
+        call=SystemCall("socket", arguments) if arguments else None,
+    )  # fmt: skip
+
+
 _ALL = (1 << 32) - 1
 _CALLS = (
     _call("kcmp"),
@@ -309,6 +320,10 @@ CANARIES: tuple[Canary, ...] = (
     _family("vsock", "vsock", 40, 1),
     _family("alg", "alg", 38, 5),
     _family("listen", "inet", 2, 1),
+    _isolated("tcp", "inet", NO_HOST, 2, 1),
+    _isolated("tcp6", "inet6", NO_HOST_6, 10, 1),
+    _isolated("udp", "inet", NO_HOST, 2, 2),
+    _isolated("dns", "inet", UNRESOLVED, absent=True),
     *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
     Canary("network-abstract", "processes.ipc", errnos=NO_LISTENER,

@@ -8,6 +8,7 @@ signals by their arguments, whether or not the object exists in the sandbox.
 from __future__ import annotations
 
 import functools
+import ipaddress
 import platform
 import re
 import shlex
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.sandbox.observe import ObservedCall
 
 NETWORK = "suites.denied-network"
+DNS_PORT = 53
+_INTERNET_TEXTS = 3
 _MACHINES = ("x86_64", "aarch64")
 _UNIX = 1
 _CREATES = 0o100 | 0o1000
@@ -301,6 +304,20 @@ def _reaches_out(act: ObservedCall) -> bool:
     return _CONTROL.search(_address(act)) is not None
 
 
+def find_connection(act: ObservedCall) -> tuple[str, int] | None:
+    """Return the address and port of another host that a call connects to; port 53 of the loopback resolves names.
+
+    None for any other call, and for connections to the loopback interface.
+    """
+    if act.name != "connect" or act.refused or len(act.texts) != _INTERNET_TEXTS:
+        return None
+    _, host, port = act.texts
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    local = (mapped or address).is_loopback or (mapped or address).is_unspecified
+    return None if local and int(port) != DNS_PORT else (host, int(port))
+
+
 def _signals(act: ObservedCall) -> bool:
     """Return whether a signal goes to every process, or one other than 0 to the first process."""
     target = act.arguments[0] & 0xFFFFFFFF
@@ -309,6 +326,10 @@ def _signals(act: ObservedCall) -> bool:
 
 def _notable(act: ObservedCall) -> bool:
     return judge_call(act) is not None
+
+
+def _notable_of_script(act: ObservedCall) -> bool:
+    return judge_call(act) is not None or find_connection(act) is not None
 
 
 @functools.cache
@@ -327,3 +348,5 @@ WATCH = WatchSpec(frozenset(NUMBERS["x86_64"]), _notable)
 """The calls to observe while a skill is checked."""
 REFUSED_CALLS = WatchSpec(frozenset(), _notable, linger_s=None)
 """The calls to observe in normal use: refused calls alone. Allowed calls are not traced, and cost nothing."""
+SCRIPT_CALLS = WatchSpec(frozenset({"connect"}), _notable_of_script, linger_s=None)
+"""The same for scripts, with connections to other hosts, which their sandbox has no route to."""

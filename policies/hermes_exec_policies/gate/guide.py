@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-POLICY = "skill-run"
+POLICY = "skill-script"
 _SCRIPT = re.compile(r".*\.(py|sh)")
 _SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:python[0-9.]*|sh|bash|dash)(?:[ \t\r\n]|$)")
 _OTHER_SCRIPT = re.compile(r"scripts/.*\.(js|mjs|cjs|ts|rb|pl|php|lua|ps1|bat|cmd|go|r)", re.IGNORECASE)

@@ -66,7 +66,8 @@ def ruleset(policy: Policy) -> Ruleset | None:
             paths["/"] = RUNNING
         for path in policy.writable:
             paths[path] = paths.get(path, 0) | WRITING | (EXECUTE if files.run_written else 0)
-    network = 0 if policy.network.access == "open" else BIND_TCP | CONNECT_TCP
+    # Rules name single ports. A namespace with nothing but a loopback interface isolates sockets of any port.
+    network = 0 if policy.network.access == "open" or policy.has_own_loopback else BIND_TCP | CONNECT_TCP
     # The loopback port of the bridge to the outside proxy.
     ports = ((BRIDGE, BIND_TCP | CONNECT_TCP),) if policy.network.access == "hosts" else ()
     scoped = (SCOPE_SIGNALS if policy.processes.hidden else 0) | (

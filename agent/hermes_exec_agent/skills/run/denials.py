@@ -29,12 +29,18 @@ def find_denials(version: Version, policy: Policy, ended: ProgramResult) -> tupl
 
 
 def find_script_denials(version: Version, policy: Policy, ended: ProgramResult) -> tuple[tuple[str, ...], bool]:
-    """Do the same for a script; return also whether it tried to use the network, which an honest script may do."""
-    from hermes_exec_policies.gate.behavior_rules import NETWORK
+    """Do the same for a script; return also whether it tried to reach a host, which an honest script may do.
+
+    Servers look up their own names, so a lookup alone counts only if the script fails.
+    """
+    from hermes_exec_policies.gate.behavior_rules import DNS_PORT, NETWORK, find_connection
 
     found = _judge_calls(version, policy, ended)
     others = tuple(to_line(each.operator) for each in found if each.code != NETWORK)
-    return others, any(each.code == NETWORK for each in found)
+    if policy.network.access == "hosts":
+        return others, False
+    ports = {hit[1] for act in ended.acts if (hit := find_connection(act))}
+    return others, bool(ports - {DNS_PORT}) or (bool(ports) and ended.exit.code != 0)
 
 
 def _judge_calls(version: Version, policy: Policy, ended: ProgramResult) -> list[Finding]:

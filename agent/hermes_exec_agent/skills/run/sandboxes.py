@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.registry.registry import Registry
+    from hermes_exec_backends.sandbox.observe import WatchSpec
     from hermes_exec_backends.sandbox.run import Run
     from hermes_exec_policies.egress import EgressProxy
     from hermes_exec_policies.folders import SharedFolder
@@ -67,6 +68,7 @@ async def create_sandbox(
         Unsupported: the sandbox does not meet its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
+    from hermes_exec_policies.gate import behavior_rules
     from hermes_exec_policies.gate.launch import copy_path, launch_call
 
     folder = stack.enter_context(private_folder())
@@ -83,7 +85,7 @@ async def create_sandbox(
     )
     folders = preconditions.read_folders(version)
     sandbox = await hold(registry, version, policy, place, call, stdin, stack, tree=tree, folders=folders,
-                         observed=observed)  # fmt: skip
+                         calls=behavior_rules.WATCH if observed else behavior_rules.REFUSED_CALLS)  # fmt: skip
     try:
         there = PurePosixPath(os.readlink(f"/proc/{sandbox.run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
     except OSError as error:
@@ -103,9 +105,11 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     *,
     tree: Path,
     folders: Sequence[SharedFolder],
-    observed: bool = False,
+    calls: WatchSpec,
 ) -> SkillSandbox:
     """Start a launch in a new sandbox with a verified copy of the skill's files at ``tree``, and hold it there.
+
+    ``calls`` are the system calls to observe, where that is possible.
 
     Raises:
         Refused: files differ from the signed list, which quarantines the version; or a granted folder cannot be
@@ -116,7 +120,6 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     from hermes_exec_policies.canaries.deviations import find_deviations
     from hermes_exec_policies.egress import bind_proxy, open_egress
     from hermes_exec_policies.folders import bind_folders, verify_shared
-    from hermes_exec_policies.gate import behavior_rules
     from hermes_exec_policies.start_program import start
 
     confinement, proxy = bind_folders(launch.confinement, folders), None
@@ -127,8 +130,7 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
     which = {each: preconditions.check_folder(registry, each, confinement.uid) for each in folders}
-    watched = behavior_rules.WATCH if observed else behavior_rules.REFUSED_CALLS
-    watch = watched if is_watched(policy, place) else None
+    watch = calls if is_watched(policy, place) else None
     starting = asyncio.ensure_future(
         start(place, confinement, launch.argv, stdin=stdin, limits=launch.limits, watch=watch)
     )

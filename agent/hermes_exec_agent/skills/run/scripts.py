@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _log = logging.getLogger(__name__)
-POLICY = "skill-run"
+POLICY = "skill-script"
 _SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?([A-Za-z0-9._+-]+)")
 _BY_SUFFIX = {
     ".py": "python3", ".sh": "sh", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
@@ -136,6 +136,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
     from hermes_exec_policies.canaries.prove import prove
+    from hermes_exec_policies.gate.behavior_rules import SCRIPT_CALLS
     from hermes_exec_policies.gate.launch import SKILLS, launch_script
     from hermes_exec_policies.start_program import LOCAL
 
@@ -161,7 +162,7 @@ async def run_script(  # noqa: PLR0913  each by its name
             wall_s = min(time_limit_s, launch.limits.wall_s or time_limit_s)
             launch = replace(launch, limits=replace(launch.limits, wall_s=wall_s))
         sandbox = await sandboxes.hold(
-            registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders
+            registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders, calls=SCRIPT_CALLS
         )
         sandbox.run.go()
         ended = await sandbox.run.wait()
@@ -336,7 +337,8 @@ def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramR
     """Quarantine a version whose script attempted an operation that no skill has a reason for.
 
     Returns:
-        The operation, and a hint about a refused use of the network, which many honest scripts try; each may be empty.
+        The operation, and a hint about a use of the network without a grant, which many honest scripts try; each may
+        be empty.
     """
     seen, network = denials.find_script_denials(version, policy, ended)
     remedy = f"a person can allow hosts: hermes-exec skill grant {version.name} --host HOST"
