@@ -154,12 +154,12 @@ def test_bytes_that_no_model_reads_are_data(tmp_path: Path) -> None:
 
 HONEST = {
     "right to left": "שלום (README)\u200f. مرحبا\u200e! English: שלום",
-    "joiners": "می\u200cخواهم क्\u200dष ശ്\u200c\u0d30",  # noqa: RUF001
+    "joiners": "می\u200cخواهم क्\u200dष ശ്\u200c\u0d30",  # noqa: RUF001  the letters are meant
     "word breaks": "ภาษา\u200bไทย",
     "emoji": "👩‍💻 🏳️‍🌈 1️⃣ ❤️‍🔥 🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 🫩 \U0001fadf",
     "ideographs": "葛\U000e0100飾区 日本語 中文 한국어",
-    "science": "σmax = ρair · Δx, 10 μm, π/2, naïve, Ωhm",  # noqa: RUF001
-    "declined": "Открой PDFку через APIшку или URLы",  # noqa: RUF001
+    "science": "σmax = ρair · Δx, 10 μm, π/2, naïve, Ωhm",  # noqa: RUF001  the letters are meant
+    "declined": "Открой PDFку через APIшку или URLы",  # noqa: RUF001  the letters are meant
     "icons": "\ue0b0 powerline \uf0ac",
     "code": '```c\nprintf("%s\\n", u8"→ é");\f\n```\n┌─┐│└┘ ✓ ✗',
 }
