@@ -26,7 +26,7 @@ _COMMON = frozenset(
         "new no not of on or our please should so some that the their them then there these this to up use "
         "used user using want we what when where which who why will with would you your skill file create "
         "write run "
-    ).split()
+    ).split()  # noqa: SIM905  a word a line would fill a screen
 )
 """Words that say nothing about a subject."""
 _NAME_WEIGHT = 3.0
