@@ -208,7 +208,7 @@ def _refuse_dropped(backend: Backend) -> None:
         if wanted:
             raise UsageError(
                 f"{outside.target}: a Backend outside of another one cannot apply {', '.join(wanted)} of its profile",
-                remedy="open a Profile whose 'via' names the place outside",
+                remedy="open a Profile whose 'via' names the outer target",
             )
         outer = getattr(outside, "outer", None)
 

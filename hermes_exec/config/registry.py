@@ -165,7 +165,7 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
     if plugin is not None:
         return load_class(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
-        raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
+        raise Unsupported(f"{name}: the plugin describes such targets, but has no backend for them")
     near = suggest_name(name, [*list_types(), *ALIASES], "; the nearest known one is")
     raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(list_types()))
 

@@ -102,7 +102,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
     labels: list[str] = []
     parts = text.split("+")
     if len(parts) + len(inner) > MAX_DEPTH:
-        raise ConfigError(f"more than {MAX_DEPTH} places inside of each other")
+        raise ConfigError(f"more than {MAX_DEPTH} targets inside of each other")
     for position, part in enumerate(parts, 1):
         label, profile = _part(part, text, profiles)
         labels.append(label)
@@ -155,7 +155,7 @@ def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigEr
         return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
     known = [*profiles, *registry.list_types()]
     return ConfigError(
-        f"no profile and no kind of place is called {word!r}" + registry.suggest_name(word, known, "; the nearest is"),
+        f"no profile and no kind of target is called {word!r}" + registry.suggest_name(word, known, "; the nearest is"),
         remedy=", ".join(sorted({*known})),
     )
 

@@ -42,7 +42,7 @@ async def _place(stream: FileStream) -> tuple[int, str]:
     try:
         return size, (await stream.read_exactly(length)).decode()
     except ValueError:
-        raise ProtocolError("the guest told a path that is none") from None
+        raise ProtocolError("the guest sent an invalid path") from None
 
 
 async def send(

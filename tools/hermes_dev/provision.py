@@ -1,4 +1,4 @@
-"""Put on the machine what the full suite needs beside Python: all that reaches out of the checkout is here.
+"""Put on the machine what the full suite needs in addition to Python: all that reaches out of the checkout is here.
 
 It says what it will install before it does, and it runs only when it was asked for (``--provision``), or for
 ``demo``, where a bare Debian could otherwise not make a virtual environment at all.
@@ -109,7 +109,7 @@ def install_apptainer() -> None:
     apt_install([str(apptainer.finished_package()), *apptainer.DEPENDENCIES])
     root = as_root()
     if root is not None and FUSE.is_char_device() and FUSE.stat().st_mode & 0o006 != 0o006:
-        # Without a device manager it stays root's, and nobody else can mount an image.
+        # Without a device manager it stays root's, and no other user can mount an image.
         subprocess.run([*root, "chmod", "0666", str(FUSE)], check=True)
 
 

@@ -171,7 +171,7 @@ class DaytonaBackend(Backend):
 
     def _opened(self) -> Any:
         if self._sandbox is None:
-            raise PlaceUnavailable("daytona: the place is not open")
+            raise PlaceUnavailable("daytona: the target is not open")
         return self._sandbox
 
     async def spawn(

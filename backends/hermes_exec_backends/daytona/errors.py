@@ -66,7 +66,7 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, daytona.DaytonaRateLimitError):
         return RateLimited(what, retry_after_s(error))
     if isinstance(error, daytona.DaytonaSpotEvictedError):
-        return PlaceGone(f"{what}: it was evicted for somebody who pays more: {said}", remedy="open it without spot")
+        return PlaceGone(f"{what}: it was evicted for a customer who pays more: {said}", remedy="open it without spot")
     if isinstance(error, daytona.DaytonaQueueTimeoutError):
         return PlaceUnavailable(f"{what}: no machine was free in time: {said}", remedy="another region or size")
     if _is_before_sending(error):

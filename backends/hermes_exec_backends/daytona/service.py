@@ -149,7 +149,7 @@ class Service:
             PlaceUnavailable: it is not open.
         """
         if self._client is None:
-            raise PlaceUnavailable("daytona: the place is not open")
+            raise PlaceUnavailable("daytona: the target is not open")
         return self._client
 
     async def open(self) -> None:
@@ -245,7 +245,7 @@ def describe(sandbox: Any) -> str:
     """Return the state of a sandbox, for display."""
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
-        return "the sandbox was evicted for somebody who pays more"
+        return "the sandbox was evicted for a customer who pays more"
     words = {
         "stopped": "was stopped", "stopping": "was stopped", "archived": "was archived", "archiving": "was archived",
         "destroyed": "was deleted", "destroying": "was deleted", "error": "failed",

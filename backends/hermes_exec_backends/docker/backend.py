@@ -161,7 +161,7 @@ class DockerBackend(Backend):
 
     def _opened(self) -> Container:
         if self._container is None:
-            raise PlaceUnavailable("docker: the place is not open")
+            raise PlaceUnavailable("docker: the target is not open")
         return self._container
 
     async def spawn(

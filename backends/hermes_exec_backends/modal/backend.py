@@ -182,12 +182,12 @@ class ModalBackend(Backend):
 
     def _opened(self) -> Account:
         if self._account is None:
-            raise PlaceUnavailable("modal: the place is not open")
+            raise PlaceUnavailable("modal: the target is not open")
         return self._account
 
     def _there(self) -> Sandbox:
         if self._sandbox is None:
-            raise PlaceUnavailable("modal: the place is not open")
+            raise PlaceUnavailable("modal: the target is not open")
         return self._sandbox
 
     async def spawn(

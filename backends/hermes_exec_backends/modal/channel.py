@@ -61,7 +61,7 @@ class ExecChannel(Channel):
     async def _why(self, broken: Exception | None) -> str:
         try:
             why = await self._death()
-        except Exception as unknown:  # noqa: BLE001  nobody knows then
+        except Exception as unknown:  # noqa: BLE001  the reason is unknown then
             why = str(unknown)
         return why or (f"the connection to the sandbox broke: {broken}" if broken is not None else "")
 

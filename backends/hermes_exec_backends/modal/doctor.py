@@ -51,7 +51,7 @@ def _token(profile: ModalProfile) -> Check:
     else:
         where = os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml"
     if bool(profile.token_id) != bool(profile.token_secret) or (not profile.token_id and _is_mixed()):
-        detail = "its id and its secret come from two places, which may be halves of two tokens"
+        detail = "its id and its secret come from two sources, which may be halves of two tokens"
         return Check("token", "warning", detail, "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET both, or neither")
     return Check("token", "ok", f"from {where}")
 

@@ -144,7 +144,7 @@ def _check(confinement: Confinement, argv: Sequence[str]) -> None:
     if not argv or not argv[0].startswith("/"):
         raise UsageError("the program in a sandbox is named by its absolute path inside")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
-        raise UsageError("only root can be somebody else in a sandbox", remedy="a specification without uid")
+        raise UsageError("only root can run a sandbox as another user", remedy="a specification without uid")
     if confinement.uid is None and os.geteuid() == 0:
         raise UsageError("singularity: root is no user for untrusted programs", remedy="a specification with a uid")
     if confinement.links or confinement.files:

@@ -164,7 +164,7 @@ class SlurmBackend(Wrapper):
         if reply.exit.code != 0 or not job.isdigit():
             raise PlaceUnavailable(
                 f"slurm: no allocation at {self.outer.target}: {reply.failure}",
-                remedy="sinfo, at the place where Slurm's commands are",
+                remedy="sinfo, at the target where Slurm's commands are",
             )
         return job
 
@@ -200,7 +200,7 @@ class SlurmBackend(Wrapper):
         self._presence = await self._be_present()
 
     def _gone(self, now: Standing) -> PlaceGone:
-        return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again")
+        return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the target again")
 
     async def _settled(self) -> Standing:
         """Return the job's state once it has finished ending, because only then the state shows why it ended."""

@@ -52,7 +52,7 @@ def check(host: Host, shown: paramiko.PKey) -> None:
         path, number, other = known[0]
         raise PlaceUnavailable(
             f"ssh: {host.known_as} shows another key ({fingerprint(key)}) than the one in {path} line {number} "
-            f"({fingerprint(other)}): somebody may be in between, or it was installed anew",
+            f"({fingerprint(other)}): another machine may intercept the connection, or the host was installed again",
             remedy=f"ask its administrator for the fingerprint; only if it is the new one: "
             f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(path))}",
         )
@@ -112,4 +112,6 @@ def _remember(host: Host, key: paramiko.PKey) -> None:
             file.write(row.encode())
     except OSError as error:
         raise PlaceUnavailable(f"ssh: the new host's key cannot be written to {path}: {error.strerror}") from error
-    _log.warning("%s is new; its key %s was taken at its word and added to %s", host.known_as, fingerprint(key), path)
+    _log.warning(
+        "%s is new; its key %s was accepted without verification and added to %s", host.known_as, fingerprint(key), path
+    )

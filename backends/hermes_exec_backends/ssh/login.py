@@ -165,12 +165,12 @@ class Login:
 
     def _refused(self, why: str) -> PlaceError:
         tried = "; ".join(self._tried) or "nothing"
-        text = f"ssh: {self._host} lets us not in: {why + '; ' if why else ''}tried {tried}"
+        text = f"ssh: {self._host} refused the login: {why + '; ' if why else ''}tried {tried}"
         if self._allowed:
             text += f"; it takes {', '.join(sorted(self._allowed))}"
         if self._unanswered:
             return NeedsPerson(
-                f"{text}; nobody was there to answer {self._unanswered[0]!r}",
+                f"{text}; no person was there to answer {self._unanswered[0]!r}",
                 remedy="open it from a terminal, or use transport = 'openssh' with a connection that ssh keeps",
             )
         return PlaceUnavailable(text, remedy="name the right user and key_path, or load the key into the agent")

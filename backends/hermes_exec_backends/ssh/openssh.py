@@ -195,7 +195,7 @@ class Master(SharedConnection):
 
     async def _person(self, error: PlaceUnavailable, patience_s: float) -> None:
         again = shlex.join(["ssh", *self._words, "-M", "-S", self._path, "-N", "-f", self._host])
-        _log.warning("%s. Waiting until somebody logs in again: %s", error.what, again)
+        _log.warning("%s. Waiting until a user logs in again: %s", error.what, again)
         try:
             async with asyncio.timeout(patience_s):
                 while not self._alive():  # noqa: ASYNC110  a person elsewhere sets no event

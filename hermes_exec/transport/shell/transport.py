@@ -81,7 +81,7 @@ class ShellTransport:
         if self._closed:
             raise Closed("the terminal is closed")
         if arguments.get("limits"):
-            raise Unsupported("this place cannot limit a command", remedy=_REMEDY)
+            raise Unsupported("this target cannot limit a command", remedy=_REMEDY)
         self._number += 1
         if operation == "exec":
             return self._execute(arguments, sink)
@@ -92,7 +92,7 @@ class ShellTransport:
             return TaskHandle(self._number, session.until_closed())
         if operation == "close":
             return TaskHandle(self._number, self._session(arguments, forget=True).close())
-        raise Unsupported(f"{operation} needs a Python in the place", remedy=_REMEDY)
+        raise Unsupported(f"{operation} needs a Python in the target", remedy=_REMEDY)
 
     def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> SpawnedCommand:
         place = self._place

@@ -97,7 +97,7 @@ for _name, _words in _CALLS.items():
 def user_namespace(_: "Config") -> str:
     """Create a user namespace, in which the process is root."""
     call("unshare", 0x10000000)
-    return "a namespace of one's own"
+    return "a namespace of its own"
 
 
 @attempt("kernel-clone-namespace")

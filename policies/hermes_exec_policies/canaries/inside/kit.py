@@ -72,7 +72,7 @@ def _make(name: str, config: "Config", writing: int) -> None:
         told = {"outcome": "errno", "errno": error.errno} if error.errno else {"outcome": "hung"}
     except MemoryError:
         told = {"outcome": "errno", "errno": 12}
-    except BaseException as error:  # noqa: BLE001  a fault of an attempt is told, and makes the proof invalid
+    except BaseException as error:  # noqa: BLE001  a fault of an attempt is reported, and makes the proof invalid
         told = {"outcome": "error", "detail": "{}: {}".format(type(error).__name__, error)[:200]}
     try:
         os.write(writing, json.dumps(told).encode())
