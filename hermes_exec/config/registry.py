@@ -160,7 +160,7 @@ def suggest_name(word: str, known: Iterable[str], before: str) -> str:
 def _find(type_name: str, group: str, base: type[object]) -> object:
     name = resolve_alias(type_name)
     if name in BUILT_INS:
-        return _built_in(name, group)
+        return _load_built_in(name, group)
     plugin = _plugins(group).get(name)
     if plugin is not None:
         return load_class(plugin, base)
@@ -170,7 +170,7 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
     raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(list_types()))
 
 
-def _built_in(name: str, group: str) -> object:
+def _load_built_in(name: str, group: str) -> object:
     row = BUILT_INS[name]
     path = row.profile if group == PROFILES else row.backend
     module_name, _, attribute = path.partition(":")

@@ -118,7 +118,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
 
 
 def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, Profile]:
-    where = f"target {_masked(text)!r}"
+    where = f"target {_mask_password(text)!r}"
     try:
         word = unquote(part, errors="strict")
     except UnicodeDecodeError:
@@ -164,6 +164,6 @@ def _quote(text: str) -> str:
     return text.replace("%", "%25").replace("+", "%2B")
 
 
-def _masked(text: str) -> str:
+def _mask_password(text: str) -> str:
     # A password may precede the '@': all between the second colon and the last '@' is replaced.
     return re.sub(r"^([^:]*:[^:@]*:).*@", r"\1…@", text)

@@ -160,11 +160,11 @@ class PooledTerminal:
             raise UsageError("its holder has closed it")
         try:
             async with asyncio.timeout(self.pool.reset_s):
-                return await self._renewed()
+                return await self._renew()
         except TimeoutError:
             raise PlaceError(f"its reset took more than {self.pool.reset_s:g} s", state="it was ended") from None
 
-    async def _renewed(self) -> PooledTerminal:
+    async def _renew(self) -> PooledTerminal:
         carrier = await self._other_carrier()
         fresh = PooledTerminal(self.pool, self._plan, carrier, self._journal, self.entry)
         fresh._writing = self._writing  # both write the same journal entry

@@ -12,7 +12,7 @@ from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends._shared.doctor import check_clock, check_package
 from hermes_exec_backends.modal import create
-from hermes_exec_backends.modal.account import Account, bound_throttling, credentials
+from hermes_exec_backends.modal.account import Account, credentials, limit_throttling
 from hermes_exec_backends.modal.connectivity import look, servers
 from hermes_exec_backends.modal.errors import DOCTOR, NEW_TOKEN
 
@@ -30,7 +30,7 @@ async def checks(profile: ModalProfile | None = None) -> list[Check]:
     """Check the SDK, the token, the service, the clock, and the app of a profile."""
     from hermes_exec_backends.profiles.modal import ModalProfile
 
-    bound_throttling()
+    limit_throttling()
     wanted = profile or ModalProfile()
     sdk = check_package("modal", "modal", tested=TESTED)
     if sdk.status == "missing":

@@ -93,7 +93,7 @@ async def start(
     )
     words = [path, "--silent", "exec", *options(confinement), image]
     words += launcher_argv(python, source, control.theirs.fileno())
-    with _named(confinement) as names:
+    with _write_passwd(confinement) as names:
         try:
             process = _spawn(words, confinement, stdin, [source, control.theirs.fileno()], names)
         except BaseException:
@@ -177,7 +177,7 @@ def _spawn(
 
 
 @contextlib.contextmanager
-def _named(confinement: Confinement) -> Generator[str]:
+def _write_passwd(confinement: Confinement) -> Generator[str]:
     """Yield the path of a passwd file that names the sandbox's user; empty where the user stays the same."""
     if confinement.uid is None or os.geteuid() != 0:
         yield ""

@@ -78,7 +78,7 @@ def _complaint(host: Host, certificate: SSHCertificate) -> str:
     principals = [name.decode("utf-8", "replace").lower() for name in certificate.valid_principals]
     if signer not in authorities(host):
         return "no authority that known_hosts lists for the host has signed it"
-    if known_hosts.revoked(host, signer):
+    if known_hosts.is_revoked(host, signer):
         return "its signer's key is marked as revoked"
     if certificate.type is not SSHCertificateType.HOST:
         return "it is not a host's"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.ssh")
 
 
-def known_types(host: Host) -> list[str]:
+def list_known_types(host: Host) -> list[str]:
     """Return the types of the host's known keys, to request one of those."""
-    return list(dict.fromkeys(key.get_name() for _, _, key in _known(host)))
+    return list(dict.fromkeys(key.get_name() for _, _, key in _read_known_keys(host)))
 
 
 def wants_certificate(host: Host) -> bool:
@@ -38,8 +38,8 @@ def check(host: Host, shown: paramiko.PKey) -> None:
         PlaceUnavailable: the key differs, is revoked, or none is known; no data was sent.
     """
     key = _key_alone(shown)
-    known = _known(host)
-    if known_hosts.revoked(host, key.get_base64()):
+    known = _read_known_keys(host)
+    if known_hosts.is_revoked(host, key.get_base64()):
         raise PlaceUnavailable(f"ssh: the key of {host.known_as} ({fingerprint(key)}) is marked as revoked")
     if any(each.asbytes() == key.asbytes() for _, _, each in known):
         return
@@ -78,7 +78,7 @@ def fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name().removeprefix('ssh-').upper()} {key.fingerprint}"
 
 
-def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
+def _read_known_keys(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
     from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
     found: list[tuple[Path, int, paramiko.PKey]] = []

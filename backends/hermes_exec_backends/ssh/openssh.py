@@ -154,14 +154,14 @@ class Master(SharedConnection):
                     process.kill()
                 await process.wait()
                 if isinstance(error, TimeoutError):
-                    raise self._failed(f"no answer within {patience_s:g} s") from None
+                    raise self._build_failure(f"no answer within {patience_s:g} s") from None
                 raise
             if process.returncode == 0:
                 return (out or b"").decode("utf-8", "replace")
             said.seek(0)
-            raise self._failed(said.read()[-4096:].decode("utf-8", "replace").strip())
+            raise self._build_failure(said.read()[-4096:].decode("utf-8", "replace").strip())
 
-    def _failed(self, said: str) -> PlaceUnavailable:
+    def _build_failure(self, said: str) -> PlaceUnavailable:
         hint = next((hint for mark, hint in _HINTS if mark in said), "run ssh by hand to see more")
         return PlaceUnavailable(f"ssh: {self._host}: {said or 'ssh failed without a word'}", remedy=hint)
 

@@ -9,7 +9,7 @@ import mmap
 import os
 
 from .kit import Absent, attempt
-from .system import BAD, call, numbered
+from .system import BAD, call, call_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def x32(_: "Config") -> str:
     """Call getpid by its x32 number, which a filter of the 64-bit numbers alone does not match."""
     if os.uname()[4] != "x86_64":
         raise Absent("no such form on this machine")
-    return str(numbered(0x40000000 + 39))
+    return str(call_number(0x40000000 + 39))
 
 
 @attempt("kernel-writable-code")
