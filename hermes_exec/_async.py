@@ -1,12 +1,12 @@
 """Cancellation and cleanup for every package.
 
-================================  ==================================================================
-``finished(work)``                run ``work`` to completion; deliver a cancellation afterwards
-``made(work, undo)``              return what ``work`` creates, or undo it when the caller is cancelled
-``together(work)``                run all side by side; the first failure cancels the others
-``settled(task)``                 wait for a task; report whether the caller was cancelled meanwhile
-``awaitable_context_manager``     let ``async with`` take a coroutine that opens something
-================================  ==================================================================
+==================================  ======================================================================
+``shield_to_completion(work)``      run ``work`` to completion; deliver a cancellation afterwards
+``create_or_rollback(work, undo)``  return what ``work`` creates, or undo it when the caller is cancelled
+``gather_or_cancel(work)``          run all concurrently; the first failure cancels the others
+``wait_done(task)``                 wait for a task; report whether the caller was cancelled meanwhile
+``awaitable_context_manager``       let ``async with`` take a coroutine that opens something
+==================================  ======================================================================
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ async def create_or_rollback(work: Coroutine[Any, Any, T], undo: Callable[[T], A
     """Return what ``work`` creates. When the caller is cancelled meanwhile, call ``undo`` with it instead.
 
     Raises:
-        asyncio.CancelledError: the calling task was cancelled, and nothing is left, within the limits of ``finished``.
+        asyncio.CancelledError: the calling task was cancelled, and nothing is left, within the limits of
+            ``shield_to_completion``.
     """
     creating = asyncio.ensure_future(work)
     try:

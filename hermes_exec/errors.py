@@ -82,7 +82,7 @@ class PlaceGone(PlaceUnavailable):
 class OutcomeUnknown(PlaceError, ConnectionError):
     """The target was lost after the request was sent; the request may have run once, wholly or in part."""
 
-    state = "unknown: the place was lost"
+    state = "unknown: the target was lost"
 
 
 class ProtocolError(PlaceError):

@@ -129,7 +129,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Give the public names that are the same in both faces."""
+    """Give the public names that are the same in both interfaces."""
     if name in __all__:
         return getattr(hermes_exec, name)
     raise AttributeError(f"module 'hermes_exec.sync' has no attribute {name!r}")
@@ -547,11 +547,11 @@ class Stream(BlockingProxy):
 
 
 class Files(BlockingProxy):
-    """The files of one place. A relative path is seen from ``default_cwd``, else from the terminal's folder.
+    """The files of one target. A relative path is seen from ``default_cwd``, else from the terminal's folder.
 
-    Every method raises TransferError, which has the place's ``errno``, the path as ``filename`` and as
+    Every method raises TransferError, which has the target's ``errno``, the path as ``filename`` and as
     ``state`` what is true now; it also is the built-in error for that number, so that
-    ``except FileNotFoundError`` works. OutcomeUnknown says that the place was lost meanwhile: a file then
+    ``except FileNotFoundError`` works. OutcomeUnknown says that the target was lost meanwhile: a file then
     is as it was or as it was to be, never in between.
     """
 
@@ -580,7 +580,7 @@ class Files(BlockingProxy):
         parents: bool = False,
         durable: bool = False,
     ) -> None:
-        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+        """Replace a file's content atomically: a reader sees the old or the new content, whole.
 
         It keeps its owner (where the user there may give files away) and its mode unless ``mode`` is
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
@@ -620,7 +620,7 @@ class Files(BlockingProxy):
         self._portal.call(self._core.remove(path, recursive=recursive, missing_ok=missing_ok))
 
     def move(self, path: Path, to: Path) -> None:
-        """Give something another name, in the place of a file that has it.
+        """Rename a file or folder; a file that has the new name is replaced.
 
         Within a file system that happens at once. Into another one the whole is copied first, takes its
         new name at once, and is then removed here.
@@ -632,7 +632,7 @@ class Files(BlockingProxy):
         self._portal.call(self._core.chmod(path, mode))
 
     def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
-        """Make a link at ``path`` to ``target``; ``replace`` puts it in the place of what is there."""
+        """Make a link at ``path`` to ``target``; ``replace`` replaces what is there."""
         self._portal.call(self._core.symlink(target, path, replace=replace))
 
     def readlink(self, path: Path) -> str:
@@ -694,7 +694,7 @@ class Files(BlockingProxy):
     ) -> TransferReport:
         """Fetch a file or a tree to exactly ``local``; otherwise as ``upload``.
 
-        The place is not trusted: whatever it sends, nothing is written outside of ``local``.
+        The target is not trusted: whatever it sends, nothing is written outside of ``local``.
         """
         return self._portal.call(
             self._core.download(
@@ -977,7 +977,7 @@ class Orchestrator(BlockingProxy):
     """Hands out terminals: ``with orchestrator.terminal("build", key="alice") as terminal``.
 
     Use it with ``with``, from any number of threads. Each terminal is had by one caller alone; what it was used
-    for is gone before somebody else gets the place.
+    for is gone before another caller gets the target.
     """
 
     __slots__ = ()
@@ -998,12 +998,12 @@ class Orchestrator(BlockingProxy):
         Args:
             pools: what each profile's name stands for: a Pool, or a target. A name that is not in here is
                 itself taken as a profile of the configuration, or as a target.
-            limits: the most terminals of each place (``Pool.place``, or the target).
-            limit: the same for places that are not in there.
+            limits: the most terminals of each target (``Pool.place``, or the target).
+            limit: the same for targets that are not in there.
             check_every_s: seconds between two looks at every terminal.
             check_limit_s: seconds within which a terminal has to answer, twice missed, to count as well.
             recover: what is done about terminals of orchestrators that died: ``attach`` ends what they ran
-                beside jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
+                except jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
                 `hermes-exec jobs`; ``leave`` touches nothing.
 
         Raises:
@@ -1032,7 +1032,7 @@ class Orchestrator(BlockingProxy):
     def start(self) -> None:
         """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.
 
-        A place that is out of reach delays it by 20 s at most.
+        A target that is out of reach delays it by 20 s at most.
 
         Raises:
             ConfigError: no record can be kept; nothing was opened.
@@ -1041,7 +1041,7 @@ class Orchestrator(BlockingProxy):
         self._portal.finalizers.register(self._core, self, "the orchestrator")
 
     def lease(self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None) -> Lease:
-        """Wait for a terminal of one's own.
+        """Wait for a terminal of your own.
 
         Args:
             profile: the name of a pool, or of a profile, or a target.
@@ -1097,7 +1097,7 @@ class Orchestrator(BlockingProxy):
 class Lease(BlockingProxy):
     """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``with`` to give it back.
 
-    It ends by ``release``, when its time is over, when the terminal is found ill, or when the orchestrator
+    It ends by ``release``, when its time is over, when the terminal is found unhealthy, or when the orchestrator
     closes. After that, calls of the terminal raise Closed.
     """
 
@@ -1148,7 +1148,7 @@ class Lease(BlockingProxy):
 
 
 class Recovered(BlockingProxy):
-    """One terminal that a dead orchestrator had open. What ran on it beside jobs has an unknown outcome."""
+    """One terminal that a dead orchestrator had open. What ran on it except jobs has an unknown outcome."""
 
     __slots__ = ()
     _core: AsyncRecovered

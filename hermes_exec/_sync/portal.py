@@ -116,7 +116,7 @@ class Portal:
         self._patience: float | None = None
         self._closing: set[asyncio.Task[None]] = set()
         threading.Thread(target=self._reside, name="hermes_exec.sync", daemon=True).start()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._handle_fork)
         atexit.register(self._exit)
 
     def call(self, awaitable: Awaitable[T], unread: list[T] | None = None) -> T:
@@ -172,11 +172,11 @@ class Portal:
         while not call.done:
             call.signalled = False
             if threading.get_ident() == self._main:
-                run_undisturbed(partial(self._attend, call), partial(self._signalled, call))
+                run_undisturbed(partial(self._attend, call), partial(self._handle_signal, call))
             else:
                 self._attend(call)
 
-    def _signalled(self, call: _Call[Any]) -> None:
+    def _handle_signal(self, call: _Call[Any]) -> None:
         call.signalled = True
         call.wake.put(None)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -274,7 +274,7 @@ class Portal:
                         self._driver = heir
             heir.wake.put(None)
 
-    def _forked(self) -> None:
+    def _handle_fork(self) -> None:
         """Refuse all calls in a forked child, and leave the parent's loop as it is.
 
         Even closing the loop would disturb the parent, since both share one epoll. The loop is never closed: the

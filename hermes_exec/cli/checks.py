@@ -210,7 +210,7 @@ async def check_target(text: str) -> list[Report]:
     try:
         async with open_planned(plan) as terminal:
             took_ms = (time.perf_counter() - began) * 1e3
-            checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")]
+            checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} transport")]
             checks += await _check_terminal(terminal)
     except HermesError as error:
         return [*local, *trace_failure(text, chain, error)]

@@ -102,7 +102,9 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{place!r} is missing"
     if kind == "value_error":
         said = str(error.get("ctx", {}).get("error", "is wrong"))
-        return f"{place!r} {said}" if place and said.startswith(("should", "holds", "names")) else _joined(place, said)
+        return (
+            f"{place!r} {said}" if place and said.startswith(("should", "holds", "names")) else _join_place(place, said)
+        )
     expected = _EXPECTED.get(kind)
     if expected:
         return f"{place!r} should be {expected}, not {_kind(error['input'])}"
@@ -119,7 +121,7 @@ def _fields(model: type[BaseModel], above: Sequence[int | str]) -> Iterable[str]
     return model.model_fields
 
 
-def _joined(place: str, said: str) -> str:
+def _join_place(place: str, said: str) -> str:
     return f"{place!r}: {said}" if place else said
 
 

@@ -113,7 +113,7 @@ def _decode(content: bytes, path: Path) -> Mapping[str, object]:
     except RecursionError:
         raise ConfigError(f"{to_printable(path)}: nested too deeply") from None
     except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the position, none the text there
-        raise ConfigError(f"{to_printable(path)}: {error}", remedy="mend that line, or move the file away") from None
+        raise ConfigError(f"{to_printable(path)}: {error}", remedy="fix that line, or move the file away") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{to_printable(path)}: should hold a table of profiles")
     return cast("dict[str, object]", data)

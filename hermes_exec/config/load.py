@@ -76,9 +76,9 @@ def load_settings(
         profiles=_profiles(project, user, warnings),
         default=default,
         default_origin=origin,
-        limits=_merged(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
-        audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
-        log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
+        limits=_merge_sections(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
+        audit=_merge_sections(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
+        log=_merge_sections(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
         hooks=user.hooks,
         models=user.models,
@@ -182,7 +182,7 @@ def _profiles(project: FileContents, user: FileContents, warnings: list[str]) ->
     return Profiles(entries)
 
 
-def _merged(model: type[Section], layers: Sequence[Section]) -> Section:
+def _merge_sections(model: type[Section], layers: Sequence[Section]) -> Section:
     """Merge sections, the weakest layer first; a layer counts for the keys that it sets."""
     values = {key: getattr(layer, key) for layer in layers for key in layer.model_fields_set}
     return model.model_validate(values)

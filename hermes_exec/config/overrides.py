@@ -65,15 +65,15 @@ def override_layers(environ: Mapping[str, str], flags: Overrides) -> list[FileCo
     ]
     return [
         FileContents(
-            limits=_given(LimitSettings, prefix, values),
-            audit=_given(AuditSettings, prefix, values),
-            log=_given(LogSettings, prefix, values),
+            limits=_select_given(LimitSettings, prefix, values),
+            audit=_select_given(AuditSettings, prefix, values),
+            log=_select_given(LogSettings, prefix, values),
         )
         for prefix, values in layers
     ]
 
 
-def _given(model: type[Section], prefix: str, values: Mapping[str, tuple[str, object]]) -> Section:
+def _select_given(model: type[Section], prefix: str, values: Mapping[str, tuple[str, object]]) -> Section:
     given = {key: values[key] for key in model.model_fields if key in values and values[key][1] is not None}
     for key, (word, value) in given.items():
         validate_table(model, {key: value}, f"{prefix}{word}")

@@ -108,9 +108,9 @@ class Plan:
         if settings.limits.max_output is not None:
             self.max_output = settings.limits.max_output
         created = place.split("+") + [""] * len(resolved.chain)
-        self.backend = self._chained([_at(*each) for each in zip(resolved.chain, created, strict=False)])
+        self.backend = self._nest_backends([_at(*each) for each in zip(resolved.chain, created, strict=False)])
 
-    def _chained(self, chain: Sequence[Profile]) -> Backend:
+    def _nest_backends(self, chain: Sequence[Profile]) -> Backend:
         """Return the backend of the innermost target, nested in the targets that it is inside of."""
         from hermes_exec.wrapper import PreparedBackend
 
@@ -204,16 +204,16 @@ def _refuse_dropped(backend: Backend) -> None:
             isinstance(outer, PreparedBackend),
             outer.outer if isinstance(outer, PreparedBackend) else outer,
         )
-        wanted = [] if prepared or outside.profile is None else _wanted(outside.profile)
+        wanted = [] if prepared or outside.profile is None else _list_command_fields(outside.profile)
         if wanted:
             raise UsageError(
                 f"{outside.target}: a Backend outside of another one cannot apply {', '.join(wanted)} of its profile",
-                remedy="open a Profile whose 'via' names the place outside",
+                remedy="open a Profile whose 'via' names the outer target",
             )
         outer = getattr(outside, "outer", None)
 
 
-def _wanted(profile: Profile) -> list[str]:
+def _list_command_fields(profile: Profile) -> list[str]:
     """Return the fields by which a profile changes the commands that run in its target."""
     return [name for name in ("cwd", "env", "secrets", "setup", "login") if getattr(profile, name)]
 

@@ -30,20 +30,20 @@ class Profile(
     target_field: ClassVar[str | None] = None
     """The field that ``TYPE:TEXT`` fills."""
     attach_field: ClassVar[str | None] = None
-    """The field that ``TYPE:@TEXT`` fills: a place that already exists."""
+    """The field that ``TYPE:@TEXT`` fills: a target that already exists."""
 
     type: str
-    """The kind of place."""
+    """The kind of target."""
     description: str = ""
     """A line for people, shown by `profile list`."""
     via: Text | None = None
-    """The place that this one is inside of: a profile's name or a one-line target."""
+    """The target that this one is inside of: a profile's name or a one-line target."""
     cwd: Text | None = None
-    """The folder that commands start in; the place's own choice when left out."""
+    """The folder that commands start in; the target's default when left out."""
     env: Environment = Field(default_factory=dict[str, str], repr=False)
     """Variables for every command. Not for secrets: these are shown."""
     secrets: Sources = Field(default_factory=dict[str, SecretSource])
-    """Variables whose values are looked up when the place is opened: a list of names of environment
+    """Variables whose values are looked up when the target is opened: a list of names of environment
     variables, or a table of name = source."""
     shell: Text | None = None
     """The shell of sessions; bash where there is one, else sh, when left out."""

@@ -160,17 +160,17 @@ def suggest_name(word: str, known: Iterable[str], before: str) -> str:
 def _find(type_name: str, group: str, base: type[object]) -> object:
     name = resolve_alias(type_name)
     if name in BUILT_INS:
-        return _built_in(name, group)
+        return _load_built_in(name, group)
     plugin = _plugins(group).get(name)
     if plugin is not None:
         return load_class(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
-        raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
+        raise Unsupported(f"{name}: the plugin describes such targets, but has no backend for them")
     near = suggest_name(name, [*list_types(), *ALIASES], "; the nearest known one is")
     raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(list_types()))
 
 
-def _built_in(name: str, group: str) -> object:
+def _load_built_in(name: str, group: str) -> object:
     row = BUILT_INS[name]
     path = row.profile if group == PROFILES else row.backend
     module_name, _, attribute = path.partition(":")

@@ -35,7 +35,7 @@ class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     max_bytes: Annotated[Size, Field(ge=64 << 10)] = 16 << 20
     """Size at which a new file is begun."""
     keep: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Full files that are kept beside the one being written."""
+    """Full files that are kept in addition to the one being written."""
 
 
 class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STARTER = """\
-# Places for hermes_exec. docs/configuration.md describes every key, `hermes-exec profile check` checks them.
-# A place is used by its name: hermes-exec run --on sandbox -- uname -a
+# Targets for hermes_exec. docs/configuration.md describes every key, `hermes-exec profile check` checks them.
+# A target is used by its name: hermes-exec run --on sandbox -- uname -a
 
-# The place that is meant when none is named.
+# The target that is used when none is named.
 default = "local"
 
 # Take the leading '# ' away from what you want.
@@ -41,7 +41,7 @@ default = "local"
 # type = "modal"
 # gpu = "A100"
 # timeout = 3600
-# secrets = ["HUGGINGFACE_TOKEN"]  # looked up in your environment when the place is opened
+# secrets = ["HUGGINGFACE_TOKEN"]  # looked up in your environment when the target is opened
 
 # [backends.gpu.env]
 # HF_HUB_OFFLINE = "0"

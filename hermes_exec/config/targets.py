@@ -102,7 +102,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
     labels: list[str] = []
     parts = text.split("+")
     if len(parts) + len(inner) > MAX_DEPTH:
-        raise ConfigError(f"more than {MAX_DEPTH} places inside of each other")
+        raise ConfigError(f"more than {MAX_DEPTH} targets inside of each other")
     for position, part in enumerate(parts, 1):
         label, profile = _part(part, text, profiles)
         labels.append(label)
@@ -118,7 +118,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
 
 
 def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, Profile]:
-    where = f"target {_masked(text)!r}"
+    where = f"target {_mask_password(text)!r}"
     try:
         word = unquote(part, errors="strict")
     except UnicodeDecodeError:
@@ -155,7 +155,7 @@ def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigEr
         return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
     known = [*profiles, *registry.list_types()]
     return ConfigError(
-        f"no profile and no kind of place is called {word!r}" + registry.suggest_name(word, known, "; the nearest is"),
+        f"no profile and no kind of target is called {word!r}" + registry.suggest_name(word, known, "; the nearest is"),
         remedy=", ".join(sorted({*known})),
     )
 
@@ -164,6 +164,6 @@ def _quote(text: str) -> str:
     return text.replace("%", "%25").replace("+", "%2B")
 
 
-def _masked(text: str) -> str:
+def _mask_password(text: str) -> str:
     # A password may precede the '@': all between the second colon and the last '@' is replaced.
     return re.sub(r"^([^:]*:[^:@]*:).*@", r"\1…@", text)

@@ -42,7 +42,7 @@ async def _place(stream: FileStream) -> tuple[int, str]:
     try:
         return size, (await stream.read_exactly(length)).decode()
     except ValueError:
-        raise ProtocolError("the guest told a path that is none") from None
+        raise ProtocolError("the guest sent an invalid path") from None
 
 
 async def send(
@@ -57,14 +57,14 @@ async def send(
         await _send_files(stream, mover, path, pieces, sent)
         return True
 
-    async def counted() -> AsyncIterator[bytes | memoryview]:
+    async def count_pieces() -> AsyncIterator[bytes | memoryview]:
         async for piece in pieces:
             yield piece
             sent(len(piece))
 
     try:
         if path:
-            await mover.pour(path, counted())
+            await mover.pour(path, count_pieces())
     except (HermesError, OSError):
         return False
     return bool(path)
@@ -145,7 +145,7 @@ async def fetch(stream: FileStream, mover: BulkTransfer, arrival: IncomingFile) 
     if not path:
         return b""
     try:
-        await _fetched(mover.fetch(path), size, arrival)
+        await _fetch_file(mover.fetch(path), size, arrival)
         start = size
     except (HermesError, OSError):
         start = arrival.size
@@ -159,7 +159,7 @@ async def fetch(stream: FileStream, mover: BulkTransfer, arrival: IncomingFile) 
     return told if 0 < start < size else b""
 
 
-async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: IncomingFile) -> None:
+async def _fetch_file(chunks: AsyncIterator[bytes], size: int, arrival: IncomingFile) -> None:
     """Pass a file on in batches, each while the next one is received."""
     left = size
     batch: list[bytes] = []

@@ -153,7 +153,7 @@ def compare(source: TreeScan, other: TreeScan) -> SyncPlan:
             _one(plan, prefix + name, entry, old.pop(name, None), other)
         if path not in other.unreadable:
             for name, entry in old.items():
-                _gone(plan, prefix + name, entry, other)
+                _delete_entry(plan, prefix + name, entry, other)
     plan.delete.reverse()
     return plan
 
@@ -164,7 +164,7 @@ def _one(plan: SyncPlan, path: bytes, entry: TreeEntry, old: TreeEntry | None, o
         return
     if old is not None and old.kind != entry.kind and _FOLDER in {old.kind, entry.kind}:
         plan.conflicts.append(path)
-        _gone(plan, path, old, other)
+        _delete_entry(plan, path, old, other)
     is_folder = entry.kind == _FOLDER
     if old is None or old.kind != entry.kind or old.size != entry.size or old.target != entry.target:
         plan.copy.append(path)
@@ -180,7 +180,7 @@ def _one(plan: SyncPlan, path: bytes, entry: TreeEntry, old: TreeEntry | None, o
         plan.touch.append(path)
 
 
-def _gone(plan: SyncPlan, path: bytes, entry: TreeEntry, other: TreeScan) -> None:
+def _delete_entry(plan: SyncPlan, path: bytes, entry: TreeEntry, other: TreeScan) -> None:
     """Delete an entry with everything that the scan has below it."""
     plan.delete.append(path)
     waiting = [path] if entry.kind == _FOLDER else []

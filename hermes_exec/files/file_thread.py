@@ -35,12 +35,12 @@ class FileThread:
     async def acquire(self, close: Callable[[R], object], make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Create an object that the last step closes with ``close``, also when the caller is cancelled."""
 
-        def made() -> R:
+        def create() -> R:
             it = make(*args, **kwargs)
             self._last = lambda: close(it)
             return it
 
-        return await self.submit(made)
+        return await self.submit(create)
 
     def set_final_step(self, step: Callable[[], object]) -> None:
         """Set a last step, which always runs."""

@@ -58,11 +58,11 @@ def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
 
 
 class Files:
-    """The files of one place. A relative path is seen from ``default_cwd``, else from the terminal's folder.
+    """The files of one target. A relative path is seen from ``default_cwd``, else from the terminal's folder.
 
-    Every method raises TransferError, which has the place's ``errno``, the path as ``filename`` and as
+    Every method raises TransferError, which has the target's ``errno``, the path as ``filename`` and as
     ``state`` what is true now; it also is the built-in error for that number, so that
-    ``except FileNotFoundError`` works. OutcomeUnknown says that the place was lost meanwhile: a file then
+    ``except FileNotFoundError`` works. OutcomeUnknown says that the target was lost meanwhile: a file then
     is as it was or as it was to be, never in between.
     """
 
@@ -115,7 +115,7 @@ class Files:
         parents: bool = False,
         durable: bool = False,
     ) -> None:
-        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+        """Replace a file's content atomically: a reader sees the old or the new content, whole.
 
         It keeps its owner (where the user there may give files away) and its mode unless ``mode`` is
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
@@ -192,7 +192,7 @@ class Files:
                 raise
 
     async def move(self, path: Path, to: Path) -> None:
-        """Give something another name, in the place of a file that has it.
+        """Rename a file or folder; a file that has the new name is replaced.
 
         Within a file system that happens at once. Into another one the whole is copied first, takes its
         new name at once, and is then removed here.
@@ -204,7 +204,7 @@ class Files:
         await self._requests.request("chmod", "cannot change the mode of", path, mode=mode)
 
     async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
-        """Make a link at ``path`` to ``target``; ``replace`` puts it in the place of what is there."""
+        """Make a link at ``path`` to ``target``; ``replace`` replaces what is there."""
         await self._requests.request("symlink", "cannot link", path, target=encode_path(target), replace=replace)
 
     async def readlink(self, path: Path) -> str:
@@ -271,7 +271,7 @@ class Files:
     ) -> TransferReport:
         """Fetch a file or a tree to exactly ``local``; otherwise as ``upload``.
 
-        The place is not trusted: whatever it sends, nothing is written outside of ``local``.
+        The target is not trusted: whatever it sends, nothing is written outside of ``local``.
         """
         from hermes_exec.files.download import download
 

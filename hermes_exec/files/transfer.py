@@ -88,14 +88,14 @@ class TreeOutcome:
         ]
         if unreadable:
             code = next(code for _, why, code in self.skipped if why != SPECIAL)
-            raise self._left_out(what, path, unreadable, code, "leave them out by patterns to ignore")
+            raise self._build_skip_error(what, path, unreadable, code, "leave them out by patterns to ignore")
         if outside and links == "refuse":
             remedy = "links: skip leaves such links out, links: keep makes them all the same"
-            raise self._left_out(what, path, outside, errno.EXDEV, remedy)
+            raise self._build_skip_error(what, path, outside, errno.EXDEV, remedy)
         return TransferReport(self.files - len(outside), self.size, (*special, *outside))
 
     @staticmethod
-    def _left_out(what: str, path: str, entries: list[Skipped], code: int, remedy: str) -> Exception:
+    def _build_skip_error(what: str, path: str, entries: list[Skipped], code: int, remedy: str) -> Exception:
         named = "; ".join(f"{entry.path}: {entry.reason}" for entry in entries[:_NAMED])
         more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
         return path_error(what, path, code, named + more, state="everything else was copied", remedy=remedy)

@@ -187,7 +187,7 @@ async def _send_content(stream: FileStream, sending: FileUpload) -> None:
     verify = sending.options.verify or mover is not None
     done = source.info.st_size - source.left
 
-    def sent(count: int) -> None:
+    def count_sent(count: int) -> None:
         nonlocal done
         done += count
         sending.meter.update(done, 0)
@@ -200,11 +200,11 @@ async def _send_content(stream: FileStream, sending: FileUpload) -> None:
             yield piece
 
     if mover is not None:
-        verify = await send(stream, mover, pieces(), sent)
+        verify = await send(stream, mover, pieces(), count_sent)
     else:
         async for piece in pieces():
             await stream.call.write(piece)
-            sent(len(piece))
+            count_sent(len(piece))
     if verify:
         await stream.call.write(source.digest.digest())
     stream.call.write_eof()

@@ -102,11 +102,11 @@ class Appender:
             self.path.unlink()
             return
         for number in range(self._keep, 0, -1):
-            newer = self.path if number == 1 else rotated_path(self.path, number - 1)
+            newer = self.path if number == 1 else get_rotated_path(self.path, number - 1)
             if newer.exists():
-                newer.replace(rotated_path(self.path, number))
+                newer.replace(get_rotated_path(self.path, number))
 
 
-def rotated_path(path: Path, number: int) -> Path:
+def get_rotated_path(path: Path, number: int) -> Path:
     """Return the name of the file that was full ``number`` times ago."""
     return path.with_name(f"{path.name}.{number}")

@@ -62,7 +62,7 @@ def read_audit(
     for table in _tables(path):
         key = (_text(table, "run"), _text(table, "id"))
         if table.get("event") == "start":
-            record = _started(table)
+            record = _read_start(table)
             if (target is None or record.target == target) and (since is None or record.at >= since):
                 # A job may end under another orchestrator than the one that started it; its id is unique.
                 open_ones[("", key[1]) if record.kind == "job" else key] = record
@@ -70,7 +70,7 @@ def read_audit(
             begun = open_ones.pop(key, None) or open_ones.pop(("", key[1]), None)
             if begun is None:
                 continue
-            record = _ended(begun, table)
+            record = _read_end(begun, table)
             if record.failed or not failed:
                 yield record
     if not failed:
@@ -109,7 +109,7 @@ def _tables(path: Path, about: re.Pattern[bytes] = re.compile(b"")) -> Iterator[
                     yield cast("dict[str, object]", table)
 
 
-def _started(table: dict[str, object]) -> AuditRecord:
+def _read_start(table: dict[str, object]) -> AuditRecord:
     return AuditRecord(
         at=_number(table, "at") or 0.0,
         id=_text(table, "id"),
@@ -123,7 +123,7 @@ def _started(table: dict[str, object]) -> AuditRecord:
     )
 
 
-def _ended(begun: AuditRecord, table: dict[str, object]) -> AuditRecord:
+def _read_end(begun: AuditRecord, table: dict[str, object]) -> AuditRecord:
     return replace(
         begun,
         finished=True,

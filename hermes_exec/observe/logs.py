@@ -76,15 +76,15 @@ class LineFormatter(logging.Formatter):
 
 
 def _plain(text: str) -> str:
-    return text if text.isprintable() else _escaped(text)[1:-1]
+    return text if text.isprintable() else _escape(text)[1:-1]
 
 
 def _word(text: str) -> str:
     bare = text.isprintable() and text and not any(mark in text for mark in ' "=')
-    return text if bare else _escaped(text)
+    return text if bare else _escape(text)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     # Printable characters such as `ü` stay readable; others, such as a bidi mark, are escaped.
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted if quoted.isprintable() else json.dumps(text)

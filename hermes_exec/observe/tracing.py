@@ -94,13 +94,13 @@ class _Real:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         if error is not None:
-            self._failed(error)
+            self._record_failure(error)
         self._scope.__exit__(None, None, None)
 
     def set(self, key: str, value: AttributeValue, /) -> None:
         self._span.set_attribute(f"hermes_exec.{key}", _clean(value, self._redactor))
 
-    def _failed(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         codes = importlib.import_module("opentelemetry.trace").StatusCode
         # OpenTelemetry's own record of an exception would hold its text and traceback as they are.
         self._span.set_attribute("error.type", type(error).__qualname__)

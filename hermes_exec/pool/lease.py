@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Lease:
     """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``async with`` to give it back.
 
-    It ends by ``release``, when its time is over, when the terminal is found ill, or when the orchestrator
+    It ends by ``release``, when its time is over, when the terminal is found unhealthy, or when the orchestrator
     closes. After that, calls of the terminal raise Closed.
     """
 

@@ -26,11 +26,11 @@ class Pool:
     warm: int = 0
     """How many are kept open and ready; opened and replaced in the background."""
     reset: str | Sequence[str] | Callable[[Terminal], Awaitable[object]] | None = None
-    """How a used place is made clean for somebody else: text for a ``sh`` of its own, a program and its
-    arguments, or a function. Left out, a place is used once. The next one gets a new Terminal: shells,
+    """How a used target is made clean for the next caller: text for a ``sh`` of its own, a program and its
+    arguments, or a function. Left out, a target is used once. The next one gets a new Terminal: shells,
     variables, forwards and running commands of the last one are gone; files are what a reset is for."""
     reset_s: float = 60.0
-    """Seconds that making a place clean may take; one that is not clean by then is closed and replaced."""
+    """Seconds that making a target clean may take; one that is not clean by then is closed and replaced."""
     place: str = ""
     """Terminals of pools with the same word count together towards its limit; the target if left out."""
     hold_s: float | None = None
@@ -40,7 +40,7 @@ class Pool:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Variables for every command."""
     lease_s: float | None = None
-    """Seconds that the place goes on after the orchestrator vanished; the profile's own if left out."""
+    """Seconds that the target keeps running after the orchestrator vanished; the profile's own if left out."""
     carrier: Literal["auto", "guest", "plain"] | None = None
     """As for ``hermes_exec.open``."""
     audit: bool | None = None

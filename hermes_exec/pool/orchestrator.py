@@ -44,7 +44,7 @@ class Orchestrator:
     """Hands out terminals: ``async with orchestrator.terminal("build", key="alice") as terminal``.
 
     Use it with ``async with``, on one event loop. Each terminal is had by one caller alone; what it was used
-    for is gone before somebody else gets the place.
+    for is gone before another caller gets the target.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Orchestrator:
         Args:
             pools: what each profile's name stands for: a Pool, or a target. A name that is not in here is
                 itself taken as a profile of the configuration, or as a target.
-            limits: the most terminals of each place (``Pool.place``, or the target).
-            limit: the same for places that are not in there.
+            limits: the most terminals of each target (``Pool.place``, or the target).
+            limit: the same for targets that are not in there.
             check_every_s: seconds between two looks at every terminal.
             check_limit_s: seconds within which a terminal has to answer, twice missed, to count as well.
             recover: what is done about terminals of orchestrators that died: ``attach`` ends what they ran
-                beside jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
+                except jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
                 `hermes-exec jobs`; ``leave`` touches nothing.
 
         Raises:
@@ -90,7 +90,7 @@ class Orchestrator:
     async def start(self) -> None:
         """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.
 
-        A place that is out of reach delays it by 20 s at most.
+        A target that is out of reach delays it by 20 s at most.
 
         Raises:
             ConfigError: no record can be kept; nothing was opened.
@@ -132,7 +132,7 @@ class Orchestrator:
     async def lease(
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
     ) -> Lease:
-        """Wait for a terminal of one's own.
+        """Wait for a terminal of your own.
 
         Args:
             profile: the name of a pool, or of a profile, or a target.
@@ -215,7 +215,7 @@ def _pool(pool: Pool | str) -> Pool:
 
 
 def _unknown() -> OutcomeUnknown:
-    return OutcomeUnknown("the terminal was found ill while this ran: it gave no answer")
+    return OutcomeUnknown("the terminal was found unhealthy while this ran: it gave no answer")
 
 
 async def check_all(places: Iterable[Dispatcher], limit_s: float) -> None:
@@ -241,4 +241,4 @@ async def _at_ready(place: Dispatcher, stock: IdlePool, member: PooledTerminal, 
 async def _at_held(place: Dispatcher, lease: Lease, limit_s: float) -> None:
     if await lease.member.check_health(limit_s) is Health.UNHEALTHY and lease in place.leases:
         lease.member.mark_lost(_unknown())
-        place.revoke(lease, "the terminal was found ill")
+        place.revoke(lease, "the terminal was found unhealthy")

@@ -130,12 +130,12 @@ class PooledTerminal:
                 if link is not None and not link.connected:
                     return Health.UNKNOWN
             except HermesError as error:
-                _log.info("a terminal is ill: %s", error.what, extra={"target": self.entry.target})
+                _log.info("a terminal is unhealthy: %s", error.what, extra={"target": self.entry.target})
                 return Health.UNHEALTHY
             else:
                 return Health.HEALTHY
         self._answers = False
-        _log.info("a terminal is ill: it does not answer", extra={"target": self.entry.target})
+        _log.info("a terminal is unhealthy: it does not answer", extra={"target": self.entry.target})
         return Health.UNHEALTHY
 
     async def _ask(self) -> None:
@@ -160,11 +160,11 @@ class PooledTerminal:
             raise UsageError("its holder has closed it")
         try:
             async with asyncio.timeout(self.pool.reset_s):
-                return await self._renewed()
+                return await self._renew()
         except TimeoutError:
             raise PlaceError(f"its reset took more than {self.pool.reset_s:g} s", state="it was ended") from None
 
-    async def _renewed(self) -> PooledTerminal:
+    async def _renew(self) -> PooledTerminal:
         carrier = await self._other_carrier()
         fresh = PooledTerminal(self.pool, self._plan, carrier, self._journal, self.entry)
         fresh._writing = self._writing  # both write the same journal entry
@@ -218,7 +218,7 @@ class PooledTerminal:
         for letting_go in (self._carrier.close, self._leave):
             try:
                 await letting_go()
-            except Exception as error:  # noqa: BLE001  an SDK may raise anything, and nobody waits for this
+            except Exception as error:  # noqa: BLE001  an SDK may raise anything, and no caller waits for this
                 _log.warning("%s was not closed well: %s", self.entry.target, error)
         self._context.spools.close()
         async with self._writing:

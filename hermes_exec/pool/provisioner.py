@@ -127,7 +127,7 @@ class Provisioner:
             stock.pending -= 1
             if not isinstance(error, Exception):
                 raise
-            self._failed(stock, error)
+            self._handle_failure(stock, error)
         else:
             stock.pending -= 1
             stock.reset_backoff()
@@ -152,14 +152,14 @@ class Provisioner:
         else:
             self.close(member)
 
-    def _failed(self, stock: IdlePool, error: Exception) -> None:
+    def _handle_failure(self, stock: IdlePool, error: Exception) -> None:
         told = self._refused(stock, error)
         if not told or stock.pool.warm:
             rest_s = stock.back_off()
             _log.warning("no terminal of %s for %g s: %s", stock.profile, rest_s, error)
-            asyncio.get_running_loop().call_later(rest_s, self._rested, stock)
+            asyncio.get_running_loop().call_later(rest_s, self._end_rest, stock)
 
-    def _rested(self, stock: IdlePool) -> None:
+    def _end_rest(self, stock: IdlePool) -> None:
         stock.backing_off = False
         self._changed()
 

@@ -48,7 +48,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """One terminal that a dead orchestrator had open. What ran on it beside jobs has an unknown outcome."""
+    """One terminal that a dead orchestrator had open. What ran on it except jobs has an unknown outcome."""
 
     profile: str
     key: str
@@ -81,7 +81,7 @@ async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedG
     guest = entry.guest
     lost = Recovered(entry.profile, entry.key, entry.target, Fate.GONE)
     if guest is None:
-        return replace(lost, note="a place without a Python keeps nothing")
+        return replace(lost, note="a target without a Python keeps nothing")
     try:
         async with asyncio.timeout(_PATIENCE_S):
             plan = await plan_terminal(pool, guest.place)

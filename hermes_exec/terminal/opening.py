@@ -79,7 +79,7 @@ def plan_open(
         plan.cwd = cwd
     plan.env.update(env or {})
     if carrier not in {None, "auto", "guest", "plain"}:
-        raise UsageError(f"unknown carrier {carrier!r}", remedy="auto, guest or plain")
+        raise UsageError(f"unknown transport {carrier!r}", remedy="auto, guest or plain")
     plan.carrier = carrier or plan.carrier
     if lease_s is not None:
         plan.lease_s = validate_seconds(lease_s, "a lease", math.inf)

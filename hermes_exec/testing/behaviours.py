@@ -109,7 +109,7 @@ class Behaviours:
     @pytest.fixture
     def terminal(self, place: SuiteTarget) -> Terminal:
         """Return an open, shared terminal: a test must leave its default session unchanged."""
-        return place.run(place.shared_terminal())
+        return place.run(place.get_shared_terminal())
 
     @pytest.fixture
     def session(self, place: SuiteTarget, terminal: Terminal) -> Generator[Session]:

@@ -160,4 +160,4 @@ class ConnectionSuite(Behaviours, exercises="channel"):
             await terminal.run(f"sleep {mark} &")
             link(terminal).break_connection()
             await asyncio.sleep(0)
-        assert await count_living(await place.shared_terminal(), mark) == 0
+        assert await count_living(await place.get_shared_terminal(), mark) == 0

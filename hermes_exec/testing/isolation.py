@@ -116,7 +116,7 @@ class IsolationSuite(Behaviours, exercises="target"):
             await terminal.run("seq 1 300000", max_output=100)
             await terminal.run("cat", stdin=b"x")
             await terminal.run("sleep 60", timeout=0.1, grace_s=0.1)
-        assert await _folders(await place.shared_terminal(), name) == []
+        assert await _folders(await place.get_shared_terminal(), name) == []
 
     @needs("guest")
     async def test_our_folder_is_for_its_owner_alone(self, terminal: Terminal) -> None:

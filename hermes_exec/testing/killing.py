@@ -168,7 +168,7 @@ class KillingSuite(Behaviours, exercises="channel"):
         for end in ends:
             assert end.cancelled if isinstance(end, Result) else isinstance(end, Closed)
             assert getattr(end, "state", "") != NOTHING_RAN
-        assert await count_living(await place.shared_terminal(), mark) == 0
+        assert await count_living(await place.get_shared_terminal(), mark) == 0
 
     @needs("kill_tree")
     async def test_closing_the_terminal_ends_what_commands_left(self, place: SuiteTarget) -> None:
@@ -177,7 +177,7 @@ class KillingSuite(Behaviours, exercises="channel"):
             await terminal.run(f"sleep {mark} & nohup sleep {mark} >/dev/null 2>&1 &")
             await terminal.run(["sh", "-c", f"sleep {mark} >/dev/null 2>&1 &"])
             await wait_until(lambda: _lives(terminal, mark, 3))
-        assert await count_living(await place.shared_terminal(), mark) == 0
+        assert await count_living(await place.get_shared_terminal(), mark) == 0
 
     @needs("kill_tree")
     @exercises("target")
@@ -188,7 +188,7 @@ class KillingSuite(Behaviours, exercises="channel"):
             await terminal.run(hide)
             await terminal.run(["sh", "-c", hide])
             await wait_until(lambda: _lives(terminal, mark, 4))
-        assert await count_living(await place.shared_terminal(), mark) == 0
+        assert await count_living(await place.get_shared_terminal(), mark) == 0
 
 
 async def _lives(terminal: Terminal, mark: str, count: int) -> bool:

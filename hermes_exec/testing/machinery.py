@@ -133,7 +133,7 @@ BREAKING: dict[str, tuple[str, int | None]] = {
     "is another language": ("import os, sys; os.kill(os.getpid(), 9)", ANY),
     "has our variable names": ("unset BASH_EXECUTION_STRING; declare -r BASH_COMMAND=x; _=y", ANY),
     "has a function named like a status": ("0() { echo 0; }; 1() { :; }", ANY),
-    "recurses for ever": ("f() { f; }; FUNCNEST=100; f", ANY),
+    "recurses forever": ("f() { f; }; FUNCNEST=100; f", ANY),
     "exits in a subshell": ("(exit 9)", 9),
     "exits in a function": ("f() { exit 6; }; f", 6),
     "exits with a large number": ("exit 300", 44),

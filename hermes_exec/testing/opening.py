@@ -69,7 +69,7 @@ class OpeningSuite(Behaviours, exercises="channel"):
         if given is None:
             pytest.skip("this backend is made without a profile")
         if form == "profile" and outer is not None and not isinstance(outer, registry.find_backend_class("local")):
-            pytest.skip("the profile alone does not name the place outside")
+            pytest.skip("the profile alone does not name the outer target")
         monkeypatch.setenv("HX_FROM_HERE", "hidden")
         secrets = {"HX_SECRET": SecretSource.parse("env:HX_FROM_HERE")}
         wanted = {"cwd": "/usr", "secrets": secrets, "setup": ("HX_SET=done",)}

@@ -44,12 +44,12 @@ class SuiteTarget:
     def run(self, work: Awaitable[T], limit_s: float = _LIMIT_S) -> T:
         """Run ``work`` on the target's loop. After a failure the next test gets a new terminal."""
 
-        async def bounded() -> T:
+        async def wait_limited() -> T:
             async with asyncio.timeout(limit_s):
                 return await work
 
         try:
-            given = self._runner.run(bounded())
+            given = self._runner.run(wait_limited())
         except pytest.skip.Exception:
             raise
         except BaseException:
@@ -63,7 +63,7 @@ class SuiteTarget:
         """Record an error that asyncio would write to standard error, such as an exception in a callback."""
         self._complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    async def shared_terminal(self) -> Terminal:
+    async def get_shared_terminal(self) -> Terminal:
         """Return the terminal that tests share, opened again if the last one is unusable."""
         if self._spoiled:
             await self.release()
@@ -80,14 +80,16 @@ class SuiteTarget:
 
     async def session(self, **options: Any) -> Session:
         """Open a session with the shell under test."""
-        return await (await self.shared_terminal()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
+        return await (await self.get_shared_terminal()).session(
+            **cast("dict[str, Any]", {"shell": self._shell, **options})
+        )
 
     async def require(self, name: str) -> None:
         """Continue if the target promises ``name``; else check that it reports so, and skip the test.
 
         ``guest`` stands for behaviours of a guest that have no name of their own (docs/promises.md).
         """
-        terminal = await self.shared_terminal()
+        terminal = await self.get_shared_terminal()
         capabilities = terminal.capabilities
         if capabilities.carrier == "guest" if name == "guest" else getattr(capabilities, name):
             return
@@ -106,7 +108,7 @@ class SuiteTarget:
 
     async def remove(self, path: str) -> None:
         """Remove a folder on the target."""
-        await (await self.shared_terminal()).run(["rm", "-rf", path])
+        await (await self.get_shared_terminal()).run(["rm", "-rf", path])
 
     def close(self) -> None:
         """Close the terminals and the loop."""

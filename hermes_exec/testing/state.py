@@ -137,7 +137,7 @@ class StateSuite(Behaviours, exercises="guest"):
     async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(self, terminal: Terminal) -> None:
         result = await terminal.run(["echo", "x" * 200_000])
         if result.stdout == b"x" * 200_000 + b"\n":
-            pytest.skip("the shell of this place runs echo itself (busybox), so no kernel is asked")
+            pytest.skip("the shell of this target runs echo itself (busybox), so no kernel is asked")
         assert result.exit_code == 126
         assert b"rgument list too long" in result.stderr
 

@@ -81,12 +81,12 @@ class StreamsSuite(Behaviours, exercises="channel"):
     async def test_a_reader_that_waits_makes_the_command_wait(self, terminal: Terminal, folder: str, way: str) -> None:
         count = f"i=0; while [ $i -lt 64 ]; do head -c 1048576 /dev/zero; i=$((i+1)); echo $i > {folder}/count; done"
 
-        async def written() -> int:
+        async def read_count() -> int:
             return int((await terminal.run(["sh", "-c", f"cat {folder}/count || echo 0"])).stdout or 0)
 
         async with terminal.stream(as_command(way, count)) as stream:
             before = -1
-            while before != (now := await written()) or now == 0:  # until it no longer changes
+            while before != (now := await read_count()) or now == 0:  # until it no longer changes
                 before = now
                 await asyncio.sleep(0.2)
             assert now << 20 <= WINDOW
@@ -94,7 +94,7 @@ class StreamsSuite(Behaviours, exercises="channel"):
             async for event in stream:
                 total += len(event.data)
             assert total == 64 << 20
-            assert await written() == 64
+            assert await read_count() == 64
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_reader_that_comes_late_finds_the_end_as_it_was(self, terminal: Terminal, way: str) -> None:

@@ -227,7 +227,7 @@ class Link:
                 return
         raise PlaceUnavailable(
             "; ".join(reasons) or "no interpreter to try",
-            remedy='install Python 3.6 or later in the target, or set carrier = "plain"',
+            remedy='install Python 3.6 or later in the target, or set `carrier = "plain"`',
         )
 
     async def attach(self, guest: Mapping[str, Any], python: str, client: bytes | None = None) -> None:
@@ -409,7 +409,7 @@ class Link:
             await asyncio.sleep(pause)
             try:
                 welcome = await self._bridge(known=True)
-            except Exception as error:  # noqa: BLE001  any other error must not leave callers waiting for ever
+            except Exception as error:  # noqa: BLE001  any other error must not leave callers waiting forever
                 why = error.what if isinstance(error, HermesError) else str(error)
                 gone = isinstance(error, PlaceGone) or (
                     self._attempt is not None and self._attempt.guest_is_unreachable

@@ -171,7 +171,7 @@ def _build_fixed(asked: _CacheKey) -> _Fixed:
         seccomp=bpf.load_program(filter_) if filter_ and not docker else b"",
         filter_document=oci.render(filter_, host.machine) if filter_ and docker else "",
         rules=landlock.ruleset(policy) if host.landlock_abi else None,
-        required=_required_mechanisms(policy, host),
+        required=_list_required_mechanisms(policy, host),
     )
 
 
@@ -181,7 +181,7 @@ def is_memory_counted(policy: Policy, host: Machine) -> bool:
     return bool(host.groups.memory) or not limited
 
 
-def _required_mechanisms(policy: Policy, host: Machine) -> frozenset[str]:
+def _list_required_mechanisms(policy: Policy, host: Machine) -> frozenset[str]:
     """The mechanisms that a required rule depends on."""
     found = {"rlimits"}
     if policy.syscalls.filtered and policy.strength("syscalls.filtered") == "required":

@@ -25,7 +25,7 @@ _SUFFIX = ".toml"
 
 
 @cache
-def shipped_policies() -> tuple[str, ...]:
+def list_shipped_policies() -> tuple[str, ...]:
     """The names of the shipped policies, sorted."""
     folder = files("hermes_exec_policies") / "shipped"
     return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
@@ -40,7 +40,7 @@ def list_policies() -> list[str]:
     """The names of all shipped and own policies, sorted."""
     folder = user_folder()
     own = [path.stem for path in folder.glob(f"*{_SUFFIX}")] if folder.is_dir() else []
-    return sorted({*shipped_policies(), *own})
+    return sorted({*list_shipped_policies(), *own})
 
 
 def load_policy(name: str, overrides: Table | None = None) -> Policy:
@@ -51,7 +51,7 @@ def load_policy(name: str, overrides: Table | None = None) -> Policy:
     Raises:
         ConfigError: there is no such policy, or it is invalid; a line for each problem.
     """
-    if not overrides and name in shipped_policies():
+    if not overrides and name in list_shipped_policies():
         return _load_shipped(name)
     table, where = _find(name, ())
     return _policy(table, name, where, overrides)
@@ -107,7 +107,7 @@ def _find(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[
         raise ConfigError(f"the policies {' -> '.join([*via, name])} extend each other")
     if len(via) >= _LONGEST_CHAIN:
         raise ConfigError(f"at most {_LONGEST_CHAIN} policies can extend each other: {' -> '.join(via)}")
-    if name in shipped_policies():
+    if name in list_shipped_policies():
         text, home, where = _read_shipped(name), None, f"policy {name!r}"
     else:
         path = _path_of(name, folder, named=not via)

@@ -108,5 +108,5 @@ def test_without_a_policy_nothing_is_different_from_it() -> None:
 
 @pytest.mark.parametrize("other", [{"root": "/x"}, {"network": "host"}, {"space": 1}, {"user": 1}])
 def test_beside_a_policy_nothing_else_decides(other: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="means nothing beside it"):
+    with pytest.raises(ValueError, match="means nothing together with it"):
         BubblewrapProfile(policy="landlocked", **other)

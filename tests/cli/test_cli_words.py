@@ -177,7 +177,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["run", "--timeout", "soon", "true"], "'soon' is not a duration"),
         (["run", "--env", "NOWHERE_AT_ALL", "true"], "NOWHERE_AT_ALL"),
         (["run", "--env", "A-B=1", "true"], "A-B"),
-        (["run", "--on", "nowhere", "true"], "no profile and no kind of place is called 'nowhere'"),
+        (["run", "--on", "nowhere", "true"], "no profile and no kind of target is called 'nowhere'"),
         (["run", "--limit", "ram=1", "true"], "'ram=1' is not a limit"),
         (["run", "--detach", "--pty", "true"], "--pty has no effect with --detach"),
         (["logs"], "Missing argument"),

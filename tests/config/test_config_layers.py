@@ -159,8 +159,8 @@ def test_checking_tells_every_problem(person: Person) -> None:
     assert [re.split(r"; |\. Try: ", problem)[0] for problem in problems] == [
         f"profile 'a' in {file}: 'host' is missing",
         f"'b' is inside of 'a': profile 'a' in {file}: 'host' is missing",
-        "'c' is inside of 'gone': no profile and no kind of place is called 'gone'",
-        f"default target ({file}): no profile and no kind of place is called 'nowhere'",
+        "'c' is inside of 'gone': no profile and no kind of target is called 'gone'",
+        f"default target ({file}): no profile and no kind of target is called 'nowhere'",
     ]
 
 

@@ -126,9 +126,9 @@ def test_a_place_inside_of_itself_is_refused() -> None:
 
 def test_a_chain_without_an_end_in_sight_is_refused() -> None:
     deep: dict[str, Profile] = {f"p{n}": LocalProfile(via=f"p{n + 1}") for n in range(5000)}
-    with pytest.raises(ConfigError, match="more than 8 places"):
+    with pytest.raises(ConfigError, match="more than 8 targets"):
         parse_target("p0", deep)
-    with pytest.raises(ConfigError, match="more than 8 places"):
+    with pytest.raises(ConfigError, match="more than 8 targets"):
         parse_target("+".join(["local"] * 2000)[:4000])
 
 

@@ -66,14 +66,14 @@ def place(request: pytest.FixtureRequest) -> Generator[SuiteTarget]:
     if not python:
         pytest.skip(f"no Python {request.param} here; HERMES_EXEC_PYTHONS=/path/to/python{request.param} names one")
     place = SuiteTarget(OtherPython(python), "guest")
-    assert str(link(place.run(place.shared_terminal())).guest["python"]).startswith(f"{request.param}.")
+    assert str(link(place.run(place.get_shared_terminal())).guest["python"]).startswith(f"{request.param}.")
     yield place
     place.close()
 
 
 def test_commands_run_and_end_as_they_should(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         result = await terminal.run(["sh", "-c", "cat; echo err >&2; exit 3"], stdin=b"\xff\0in")
         assert (result.stdout, result.stderr, result.exit_code) == (b"\xff\0in", b"err\n", 3)
         assert (await terminal.run(["no-such-program"])).exit_code == 127
@@ -88,7 +88,7 @@ def test_commands_run_and_end_as_they_should(place: SuiteTarget) -> None:
 
 def test_sessions_keep_their_state(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with await terminal.session() as session:
             await session.run("x='a b'; f() { echo f $x; }; cd /usr")
             assert (await session.run("exit 4")).shell is ShellState.RESTORED
@@ -105,7 +105,7 @@ def test_sessions_keep_their_state(place: SuiteTarget) -> None:
 @pytest.mark.parametrize("way", ["text", "words"])
 def test_nothing_survives_a_time_limit(place: SuiteTarget, way: str) -> None:
     async def run() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         mark = marker()
         text = f"(setsid sh -c 'trap \"\" TERM; (sleep {mark} &); sleep {mark}' &); sleep {mark}"
         result = await terminal.run(text if way == "text" else ["sh", "-c", text], timeout=0.4, grace_s=0.1)
@@ -117,7 +117,7 @@ def test_nothing_survives_a_time_limit(place: SuiteTarget, way: str) -> None:
 
 def test_a_broken_connection_is_replaced(place: SuiteTarget) -> None:
     async def run() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with terminal.stream(["seq", "1", "300000"]) as stream:
             seen = (await anext(stream)).data
             link(terminal).break_connection()
@@ -129,7 +129,7 @@ def test_a_broken_connection_is_replaced(place: SuiteTarget) -> None:
 
 def test_every_part_can_be_used(place: SuiteTarget, tmp_path: Path) -> None:
     async def run() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await terminal.write(str(tmp_path / "file"), b"content")
         assert await terminal.read(str(tmp_path / "file")) == b"content"
         job = await terminal.start("echo from a job")
@@ -153,6 +153,6 @@ def test_closing_leaves_nothing(place: SuiteTarget) -> None:
             folder = Path(str(link(terminal).guest["folder"]))
             assert folder.exists()
         assert not folder.exists()
-        assert await count_living(await place.shared_terminal(), mark) == 0
+        assert await count_living(await place.get_shared_terminal(), mark) == 0
 
     place.run(run())

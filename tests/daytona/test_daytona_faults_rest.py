@@ -179,13 +179,13 @@ def test_an_sdk_that_opens_terminals_otherwise_is_waited_for(
     ("name", "words"),
     [
         ("DaytonaQueueTimeoutError", "no machine was free in time"),
-        ("DaytonaSpotEvictedError", "evicted for somebody who pays more"),
+        ("DaytonaSpotEvictedError", "evicted for a customer who pays more"),
     ],
 )
 def test_what_only_the_sdk_tells_of_a_wait_has_an_error_of_its_own(name: str, words: str) -> None:
     import daytona as sdk
 
-    error = errors.translated("the sandbox", getattr(sdk, name)("it was"))
+    error = errors.translate_error("the sandbox", getattr(sdk, name)("it was"))
     assert isinstance(error, PlaceUnavailable)
     assert words in error.what
     assert error.remedy

@@ -28,7 +28,7 @@ ENDS: dict[str, tuple[str, Callable[[Sandbox], Coroutine[Any, Any, None]]]] = {
     "stopped": ("the sandbox was stopped", lambda sandbox: sandbox.stop()),
     "archived": ("the sandbox was (stopped|archived)", lambda sandbox: sandbox.put_away()),
     "deleted": ("the sandbox was deleted", lambda sandbox: sandbox.destroy()),
-    "evicted": ("evicted for somebody who pays more", lambda sandbox: sandbox.die("destroyed")),
+    "evicted": ("evicted for a customer who pays more", lambda sandbox: sandbox.die("destroyed")),
     "dead": ("the sandbox failed: the runner was lost", lambda sandbox: sandbox.die()),
 }
 ROUTES = [400, 404, 408, 429, 500, 502, 503, 504]

@@ -51,7 +51,7 @@ def test_what_a_shell_says_after_it_was_refused_changes_nothing() -> None:
 
     async def work() -> None:
         connection = Connection(["python3"], nobody_knows, 15.0)
-        inside, received = vars(connection), vars(Connection)["_received"]
+        inside, received = vars(connection), vars(Connection)["_handle_data"]
         received(connection, inside["_none"].encode())
         received(connection, inside["_mark"])
         with pytest.raises(PlaceUnavailable, match="no Python 3.6 or later is there"):

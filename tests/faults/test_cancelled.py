@@ -66,7 +66,7 @@ def test_while_the_place_is_out_of_reach_it_returns_before_the_lease_is_over(
     (tmp_path / "file").write_bytes(b"x" * 1000)
 
     async def scenario() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         backend.gate.clear()
         link_of(terminal).break_connection()
         await until(lambda: not link_of(terminal).connected)

@@ -41,7 +41,7 @@ def test_a_cut_at_any_byte_of_a_conversation_changes_nothing(
     place: SuiteTarget, backend: CuttingBackend, tmp_path: Path, direction: str
 ) -> None:
     async def converse() -> int:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await talk(terminal, tmp_path / "rehearsal")  # what is sent only once is over after this
         await asyncio.sleep(0.1)
         before = backend.channel.sent, backend.channel.taken
@@ -63,7 +63,7 @@ def test_cuts_in_the_middle_of_an_upload_lose_and_repeat_nothing(place: SuiteTar
     data = os.urandom(20_000_000)
 
     async def upload() -> Result:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         backend.limits.extend((size + 3000, None) for size in ODD_SIZES)
         backend.channel.cut_after(3_000_001, None)
         return await terminal.run(["sha256sum"], stdin=data)
@@ -77,7 +77,7 @@ def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: SuiteTarg
     wanted = b"".join(b"%d\n" % n for n in range(1, 2_000_001))
 
     async def stream() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         backend.limits.extend((None, size + 3000) for size in ODD_SIZES)
         backend.channel.cut_after(None, 1_000_003)
         async with terminal.stream(["seq", "1", "2000000"]) as events:
@@ -90,7 +90,7 @@ def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: SuiteTarg
 @thorough
 def test_a_cut_while_reconnecting_changes_nothing(place: SuiteTarget, backend: CuttingBackend, tmp_path: Path) -> None:
     async def converse() -> Result:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         backend.limits.extend([(0, None), (None, 0), (5, None), (None, 5), (None, 40), (200, None), (None, 300)])
         backend.channel.cut_after(40, None)
         return await talk(terminal, tmp_path / "trace")
@@ -104,7 +104,7 @@ def test_what_a_command_writes_while_nobody_is_connected_is_kept(
     place: SuiteTarget, backend: CuttingBackend, size: int
 ) -> None:
     async def away() -> tuple[Result, bytes]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         other = CuttingBackend()  # to see from elsewhere that the command has ended
         async with terminal.stream(
             ["sh", "-c", f"read x; head -c {size} /dev/zero | tr '\\0' x; echo end; exit 3"], interactive=True
@@ -129,7 +129,7 @@ def test_requests_made_while_nobody_is_connected_run_once_and_in_order(
     place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     async def away() -> list[Result]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         session = await terminal.session()
         await session.run("n=0")
         backend.gate.clear()
@@ -154,7 +154,7 @@ def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
     mark = marker()
 
     async def away() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         running = asyncio.ensure_future(terminal.run(["sleep", mark], grace_s=0.1))
         while not await count_living(terminal, mark):
             await asyncio.sleep(0.01)
@@ -188,7 +188,7 @@ def test_a_part_that_was_cut_off_on_its_way_is_sent_again(
     place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
     async def write() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         backend.channel.cut_after(500, None)  # in the middle of the part for files
         await terminal.write(str(tmp_path / "file"), b"content")
         return await terminal.read(str(tmp_path / "file"))

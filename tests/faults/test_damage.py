@@ -125,7 +125,7 @@ def test_damage_at_any_byte_is_never_content(
             link(terminal).call("stays", {})
 
     async def there_and_back() -> int:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         chatting = asyncio.ensure_future(chatter(terminal))
         for _ in range(examples(15)):
             channel = backend.channel

@@ -87,7 +87,7 @@ def test_when_the_keeper_is_killed_closing_still_leaves_nothing(place: SuiteTarg
 
 def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with await terminal.session() as session:
             mark = marker()
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
@@ -103,7 +103,7 @@ def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: Sui
 
 def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with await terminal.session() as session, await terminal.session() as other:
             mark = marker()
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
@@ -121,7 +121,7 @@ def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Suite
 
 def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place: SuiteTarget) -> None:
     async def keep_busy() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with await terminal.session() as session, await terminal.session() as other:
             mark = marker()
             await session.run(f"mark={mark}")
@@ -135,7 +135,7 @@ def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place
 
 def test_a_program_that_kills_its_parent_harms_no_other(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         result = await terminal.run(["sh", "-c", "kill -9 $PPID; sleep 0.2"], timeout=10)
         assert not result.ok
         for n in range(5):
@@ -146,7 +146,7 @@ def test_a_program_that_kills_its_parent_harms_no_other(place: SuiteTarget) -> N
 
 def test_idle_helpers_that_are_killed_are_replaced(place: SuiteTarget) -> None:
     async def die() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         for _ in range(3):
             asked = (terminal.run(["sh", "-c", "sleep 0.05; echo $PPID"]) for _ in range(4))
             runners = {int(result.stdout) for result in await asyncio.gather(*asked)}
@@ -193,7 +193,7 @@ def test_when_the_orchestrator_is_killed_nothing_is_left_after_the_lease(place: 
         orchestrator.kill()
 
     async def see() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         assert folder.exists()
         assert await count_living(terminal, mark) >= 3  # it goes on for the length of the lease
         await wait_until(lambda: _lives(terminal, mark, 0), 15)
@@ -209,7 +209,7 @@ async def _is_gone(folder: Path) -> bool:
 
 def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: SuiteTarget, tmp_path: Path) -> None:
     async def leave() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with place.fresh(lease_s=3.0) as leaving:
             asyncio.ensure_future(
                 leaving.run(["sh", "-c", f"sleep 0.5; echo done > {tmp_path}/trace"])
@@ -218,7 +218,7 @@ def test_a_command_that_ends_within_the_lease_is_not_ended_by_it(place: SuiteTar
             guest = await guest_pid(leaving)
             processes = tree(parent(guest))
             link(leaving).detach()
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await gone(processes)
         assert (tmp_path / "trace").read_text() == "done\n"
         assert (await terminal.run(["true"])).ok

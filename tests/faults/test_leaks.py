@@ -79,7 +79,7 @@ def grew(before: Holdings, after: Holdings, room: int = 8 * MIB) -> None:
 @thorough
 def test_a_little_of_everything_leaves_nothing_behind(place: SuiteTarget) -> None:
     async def work() -> tuple[Holdings, Holdings]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         # All helpers that are kept: one that a program left something below is replaced by one of these, not a new one.
         await asyncio.gather(*(terminal.run(["sleep", "0.2"]) for _ in range(8)))
         for n in range(4):
@@ -95,7 +95,7 @@ def test_a_little_of_everything_leaves_nothing_behind(place: SuiteTarget) -> Non
 
 def test_a_hundred_commands_at_once_leave_nothing_behind(place: SuiteTarget) -> None:
     async def work() -> tuple[Holdings, Holdings]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
 
         async def one(n: int) -> None:
             result = await terminal.run(["sh", "-c", f"sleep 0.2; echo {n}; exit {n}"])
@@ -111,7 +111,7 @@ def test_a_hundred_commands_at_once_leave_nothing_behind(place: SuiteTarget) -> 
 
 def test_programs_that_left_something_give_their_helper_back(place: SuiteTarget) -> None:
     async def work() -> tuple[Holdings, Holdings]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await terminal.run(["true"])
         before = await holdings(terminal)
         for _ in range(60):
@@ -129,7 +129,7 @@ def test_programs_that_left_something_give_their_helper_back(place: SuiteTarget)
 @pytest.mark.timeout(900)
 def test_ten_thousand_commands_leave_nothing_behind(place: SuiteTarget) -> None:
     async def work() -> tuple[Holdings, Holdings]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         for n in range(500):
             await terminal.run(f"x={n}; echo $x")
             await terminal.run(["true"])

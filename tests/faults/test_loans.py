@@ -51,7 +51,7 @@ def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
     place: SuiteTarget, backend: CuttingBackend, command: str | list[str]
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with terminal.stream(command) as events:
             return b"".join([event.data async for event in events])
 
@@ -64,7 +64,7 @@ def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
     place: SuiteTarget, backend: CuttingBackend, command: str | list[str]
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         got = b""
         async with terminal.stream(command) as stream:
             while len(got) < len(NUMBERS):
@@ -83,7 +83,7 @@ def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
     place: SuiteTarget, backend: CuttingBackend, kind: int, at: int
 ) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         size = wire.HANDOFF_FIELDS.size if kind == wire.HANDOFF else wire.RETURN_FIELDS.size
         backend.channel.cut_in = struct.pack(">IBB", size, kind, wire.STDOUT), at
         async with terminal.stream(COMMANDS[0]) as events:
@@ -95,7 +95,7 @@ def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
 
 def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: SuiteTarget, backend: CuttingBackend) -> None:
     async def stream() -> bytes:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with terminal.stream(COMMANDS[0]) as stream:
             got = await read_to(stream, MIB)
             usual = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -113,7 +113,7 @@ def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: SuiteTarget, bac
 
 def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: SuiteTarget) -> None:
     async def stall() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
             first = await read_to(stream, 16 * MIB)
             assert await at_rest(int(first.split(b"\n")[0])) < len(first) + 12 * MIB
@@ -125,7 +125,7 @@ def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(
     place: SuiteTarget, backend: CuttingBackend
 ) -> None:
     async def talk() -> list[bytes]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         command = ["sh", "-c", f"head -c {8 * MIB} /dev/zero; exec cat"]
         async with terminal.stream(command, interactive=True) as stream:
             await read_to(stream, 8 * MIB)
@@ -141,7 +141,7 @@ def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(
 
 def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: SuiteTarget) -> None:
     async def endless() -> Result:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         result = await terminal.run(["cat", "/dev/zero"], timeout=1.5, grace_s=0.1, max_output=1000)
         assert (await terminal.run("echo well", timeout=10)).stdout == b"well\n"
         return result
@@ -153,7 +153,7 @@ def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(
     place: SuiteTarget, backend: CuttingBackend
 ) -> None:
     async def away() -> tuple[bytes, int | None]:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with terminal.stream(["sh", "-c", f"seq 1 {LAST}; exit 3"]) as stream:
             got = await read_to(stream, 6 * MIB)
             backend.gate.clear()
@@ -169,7 +169,7 @@ def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(
 
 def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(place: SuiteTarget) -> None:
     async def behind() -> Result:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         async with await terminal.session() as session:
             result = await session.run(f"sleep 60 & seq 1 {LAST}", max_output=len(NUMBERS))
             assert (await session.run("echo next")).stdout == b"next\n"
@@ -188,7 +188,7 @@ def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
             backend.channel.cut_after(None, 0)
 
     async def fetch() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await terminal.download(str(tmp_path / "there"), str(tmp_path / "here"), progress=cut)
 
     place.run(fetch(), 60)

@@ -40,7 +40,7 @@ async def at_rest(pid: int) -> int:
 
 def test_a_stalled_reader_stops_the_producer_and_holds_little_memory(place: SuiteTarget) -> None:
     async def stall() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         guest = await guest_pid(terminal)
         ours, theirs = resident(), resident(guest)
         async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
@@ -54,7 +54,7 @@ def test_a_stalled_reader_stops_the_producer_and_holds_little_memory(place: Suit
 
 def test_many_stalled_readers_hold_little_memory_each(place: SuiteTarget) -> None:
     async def stall() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         guest = await guest_pid(terminal)
         theirs = resident(guest)
         async with contextlib.AsyncExitStack() as stack:
@@ -71,7 +71,7 @@ def test_a_producer_goes_on_into_a_bounded_spool_while_nobody_is_connected(
     place: SuiteTarget, backend: CuttingBackend
 ) -> None:
     async def away() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         guest = await guest_pid(terminal)
         theirs = resident(guest)
         async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
@@ -88,7 +88,7 @@ def test_a_producer_goes_on_into_a_bounded_spool_while_nobody_is_connected(
 
 def test_input_for_a_command_that_does_not_read_is_held_back_here(place: SuiteTarget) -> None:
     async def push() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         guest = await guest_pid(terminal)
         theirs = resident(guest)
         async with terminal.stream(["sleep", "60"], interactive=True, grace_s=0.1) as stream:
@@ -103,7 +103,7 @@ def test_input_for_a_command_that_does_not_read_is_held_back_here(place: SuiteTa
 
 def test_a_large_output_that_is_truncated_holds_little_memory_here(place: SuiteTarget) -> None:
     async def drown() -> None:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         await terminal.run(["head", "-c", "1000000", "/dev/zero"], max_output=1000)
         ours = resident()
         result = await terminal.run(["head", "-c", str(200 * MIB), "/dev/zero"], max_output=1000)

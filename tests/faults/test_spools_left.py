@@ -58,7 +58,7 @@ def test_those_of_a_killed_process_are_removed_by_the_next_and_no_others(place: 
     killed.wait()
 
     async def scenario() -> bool:
-        terminal = await place.shared_terminal()
+        terminal = await place.get_shared_terminal()
         result = await terminal.run("seq 1 1000", max_output=10)
         path = result.truncated["stdout"].spool
         return path is not None and Path(path).exists()

@@ -26,7 +26,7 @@ async def sweep(tags: dict[str, str]) -> None:
     service = Service(DaytonaProfile())
     await service.open()
     try:
-        for sandbox in await service.listed(tags):
+        for sandbox in await service.list_sandboxes(tags):
             await delete(sandbox)
     finally:
         await service.close()

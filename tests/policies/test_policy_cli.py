@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec_policies.load import load_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy
 from hermes_exec_policies.render.forms import render_all
 from tests.conftest import require_part
 
@@ -49,7 +49,7 @@ def test_a_wrong_file_is_told_with_its_key_and_exit_code_2(tmp_path: Path) -> No
 
 
 def test_check_finds_nothing_wrong_with_what_ships() -> None:
-    assert policy("check", *shipped_policies()).returncode == 0
+    assert policy("check", *list_shipped_policies()).returncode == 0
 
 
 def test_check_tells_what_cannot_be_enforced_with_exit_code_1() -> None:
@@ -60,7 +60,7 @@ def test_check_tells_what_cannot_be_enforced_with_exit_code_1() -> None:
 
 def test_list_names_every_policy() -> None:
     listed = json.loads(policy("list", "--json").stdout)
-    assert {each["name"] for each in listed} >= {*shipped_policies()}
+    assert {each["name"] for each in listed} >= {*list_shipped_policies()}
 
 
 def test_show_gives_every_value() -> None:

@@ -11,7 +11,7 @@ from hermes_exec_backends.sandbox.host import ControlGroups, Machine, landlock_a
 from hermes_exec_policies.enforcers import SANDBOX_KINDS
 from hermes_exec_policies.explain import RuleStatus, describe_rules, explain_policy, has_rule, refuse_unless_enforceable
 from hermes_exec_policies.folders import SharedFolder, with_folders
-from hermes_exec_policies.load import load_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy
 from hermes_exec_policies.rule_names import RULES
 
 MODERN = Machine(
@@ -38,7 +38,7 @@ def of(rule: str, host: Machine, place: str = "bubblewrap", policy: str = "skill
 
 
 @pytest.mark.parametrize("place", SANDBOX_KINDS)
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_every_rule_that_a_policy_has_gets_a_verdict_in_the_order_of_the_list(name: str, place: str) -> None:
     rules = [verdict.rule for verdict in explain_policy(load_policy(name), place, MODERN)]
     assert rules == [rule for rule in RULES if has_rule(load_policy(name), rule)]

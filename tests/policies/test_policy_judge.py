@@ -24,7 +24,7 @@ from hermes_exec_policies.canaries.expected import (
 )  # fmt: skip
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
 from hermes_exec_policies.explain import has_rule
-from hermes_exec_policies.load import load_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy
 from hermes_exec_policies.rule_names import RULES
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_places_differ_in_attempts_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_every_attempt_has_a_way_to_hold(name: str, place: str) -> None:
     ways = canaries_of(load_policy(name), place)
     assert [each.name for each in ways if not (each.errnos or each.absent or each.signals or each.alone)] == []
@@ -213,7 +213,7 @@ def test_only_what_a_layer_alone_stops_shows_that_layer() -> None:
 
 def test_there_is_an_attempt_in_the_suite_for_each_that_is_expected() -> None:
     assert len(CANARIES) >= 60
-    for name in shipped_policies():
+    for name in list_shipped_policies():
         asked = [canary.name for canary in canaries_of(load_policy(name))]
         assert len(asked) == len(set(asked))
     text = program.suite_text()
@@ -250,7 +250,7 @@ def test_every_layer_has_an_attempt_that_only_it_stops() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_no_attempt_is_of_a_rule_that_there_is_not(name: str) -> None:
     assert {canary.rule for canary in canaries_of(load_policy(name))} <= RULES.keys()
 

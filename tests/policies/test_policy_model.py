@@ -11,10 +11,10 @@ from hermes_exec.errors import ConfigError
 from hermes_exec_policies.load import (
     diff_policies,
     list_policies,
+    list_shipped_policies,
     load_policy,
     override_policy,
     parse_policy,
-    shipped_policies,
     user_folder,
 )
 from hermes_exec_policies.rule_names import RULES
@@ -24,12 +24,12 @@ CHILD = 'extends = "skill-run"\n'
 
 
 def test_eight_policies_ship() -> None:
-    assert set(shipped_policies()) == {
+    assert set(list_shipped_policies()) == {
         "skill-validate", "skill-run", "skill-script", "skill-hosts", "workspace", "shared-workspace", "hpc", "open",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_a_shipped_policy_is_complete(name: str) -> None:
     assert load_policy(name).name == name
 
@@ -173,7 +173,7 @@ def test_skills_cannot_make_the_calls_that_reach_deep_into_the_kernel(name: str)
 
 def test_a_launcher_can_start_a_program_under_every_filter() -> None:
     needed = {"read", "write", "close", "execve", "exit_group"}
-    assert all(needed <= load_policy(name).calls for name in shipped_policies())
+    assert all(needed <= load_policy(name).calls for name in list_shipped_policies())
 
 
 def test_every_rule_of_a_limit_is_a_field_of_limits() -> None:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import hermes_exec_policies
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.load import load_policy, override_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy, override_policy
 from hermes_exec_policies.render import apparmor, apptainer, bpf, clouds, docker, landlock, oci, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import build_filter
-from hermes_exec_policies.render.forms import FORMS, render_all, render_form, shipped_filters
+from hermes_exec_policies.render.forms import FORMS, build_shipped_filters, render_all, render_form
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
@@ -45,21 +45,21 @@ def _skill() -> Policy:
     return load_policy(SKILL)
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_the_committed_files_are_what_the_policy_is_rendered_to(name: str) -> None:
     committed = {file.name: file.read_text(encoding="utf-8") for file in (FOLDER / name).iterdir()}
     assert committed == render_all(load_policy(name)), RENEW
 
 
 def test_nothing_else_is_committed() -> None:
-    assert {entry.name for entry in FOLDER.iterdir()} == {*shipped_policies(), "bpf"}, RENEW
-    keys = {key for name in shipped_policies() for key in shipped_filters(load_policy(name))}
+    assert {entry.name for entry in FOLDER.iterdir()} == {*list_shipped_policies(), "bpf"}, RENEW
+    keys = {key for name in list_shipped_policies() for key in build_shipped_filters(load_policy(name))}
     files = {f"{key}.{machine}" for key in keys for machine in oci.ARCHITECTURES}
     assert {file.name for file in (FOLDER / "bpf").iterdir()} == files, RENEW
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
-@pytest.mark.parametrize("name", [name for name in shipped_policies() if name != "open"])
+@pytest.mark.parametrize("name", [name for name in list_shipped_policies() if name != "open"])
 @pytest.mark.parametrize("machine", oci.ARCHITECTURES)
 def test_the_committed_program_is_what_libseccomp_makes(
     machine: str, name: str, counted: bool, require: Require
@@ -70,7 +70,7 @@ def test_the_committed_program_is_what_libseccomp_makes(
     version = _libseccomp()
     if version != "2.5.4":  # nothing that provisioning could mend, so no skip that fails in CI
         pytest.skip(f"libseccomp {version} orders instructions otherwise than the 2.5.4 that made the programs")
-    assert bpf.shipped_program(wanted, machine) == bpf.compile_filter(wanted, machine), RENEW
+    assert bpf.read_shipped_program(wanted, machine) == bpf.compile_filter(wanted, machine), RENEW
 
 
 def _libseccomp() -> str:
@@ -80,7 +80,7 @@ def _libseccomp() -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_rendering_twice_gives_the_same(name: str, form: str) -> None:
     assert render_form(load_policy(name), form) == render_form(load_policy(name), form)
 
@@ -98,7 +98,7 @@ def compiles(text: str, parser: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_the_profile_compiles(name: str, require: Require) -> None:
     compiles(apparmor.render(load_policy(name)), _parser(require))
 
@@ -268,7 +268,7 @@ def test_clouds_are_asked_to_block_the_network_of_a_skill() -> None:
     assert clouds.daytona(load_policy(SKILL))["network_block_all"] is True
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", list_shipped_policies())
 def test_every_form_is_whole(name: str) -> None:
     for form, text in render_all(load_policy(name)).items():
         if form.endswith(".json"):

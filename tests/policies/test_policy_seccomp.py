@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_policies.load import load_policy, override_policy, parse_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy, override_policy, parse_policy
 from hermes_exec_policies.render import bpf, oci
 from hermes_exec_policies.render.filter import EPERM, Compare, Filter, build_filter
 from hermes_exec_policies.syscalls import all_syscalls, groups
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 FEW = settings(deadline=None, max_examples=50)
-FILTERED = [name for name in shipped_policies() if name != "open"]
+FILTERED = [name for name in list_shipped_policies() if name != "open"]
 INTERESTING = (
     0, 1, 2, 3, 4, 5, 6, 7, 10, 16, 38, 40, 0o100, 0o755, 0o2755, 0o4755, 0o6000, 0x20000, 0x20008, 0x10000000,
     0x21, 0x22, 0x7E020000, 0x40000000, 0xFFFFFFFF, 1 << 32, (1 << 32) | 1, (1 << 32) | 2, (1 << 64) - 1, 0o20200000,
@@ -237,14 +237,14 @@ def test_the_program_for_another_machine_answers_as_the_policy_says(
 ) -> None:
     # The library that made what ships did not know the newest calls there, so they are refused.
     if on_arm(call) >= 0 and call not in bpf.NEW_SYSCALLS:
-        shipped_ = bpf.shipped_program(wanted(name), "aarch64") or b""
+        shipped_ = bpf.read_shipped_program(wanted(name), "aarch64") or b""
         answer = bpf_machine.run(shipped_, on_arm(call), arguments, arch=bpf_machine.AARCH64)
         assert told(answer) == wanted(name).answer(call, arguments)
 
 
 @pytest.mark.parametrize("name", FILTERED)
 def test_the_program_for_another_machine_ends_what_is_called_in_any_other_form(name: str) -> None:
-    shipped_ = bpf.shipped_program(wanted(name), "aarch64") or b""
+    shipped_ = bpf.read_shipped_program(wanted(name), "aarch64") or b""
     for arch in (bpf_machine.X86_64, bpf_machine.I386, 0x40000028):  # the last is ARM with 32 bits
         assert bpf_machine.run(shipped_, 0, (0,) * 6, arch=arch) == bpf_machine.KILL_PROCESS
 
@@ -255,14 +255,14 @@ def test_a_condition_looks_at_all_64_bits() -> None:
 
 @pytest.mark.parametrize("name", FILTERED)
 def test_a_shipped_filter_is_there_compiled(name: str) -> None:
-    assert all(bpf.shipped_program(wanted(name), machine) for machine in oci.ARCHITECTURES)
+    assert all(bpf.read_shipped_program(wanted(name), machine) for machine in oci.ARCHITECTURES)
 
 
 def test_a_policy_of_ones_own_is_compiled_when_it_is_used() -> None:
     policy = parse_policy('extends = "skill-run"\n[syscalls]\nadd = ["bpf"]', "mine")
     found = build_filter(policy)
     assert found is not None
-    assert bpf.shipped_program(found, "x86_64") is None
+    assert bpf.read_shipped_program(found, "x86_64") is None
     assert told(bpf_machine.run(bpf.load_program(found), number("bpf"), (0,) * 6)) == 0
 
 

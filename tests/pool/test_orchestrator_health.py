@@ -86,9 +86,9 @@ def test_what_ran_on_one_that_hangs_is_told_unknown_and_runs_once(
             pid = await guest_pid(lease.terminal)
             os.kill(pid, signal.SIGSTOP)
             try:
-                with pytest.raises(OutcomeUnknown, match="found ill"):
+                with pytest.raises(OutcomeUnknown, match="found unhealthy"):
                     await running
-                assert lease.over == "the terminal was found ill"
+                assert lease.over == "the terminal was found unhealthy"
                 with pytest.raises(Closed):
                     await lease.terminal.run(["true"])
                 async with orchestrator.terminal("p") as other:
@@ -112,7 +112,7 @@ def test_the_place_of_one_that_hangs_is_left_to_its_jobs(
             guest, pid = link(lease.terminal).identity, await guest_pid(lease.terminal)
             os.kill(pid, signal.SIGSTOP)
             try:
-                await soon(lambda: lease.over == "the terminal was found ill")
+                await soon(lambda: lease.over == "the terminal was found unhealthy")
                 await orchestrator.drain(60)
             finally:
                 os.kill(pid, signal.SIGCONT)
@@ -139,7 +139,7 @@ def test_what_ran_on_one_that_died_is_told_unknown(gated: Any, bounded: Bounded,
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(OutcomeUnknown):
                 await running
-            await soon(lambda: lease.over == "the terminal was found ill")
+            await soon(lambda: lease.over == "the terminal was found unhealthy")
 
     bounded(scenario())
 

@@ -36,7 +36,7 @@ def place() -> Generator[SuiteTarget]:
 
 @pytest.fixture(scope="module")
 def terminal(place: SuiteTarget) -> Terminal:
-    return place.run(place.shared_terminal())
+    return place.run(place.get_shared_terminal())
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def say(folder: str, data: bytes) -> None:
 @pytest.fixture(scope="module")
 def others(place: SuiteTarget) -> tuple[Terminal, str]:
     """A terminal whose guest is maltreated by others, and the folder of that guest."""
-    terminal = place.run(place.shared_terminal())
+    terminal = place.run(place.get_shared_terminal())
     return terminal, str(link(terminal).guest["folder"])
 
 

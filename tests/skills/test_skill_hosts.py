@@ -19,7 +19,7 @@ from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.egress import grant_hosts
 from hermes_exec_policies.load import load_policy
 from hermes_exec_policies.render.apparmor import profile_name, render
-from hermes_exec_policies.render.bpf import shipped_program
+from hermes_exec_policies.render.bpf import read_shipped_program
 from hermes_exec_policies.render.filter import build_filter
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
@@ -127,7 +127,7 @@ def test_its_filter_ships_and_allows_no_more_than_two_families() -> None:
     assert wanted is not None
     families = {name: wanted.answer("socket", (number, 1, 0, 0, 0, 0)) for name, number in _FAMILIES.items()}
     assert families == {"unix": 0, "inet": 0, "inet6": 1, "netlink": 1, "packet": 1, "vsock": 1}
-    assert shipped_program(wanted, "x86_64")
+    assert read_shipped_program(wanted, "x86_64")
 
 
 _FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "vsock": 40}

@@ -98,7 +98,7 @@ async def test_where_only_a_person_can_log_in_again_it_waits_for_one_and_never_t
 
 
 async def _told(caplog: pytest.LogCaptureFixture) -> bool:
-    return any("waiting until somebody opens" in message for message in caplog.messages)
+    return any("waiting until a caller opens" in message for message in caplog.messages)
 
 
 async def test_a_client_that_stood_still_finds_its_command_and_its_job_again() -> None:

@@ -97,7 +97,7 @@ def test_the_agent_is_left_alone_when_the_profile_says_so(sshd: Sshd, agent: str
     subprocess.run(["ssh-add", "-q", str(sshd.key)], check=True, stdin=subprocess.DEVNULL)
     nothing = tmp_path / "config"
     nothing.write_text(f"IdentityFile {tmp_path}/none\n")
-    with pytest.raises(PlaceUnavailable, match="lets us not in"):
+    with pytest.raises(PlaceUnavailable, match="refused the login"):
         said(sshd.profile(key_path=None, agent=False, config_path=str(nothing)))
 
 
@@ -123,7 +123,7 @@ def test_questions_after_the_key_are_answered_with_the_password(asking: Sshd, mo
 
 
 def test_a_question_that_only_a_person_could_answer_is_told(asking: Sshd) -> None:
-    with pytest.raises(PlaceError, match="nobody was there to answer 'Password:'"):
+    with pytest.raises(PlaceError, match="no person was there to answer 'Password:'"):
         said(asking.profile(user="second"))
 
 

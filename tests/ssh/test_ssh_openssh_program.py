@@ -94,7 +94,7 @@ async def test_where_only_a_person_can_log_in_again_it_waits_and_says_so(
 
 
 async def _told(caplog: pytest.LogCaptureFixture) -> bool:
-    return any("Waiting until somebody logs in again" in message for message in caplog.messages)
+    return any("Waiting until a user logs in again" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ _KNOWN = frozenset(_RENAMED + name for name in ("strtol", "strtoul", "strtoll", 
 _DYNSYM, _VERNEED, _VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFF
 
 
-def finished_package() -> Path:
+def build_package() -> Path:
     """The .deb that fits this machine, made now unless it is in the cache.
 
     Raises:
@@ -98,14 +98,14 @@ def _fit(unpacked: Path) -> None:
             with path.open("rb") as file:
                 is_program = file.read(6) == b"\x7fELF\x02\x01"
             if is_program:
-                path.write_bytes(fitted(path.read_bytes(), path.name))
+                path.write_bytes(remove_newer_names(path.read_bytes(), path.name))
     control = unpacked / "DEBIAN" / "control"
     text = re.sub(r"libc6 \(>= [^)]*\)", f"libc6 (>= 2.{_NEWEST_MINOR})", control.read_text(encoding="utf-8"))
     control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1+fitted1", text), encoding="utf-8")
     (unpacked / "DEBIAN" / "md5sums").unlink(missing_ok=True)  # they are those of the programs before
 
 
-def fitted(program: bytes, name: str) -> bytes:
+def remove_newer_names(program: bytes, name: str) -> bytes:
     """A 64-bit program or library without the newer names that it can do without.
 
     Raises:

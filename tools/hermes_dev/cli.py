@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
-  demo              see the main job done on real input, on every place that is usable here
-  test              every check (ruff, mypy, pyright, import-linter) beside a sample of the suite that needs no engine.
+  demo              see the main job done on real input, on every target that is usable here
+  test              every check (ruff, mypy, pyright, import-linter) and a sample of the suite that needs no engine.
                     HERMES_DEV_SEED=N repeats the sample of a run that printed it
   test ARGUMENTS    the suite alone, with these pytest arguments; what is named runs in full
   test --provision  first install the Debian packages that the suite requires; says which. Then run the whole suite but
@@ -32,9 +32,9 @@ usage: ./dev COMMAND [ARGUMENTS]
   test --python 3.13
                     the same with another Python, in an environment of its own (.venv-3.13)
   lint              the checks alone
-  fmt [PATHS]       put the code into its format and mend what can be mended by itself
-  generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
-  bench             measure, beside the physical floor and peers
+  fmt [PATHS]       put the code into its format and fix what ruff can fix
+  generate          write the blocking interface (hermes_exec/sync.py), and what policies are rendered to
+  bench             measure, and compare with the physical floor and peers
   docs              build the site of the documentation into .cache/site; with --serve, serve it and follow changes
   soak [NAME]       the tests that take minutes, or those alone that have NAME in their names, such as storm
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
@@ -113,7 +113,7 @@ def lint(_arguments: list[str]) -> int:
 
 
 def fmt(arguments: list[str]) -> int:
-    """Mend what ruff can mend, then format; what is left for a person is shown."""
+    """Fix what ruff can fix, then format; show what a person has to fix."""
     ensure()
     paths = arguments or ["."]
     left = call([program("ruff"), "check", "--fix", "--quiet", *paths])
@@ -166,7 +166,7 @@ def shell(arguments: list[str]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """Write dev.lock anew: exact versions with hashes, good for every Python that we support; then the image's."""
+    """Write dev.lock again: exact versions with hashes, good for every Python that we support; then the image's."""
     ensure()
     compile_ = [program("uv"), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
     compile_ += ["--generate-hashes", "--custom-compile-command=./dev lock"]

@@ -1,7 +1,7 @@
-"""Write ``hermes_exec/sync.py``, the blocking face, from the source of the asynchronous classes.
+"""Write ``hermes_exec/sync.py``, the blocking interface, from the source of the asynchronous classes.
 
 There is one implementation: each method that is written here calls the asynchronous one through the portal.
-What has no known blocking form is refused with one line, so that nothing is left out in silence.
+What has no known blocking form is refused with one line, so that nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hermes_dev.source import (
     CannotTurn,
     Function,
     Module,
-    given_by_await,
     is_generator,
     module,
     names,
     public_attributes,
+    resolve_await,
     statements,
     text_of,
 )
@@ -55,7 +55,7 @@ TURNED = {
 def main(arguments: list[str]) -> int:
     """Write the file, or show it with ``--print``."""
     try:
-        text = formatted(Writer().text())
+        text = format_text(Writer().text())
     except CannotTurn as error:
         print(f"dev: {error}", file=sys.stderr)
         return 1
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def formatted(text: str) -> str:
+def format_text(text: str) -> str:
     """The text as ``./dev fmt`` would leave it."""
     for words in (["check", "--fix-only", "--select=I"], ["format"]):
         argv = [sys.executable, "-I", "-m", "ruff", *words, "--quiet", f"--stdin-filename={FILE}", "-"]
@@ -157,7 +157,7 @@ class Writer:
         name, core = TURNED.get(node.name, node.name), f"self._core.{node.name}"
         arguments, passed = self.arguments(home, node)
         returns = node.returns or ast.Constant(None)
-        awaited = given_by_await(home, returns)
+        awaited = resolve_await(home, returns)
         shown, wrap = self.shape(home, awaited or returns)
         before, after = "", ""
         if decorators:

@@ -1,4 +1,4 @@
-"""Put on the machine what the full suite needs beside Python: all that reaches out of the checkout is here.
+"""Put on the machine what the full suite needs in addition to Python: all that reaches out of the checkout is here.
 
 It says what it will install before it does, and it runs only when it was asked for (``--provision``), or for
 ``demo``, where a bare Debian could otherwise not make a virtual environment at all.
@@ -76,7 +76,7 @@ def provision() -> None:
     """
     missing = [part for part in PARTS if not shutil.which(part.program, path=search_path())]
     if missing:
-        root = renewed(sorted({in_archive(part) for part in missing}))
+        root = renew_lists(sorted({in_archive(part) for part in missing}))
         reasons = {in_archive(part): part.why for part in missing}
         say("provision: will install these Debian packages:")
         for package, why in reasons.items():
@@ -106,10 +106,10 @@ def in_archive(part: Part) -> str:
 def install_apptainer() -> None:
     """Install Apptainer, made to fit where this Debian has none of its own, after saying so."""
     say(f"provision: will install apptainer (from {apptainer.DONOR}, fitted) and {', '.join(apptainer.DEPENDENCIES)}")
-    apt_install([str(apptainer.finished_package()), *apptainer.DEPENDENCIES])
+    apt_install([str(apptainer.build_package()), *apptainer.DEPENDENCIES])
     root = as_root()
     if root is not None and FUSE.is_char_device() and FUSE.stat().st_mode & 0o006 != 0o006:
-        # Without a device manager it stays root's, and nobody else can mount an image.
+        # Without a device manager it stays root's, and no other user can mount an image.
         subprocess.run([*root, "chmod", "0666", str(FUSE)], check=True)
 
 
@@ -136,10 +136,10 @@ def venv_package() -> str:
 
 def apt_install(packages: Sequence[str]) -> None:
     """Install Debian packages without a question; their output is shown only when that fails."""
-    install(renewed(packages), packages)
+    install(renew_lists(packages), packages)
 
 
-def renewed(packages: Sequence[str]) -> list[str]:
+def renew_lists(packages: Sequence[str]) -> list[str]:
     """Renew apt's lists for these packages; returns the words to put before a command to run it as root."""
     if not shutil.which("apt-get"):
         raise DevError(f"no apt-get here. Try: install by hand what provides {' '.join(packages)}")

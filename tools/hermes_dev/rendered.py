@@ -7,11 +7,11 @@ import platform
 import shutil
 
 from hermes_dev.place import ROOT
-from hermes_exec_policies.load import load_policy, shipped_policies
+from hermes_exec_policies.load import list_shipped_policies, load_policy
 from hermes_exec_policies.render import oci
 from hermes_exec_policies.render.bpf import compile_filter
 from hermes_exec_policies.render.filter import build_filter
-from hermes_exec_policies.render.forms import render_all, shipped_filters
+from hermes_exec_policies.render.forms import build_shipped_filters, render_all
 
 FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
 CONTAINER = ROOT / "deploy" / "hermes-agent-core.toml"
@@ -22,7 +22,7 @@ def write() -> None:
     """Replace every rendered file; this takes a machine of x86_64, whose libseccomp compiles for the others as well."""
     if platform.machine() != "x86_64":
         raise ValueError("policies are rendered on a machine of x86_64")
-    policies = [load_policy(name) for name in shipped_policies()]
+    policies = [load_policy(name) for name in list_shipped_policies()]
     for policy in policies:
         folder = FOLDER / policy.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -32,7 +32,7 @@ def write() -> None:
     folder = FOLDER / "bpf"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    fitting = {key: wanted for policy in policies for key, wanted in shipped_filters(policy).items()}
+    fitting = {key: wanted for policy in policies for key, wanted in build_shipped_filters(policy).items()}
     for key, wanted in fitting.items():
         for machine in oci.ARCHITECTURES:
             (folder / f"{key}.{machine}").write_bytes(compile_filter(wanted, machine))

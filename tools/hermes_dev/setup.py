@@ -42,7 +42,7 @@ def ensure(*, provision: bool = False) -> None:
         stamp().unlink(missing_ok=True)
         create(provision=provision)
         install()
-        stamp().write_text(wanted(), encoding="ascii")
+        stamp().write_text(compute_digest(), encoding="ascii")
 
 
 def stamp() -> Path:
@@ -50,7 +50,7 @@ def stamp() -> Path:
     return venv() / ".made-from"
 
 
-def wanted() -> str:
+def compute_digest() -> str:
     """A digest of all that the environment is made from, the checkout's own place included."""
     digest = hashlib.sha256(str(ROOT).encode())
     for source in (ROOT / "pyproject.toml", LOCK):
@@ -61,7 +61,7 @@ def wanted() -> str:
 def up_to_date() -> bool:
     """True when the environment works and was made from the files as they are now."""
     try:
-        return stamp().read_text(encoding="ascii") == wanted() and interpreter_works()
+        return stamp().read_text(encoding="ascii") == compute_digest() and interpreter_works()
     except FileNotFoundError:
         return False
 
@@ -127,14 +127,14 @@ def install() -> None:
     say("installing the developers' tools from dev.lock")
     with tempfile.TemporaryDirectory() as folder:
         only_uv = Path(folder) / "uv.txt"
-        only_uv.write_text(locked("uv"), encoding="utf-8")
+        only_uv.write_text(read_locked("uv"), encoding="utf-8")
         # First uv, which does the rest ten times as fast; where it cannot reach an index, pip goes on.
         attempt(["--require-hashes", "-r", str(only_uv)])
     attempt(["--require-hashes", "-r", str(LOCK)])
     attempt(["--no-deps", "--no-build-isolation", "-e", str(ROOT)])
 
 
-def locked(name: str) -> str:
+def read_locked(name: str) -> str:
     """The lines of ``dev.lock`` that pin one package."""
     block = re.search(rf"^{re.escape(name)}==.*(?:\n +.*)*", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
     return block.group() if block else ""

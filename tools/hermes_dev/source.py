@@ -93,7 +93,7 @@ def is_generator(node: Function) -> bool:
     return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
 
 
-def given_by_await(home: Module, annotation: ast.expr) -> ast.expr | None:
+def resolve_await(home: Module, annotation: ast.expr) -> ast.expr | None:
     """What ``await`` makes of an object whose class has ``__await__``; None for all other classes."""
     if not isinstance(annotation, ast.Name) or annotation.id not in {*home.imports, *home.classes}:
         return None

@@ -1,4 +1,4 @@
-"""``./dev test``: which tests run, with which Python, and the checks beside them."""
+"""``./dev test``: which tests run, with which Python, and the checks that run with them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def parse(arguments: list[str]) -> Request:
 
 
 def become(request: Request) -> NoReturn:
-    """Start ``./dev test`` anew with the interpreter that the request names, in an environment of its own.
+    """Start ``./dev test`` again with the interpreter that the request names, in an environment of its own.
 
     Raises:
         UsageError: this machine has no such interpreter.

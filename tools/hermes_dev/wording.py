@@ -50,7 +50,7 @@ from hermes_exec._sync.portal import portal
 '''
 GETATTR = '''
 def __getattr__(name: str) -> object:
-    """Give the public names that are the same in both faces."""
+    """Give the public names that are the same in both interfaces."""
     if name in __all__:
         return getattr(hermes_exec, name)
     raise AttributeError(f"module 'hermes_exec.sync' has no attribute {name!r}")
@@ -70,6 +70,6 @@ def text_for_people(text: str | None) -> str:
         text = text.replace(old, new)
     found = ASYNCHRONOUS.search(text or "task")
     if found:
-        raise CannotTurn(f"a docstring is empty, or speaks of {found[0]!r}, which nobody sees here: {text!r}")
+        raise CannotTurn(f"a docstring is empty, or has the asynchronous word {found[0]!r}: {text!r}")
     quotes = 'r"""' if "\\" in text else '"""'
     return f'{quotes}{text}"""' if "\n" not in text else f'{quotes}{text}\n"""'

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _WORD = re.compile(r"[^\W_]+")
-_COMMON = frozenset(
-    (
-        "a an and any are as at be by can do for from get give has have how i if in into is it its make me my "
-        "new no not of on or our please should so some that the their them then there these this to up use "
-        "used user using want we what when where which who why will with would you your skill file create "
-        "write run "
-    ).split()  # noqa: SIM905  a word a line would fill a screen
+_COMMON_WORDS = (
+    "a an and any are as at be by can do for from get give has have how i if in into is it its make me my "
+    "new no not of on or our please should so some that the their them then there these this to up use "
+    "used user using want we what when where which who why will with would you your skill file create "
+    "write run "
 )
+_COMMON = frozenset(_COMMON_WORDS.split())
 """Words that say nothing about a subject."""
 _NAME_WEIGHT = 3.0
 _PREFIX = 5

@@ -1,4 +1,4 @@
-"""Start one untrusted program in one bubblewrap sandbox from outside, without trusted code beside it.
+"""Start one untrusted program in one bubblewrap sandbox from outside, without trusted code next to it.
 
 The specification is applied completely or nothing starts, and the program waits until the sandbox has been verified.
 For commands of a person or an agent, open a terminal instead; its guest runs in the sandbox.

@@ -80,7 +80,7 @@ class DaytonaBackend(Backend):
     @property
     def bulk_transfer(self) -> FileCalls:
         """Return the vendor's file calls, several times as fast as a terminal."""
-        return FileCalls(self._opened)
+        return FileCalls(self._get_sandbox)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> DaytonaBackend:
@@ -164,14 +164,14 @@ class DaytonaBackend(Backend):
 
         async def refresh() -> None:
             with sdk_errors("no report of activity"):
-                await self._opened().refresh_activity(request_timeout=REQUEST_S)
+                await self._get_sandbox().refresh_activity(request_timeout=REQUEST_S)
 
         if stop_s:
             await keep_renewing(renewal_interval(stop_s, SHORTEST_INTERVAL_S), refresh)
 
-    def _opened(self) -> Any:
+    def _get_sandbox(self) -> Any:
         if self._sandbox is None:
-            raise PlaceUnavailable("daytona: the place is not open")
+            raise PlaceUnavailable("daytona: the target is not open")
         return self._sandbox
 
     async def spawn(
@@ -185,7 +185,7 @@ class DaytonaBackend(Backend):
         """
         async with self._connecting:
             if self._connection is None or self._connection.lost:
-                self._connection = await self._connect(self._opened())
+                self._connection = await self._connect(self._get_sandbox())
             connection = self._connection
         return connection.start(argv, receiver, env or {})
 
@@ -207,7 +207,7 @@ class DaytonaBackend(Backend):
         """Describe how the sandbox has ended; empty while it runs, or if the service does not answer."""
         try:
             async with asyncio.timeout(_STATE_S):
-                found = await self._service.get(self._opened().id)
+                found = await self._service.get(self._get_sandbox().id)
         except PlaceGone:
             return "the sandbox was deleted"
         except (HermesError, TimeoutError):
@@ -221,7 +221,7 @@ class DaytonaBackend(Backend):
             PlaceUnavailable: the service returned no address.
         """
         with sdk_errors(f"port {port} has no address"):
-            link = await self._opened().get_preview_link(port, request_timeout=REQUEST_S)
+            link = await self._get_sandbox().get_preview_link(port, request_timeout=REQUEST_S)
         return Preview(str(link.url), str(link.token))
 
     async def snapshot(self, name: str | None = None) -> str:
@@ -232,7 +232,7 @@ class DaytonaBackend(Backend):
         """
         wanted = name or f"hermes-exec-{secrets.token_hex(6)}"
         with sdk_errors(f"the snapshot {wanted!r} was not made"):
-            await self._opened().create_snapshot(wanted, timeout=STATE_S)
+            await self._get_sandbox().create_snapshot(wanted, timeout=STATE_S)
         return f"daytona:snapshot:{wanted}"
 
     async def release(self) -> None:

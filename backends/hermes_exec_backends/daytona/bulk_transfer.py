@@ -32,7 +32,7 @@ class FileSideChannel:
         self._number = 0
         self._moving: set[asyncio.Task[Any]] = set()
 
-    def opened(self, folder: str) -> None:
+    def set_folder(self, folder: str) -> None:
         """Set the relay's directory, or none; raises ValueError on an invalid one."""
         if folder and not (folder.startswith("/") and folder.isprintable() and len(folder) < _LONGEST_PATH):
             raise ValueError("the relay's folder is none")
@@ -75,12 +75,12 @@ class FileSideChannel:
         task = asyncio.get_running_loop().create_task(work)
         self._moving.add(task)
 
-        def done(task: asyncio.Task[T]) -> None:
+        def finish(task: asyncio.Task[T]) -> None:
             self._moving.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._failed(f"something large did not get through: {error}")
 
-        task.add_done_callback(done)
+        task.add_done_callback(finish)
         return task
 
 

@@ -108,9 +108,9 @@ class RelayChannel(Channel):
         self._sent += size
         task = self._connection.beside.put(b"".join(parts))
         self._moving.append(task)
-        task.add_done_callback(lambda _: self._moved())
+        task.add_done_callback(lambda _: self._take_moved())
 
-    def _moved(self) -> None:
+    def _take_moved(self) -> None:
         while self._moving and self._moving[0].done() and not self._over:
             task = self._moving[0]
             if task.cancelled() or task.exception() is not None:
@@ -134,13 +134,13 @@ class RelayChannel(Channel):
         """Detach from the program; the connection stays open for others."""
         if not self._over:
             self._connection.send(frames.LEAVE, self._number)
-            self.ended(Exit(lost="the channel was closed here"))
+            self.report_end(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:
         """Kill the program with its process group."""
         if not self._over:
             self._connection.send(frames.KILL, self._number)
-            self.ended(Exit(lost="it was killed here"))
+            self.report_end(Exit(lost="it was killed here"))
 
     def frame(self, kind: int, payload: bytes) -> None:
         """Handle a received frame; raises ValueError on an invalid one."""
@@ -150,7 +150,7 @@ class RelayChannel(Channel):
         elif kind == frames.STORED:
             stored, number, task = self._connection.beside.fetch(payload)
             self._kept.append((stored, task))
-            task.add_done_callback(lambda _: self._fetched(number))
+            task.add_done_callback(lambda _: self._acknowledge(number))
         elif kind == frames.TAKEN:
             self._take(int(frames.COUNT.unpack(payload)[0]))
         elif kind == frames.EXIT:
@@ -163,7 +163,7 @@ class RelayChannel(Channel):
             self._deliver()
         elif kind == frames.FAILED:
             (code,) = frames.STATUS.unpack(payload)
-            self.ended(Exit(lost=f"it could not be started: {os.strerror(code)}"))
+            self.report_end(Exit(lost=f"it could not be started: {os.strerror(code)}"))
         else:
             raise ValueError(f"frame kind {kind}")
 
@@ -179,7 +179,7 @@ class RelayChannel(Channel):
         if self._drained is not None and self.unsent <= _LOW:
             self._wake()
 
-    def _fetched(self, number: int) -> None:
+    def _acknowledge(self, number: int) -> None:
         if not self._over:
             self._connection.send(frames.STORED, self._number, frames.COUNT.pack(number))
             self._deliver()
@@ -196,7 +196,7 @@ class RelayChannel(Channel):
                 if isinstance(self._receiver, ExitReceiver) and self._exit is not None:
                     self._receiver.on_exit(self._exit)
             elif kind == frames.ENDED:
-                self.ended(self._exit or Exit(lost="its end was never told"))
+                self.report_end(self._exit or Exit(lost="its end was never told"))
             else:
                 self._used += len(data)
                 (self._receiver.on_data if kind == frames.OUT else self._receiver.on_stderr)(data)
@@ -204,7 +204,7 @@ class RelayChannel(Channel):
             self._told_used = self._used
             self._connection.send(frames.USED, self._number, frames.COUNT.pack(self._used))
 
-    def ended(self, exit: Exit) -> None:
+    def report_end(self, exit: Exit) -> None:
         """Report the end, once."""
         if self._over:
             return

@@ -65,7 +65,7 @@ async def list_resources(service: Service) -> list[Resource]:
 
 async def ours(service: Service) -> list[Any]:
     """Return the sandboxes that this project created on the account and that have not ended."""
-    found = await service.listed({})
+    found = await service.list_sandboxes({})
     return [each for each in found if labels.LEASE in each.labels and str(each.state.value) not in _ENDED]
 
 

@@ -100,9 +100,9 @@ class Connection:
         from daytona import DaytonaError, PtySize
 
         try:
-            with boot.overheard(process, self._opened):
+            with boot.overheard(process, self._set_socket):
                 self._handle = await process.create_pty_session(
-                    self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
+                    self.id, self._handle_data, cwd="/", pty_size=PtySize(24, 512)
                 )
         except DaytonaError as error:
             if not self._ready.done():
@@ -113,7 +113,7 @@ class Connection:
         result = await self._handle.wait()
         await self._lose(f"the connection to the sandbox broke ({result.error or 'it was closed'})")
 
-    def _opened(self, socket: Any) -> None:
+    def _set_socket(self, socket: Any) -> None:
         self._socket = socket
 
     def _begin(self) -> None:
@@ -198,7 +198,7 @@ class Connection:
         if self._channels:
             exit = Exit(lost=await self._why_lost() or why)
             for channel in list(self._channels.values()):
-                channel.ended(exit)
+                channel.report_end(exit)
 
     def _stop(self) -> None:
         self.lost = True
@@ -208,7 +208,7 @@ class Connection:
             if task is not asyncio.current_task():
                 task.cancel()
 
-    def _received(self, data: bytes) -> None:
+    def _handle_data(self, data: bytes) -> None:
         if self._before is not None:
             if self._ready.done():
                 return  # it was refused or lost before
@@ -231,7 +231,7 @@ class Connection:
                 self._arrived[0] += frames.HEADER.size + len(payload)
                 self._arrived[1] += 1
                 if kind == frames.READY:
-                    self.beside.opened(payload.decode())
+                    self.beside.set_folder(payload.decode())
                 elif channel := self._channels.get(number):
                     channel.frame(kind, payload)
         except (ValueError, struct.error) as error:

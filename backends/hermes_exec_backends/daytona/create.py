@@ -83,16 +83,16 @@ async def _create(service: Service, asked: Any, name: str) -> Any:
         except HermesError as error:
             settled = isinstance(error, RateLimited | NotConnected | Refused) and is_of(error, "create_sandbox")
             doubtful = doubtful or not settled
-            found = await _found(service, name, asked.labels) if doubtful else None
+            found = await _find_existing(service, name, asked.labels) if doubtful else None
             if found is not None:
-                return await _started(found, error)
+                return await _wait_until_started(found, error)
             if not isinstance(error, RateLimited | AmbiguousRequest):
                 raise
             await backoff.wait(error)
             _log.info("not created, once more: %s", error.what)
 
 
-async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
+async def _find_existing(service: Service, name: str, asked: dict[str, str]) -> Any:
     """Return the sandbox of that name if it is the requested one."""
     try:
         found = await service.get(name)
@@ -104,7 +104,7 @@ async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
     return found if all(found.labels.get(key) == asked[key] for key in ours) else None
 
 
-async def _started(sandbox: Any, error: HermesError) -> Any:
+async def _wait_until_started(sandbox: Any, error: HermesError) -> Any:
     """Wait for a sandbox that was created although the service did not confirm it."""
     if str(sandbox.state.value) in _COUNTED:
         raise _MayExist(f"daytona: it did not start: {describe(sandbox)}", remedy=error.remedy) from error
@@ -119,7 +119,7 @@ async def _started(sandbox: Any, error: HermesError) -> Any:
 async def _remove(service: Service, name: str, asked: dict[str, str]) -> None:
     """Delete a created sandbox that cannot be used, if it exists."""
     with contextlib.suppress(HermesError):
-        found = await _found(service, name, asked)
+        found = await _find_existing(service, name, asked)
         if found is not None:
             await delete(found)
 
@@ -153,7 +153,7 @@ async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
 
 async def living(service: Service, profile: DaytonaProfile) -> int:
     """Count the sandboxes of a profile that are not stopped, archived or ending."""
-    found = await service.listed(labels.profile_label(profile))
+    found = await service.list_sandboxes(labels.profile_label(profile))
     return sum(str(each.state.value) not in _COUNTED for each in found)
 
 

@@ -20,7 +20,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_backends._shared.connectivity import find_obstacle
 from hermes_exec_backends._shared.doctor import check_clock, check_package
 from hermes_exec_backends.daytona.errors import KEYS
-from hermes_exec_backends.daytona.service import Account, endpoint, unconfigured
+from hermes_exec_backends.daytona.service import Account, build_default_profile, endpoint
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -50,12 +50,15 @@ class _Here(urllib.request.HTTPRedirectHandler):
 
 async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
     """Check the service with the account of a profile, or that of the environment, as far as possible."""
-    profile = wanted or unconfigured()
+    profile = wanted or build_default_profile()
     found = [check_package("daytona", "daytona", tested=TESTED)]
     try:
         account = await asyncio.to_thread(Account.of, profile)
     except HermesError as error:
-        return [*found, Check("key", "missing", _ignored(error.what.removeprefix("daytona: ")), error.remedy)]
+        return [
+            *found,
+            Check("key", "missing", _explain_missing_key(error.what.removeprefix("daytona: ")), error.remedy),
+        ]
     found.append(Check("key", "ok", f"found in {profile.api_key}"))
     obstacle = await find_obstacle(endpoint(account.api_url))
     if obstacle is not None:
@@ -68,14 +71,14 @@ async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
             *found,
             Check("reachable", "missing", f"{account.api_url}: {why}", f"curl -I {account.api_url}; check the proxy"),
         ]
-    found += [Check("reachable", "ok", account.api_url), check_clock(answer.date), _authorised(answer)]
+    found += [Check("reachable", "ok", account.api_url), check_clock(answer.date), _check_answer(answer)]
     organization = account.organization or (answer.body.get("organizationId") if answer.status == 200 else None)
     if organization:
         found.append(await asyncio.to_thread(_quota, account, str(organization)))
     return found
 
 
-def _ignored(what: str) -> str:
+def _explain_missing_key(what: str) -> str:
     """Explain why there is no key; names a file of the working directory that seems to contain one but is not read."""
     for name in (".env.local", ".env"):
         try:
@@ -105,7 +108,7 @@ def _json(data: bytes) -> Any:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  looked at by name
 
 
-def _authorised(answer: Answer) -> Check:
+def _check_answer(answer: Answer) -> Check:
     if answer.status == 200:
         until = str(answer.body.get("expiresAt") or "")
         name = answer.body.get("name", "the key")

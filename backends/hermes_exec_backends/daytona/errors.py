@@ -46,17 +46,17 @@ def sdk_errors(what: str) -> Generator[None]:
     except ImportError as error:
         raise explain_missing_sdk("daytona", error) from error
     except Exception as error:
-        raise translated(what, error) from error
+        raise translate_error(what, error) from error
 
 
-def translated(what: str, error: Exception) -> Exception:
+def translate_error(what: str, error: Exception) -> Exception:
     """Return the translation of an SDK error; return any other error unchanged."""
     import daytona  # its errors are cheap: the package loads names on demand
 
     what = f"daytona: {what}"
     if isinstance(error, HermesError) or not isinstance(error, daytona.DaytonaError):
         return error
-    said = said_by(error)
+    said = describe_error(error)
     if isinstance(error, daytona.DaytonaAuthenticationError):
         return Refused(f"{what}: the key was refused (401): {said}", remedy=KEYS)
     if isinstance(error, daytona.DaytonaForbiddenError):
@@ -66,7 +66,7 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, daytona.DaytonaRateLimitError):
         return RateLimited(what, retry_after_s(error))
     if isinstance(error, daytona.DaytonaSpotEvictedError):
-        return PlaceGone(f"{what}: it was evicted for somebody who pays more: {said}", remedy="open it without spot")
+        return PlaceGone(f"{what}: it was evicted for a customer who pays more: {said}", remedy="open it without spot")
     if isinstance(error, daytona.DaytonaQueueTimeoutError):
         return PlaceUnavailable(f"{what}: no machine was free in time: {said}", remedy="another region or size")
     if _is_before_sending(error):
@@ -107,7 +107,7 @@ def is_of(error: BaseException, operation: str) -> bool:
     return False
 
 
-def said_by(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the reason in one line."""
     status = getattr(error, "status_code", None)
     said = " ".join(str(error).split())[:_LONGEST] or type(error).__name__

@@ -58,7 +58,7 @@ class Relay:
 
     def _serve_all(self) -> None:
         while not self._over:
-            wanted = self._wanted()
+            wanted = self._build_poll()
             ready = wanted.poll(5000)
             for fd, events in ready:
                 self._serve(fd, events)
@@ -69,7 +69,7 @@ class Relay:
                 self._conclude(program)
             self._flush()
 
-    def _wanted(self) -> "select.poll":
+    def _build_poll(self) -> "select.poll":
         wanted = select.poll()
         wanted.register(self._tty, select.POLLIN | (select.POLLOUT if self._out else 0))
         wanted.register(self._woken, select.POLLIN)
@@ -125,14 +125,14 @@ class Relay:
             elif kind == frames.LEAVE and number == 0:
                 self._over = True
             elif number in self._programs:
-                self._told(self._programs[number], kind, payload)
+                self._handle_message(self._programs[number], kind, payload)
 
-    def _told(self, program: Program, kind: int, payload: bytes) -> None:
+    def _handle_message(self, program: Program, kind: int, payload: bytes) -> None:
         if kind in (frames.INPUT, frames.FILED):
             program.later.append(self._shelf.take(frames.COUNT.unpack(payload)[0]) if kind == frames.FILED else payload)
             self._feed(program)
         elif kind == frames.STORED:
-            self._shelf.fetched(frames.COUNT.unpack(payload)[0])
+            self._shelf.delete_fetched(frames.COUNT.unpack(payload)[0])
         elif kind == frames.EOF:
             program.eof = True
             self._feed(program)
@@ -179,10 +179,10 @@ class Relay:
                 and waiting(fd) >= frames.BULK
                 and (fd not in program.owed or program.owed[fd] >= frames.BULK)
             ):
-                data = gathered(fd, min(frames.LARGEST, program.owed.get(fd, frames.LARGEST)))
+                data = read_available(fd, min(frames.LARGEST, program.owed.get(fd, frames.LARGEST)))
                 program.sent += len(data)
                 self._send(frames.STORED, program.number, self._shelf.store(kind, data))
-                self._paid(program, fd, len(data))
+                self._reduce_debt(program, fd, len(data))
 
     def _pass_on(self, program: Program, fd: int) -> None:
         try:
@@ -198,9 +198,9 @@ class Relay:
             return
         program.sent += len(data)
         self._send(program.outputs[fd], program.number, data)
-        self._paid(program, fd, len(data))
+        self._reduce_debt(program, fd, len(data))
 
-    def _paid(self, program: Program, fd: int, size: int) -> None:
+    def _reduce_debt(self, program: Program, fd: int, size: int) -> None:
         if fd in program.owed:
             program.owed[fd] -= size
             if program.owed[fd] <= 0:
@@ -271,7 +271,7 @@ class Relay:
             del self._out[:done]
 
 
-def gathered(fd: int, most: int) -> bytearray:
+def read_available(fd: int, most: int) -> bytearray:
     """Read from a pipe without waiting, up to ``most`` bytes."""
     data = bytearray()
     coming = select.poll()

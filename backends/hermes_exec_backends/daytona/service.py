@@ -109,7 +109,7 @@ _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Account, _Sha
 
 
 async def _use(account: Account) -> Any:
-    """Return the client of an account, created if there is none; the caller releases it with ``_done``."""
+    """Return the client of an account, created if there is none; the caller releases it with ``_release_client``."""
     here = _shared.setdefault(asyncio.get_running_loop(), {})
     if account not in here:
         here[account] = _Shared(asyncio.get_running_loop().create_task(asyncio.to_thread(make, account)))
@@ -118,11 +118,11 @@ async def _use(account: Account) -> Any:
     try:
         return await asyncio.shield(shared.client)
     except BaseException:
-        await _done(account)
+        await _release_client(account)
         raise
 
 
-async def _done(account: Account) -> None:
+async def _release_client(account: Account) -> None:
     """Count one user less; close the client after the last one."""
     here = _shared[asyncio.get_running_loop()]
     shared = here[account]
@@ -149,7 +149,7 @@ class Service:
             PlaceUnavailable: it is not open.
         """
         if self._client is None:
-            raise PlaceUnavailable("daytona: the place is not open")
+            raise PlaceUnavailable("daytona: the target is not open")
         return self._client
 
     async def open(self) -> None:
@@ -169,7 +169,7 @@ class Service:
         client, self._client = self._client, None
         if client is not None and self.account is not None:
             with sdk_errors("the connections were not closed"):
-                await _done(self.account)
+                await _release_client(self.account)
 
     async def find_obstacle(self) -> Obstacle | None:
         """Return the obstacle to a connection; None where the service answers, or the target is not open."""
@@ -185,7 +185,7 @@ class Service:
         with sdk_errors(f"sandbox {name!r}"):
             return await self.client.get(name, request_timeout=REQUEST_S)
 
-    async def listed(self, labels: dict[str, str]) -> list[Any]:
+    async def list_sandboxes(self, labels: dict[str, str]) -> list[Any]:
         """Return every sandbox with these labels."""
         from daytona import ListSandboxesQuery
 
@@ -205,7 +205,7 @@ def endpoint(api_url: str) -> Endpoint:
     return Endpoint(api_url, ("\r\n".join(lines) + "\r\n\r\n").encode(), _UNTRUSTED)
 
 
-def unconfigured() -> DaytonaProfile:
+def build_default_profile() -> DaytonaProfile:
     """Return the account without a profile: the environment's key, at the vendor's address or the environment's."""
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
@@ -215,7 +215,7 @@ def unconfigured() -> DaytonaProfile:
 @contextlib.asynccontextmanager
 async def open_service(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
     """Open the service of an account for a few requests."""
-    service = Service(profile or unconfigured())
+    service = Service(profile or build_default_profile())
     await service.open()
     try:
         yield service
@@ -245,7 +245,7 @@ def describe(sandbox: Any) -> str:
     """Return the state of a sandbox, for display."""
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
-        return "the sandbox was evicted for somebody who pays more"
+        return "the sandbox was evicted for a customer who pays more"
     words = {
         "stopped": "was stopped", "stopping": "was stopped", "archived": "was archived", "archiving": "was archived",
         "destroyed": "was deleted", "destroying": "was deleted", "error": "failed",

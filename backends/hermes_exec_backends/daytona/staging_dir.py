@@ -13,7 +13,7 @@ class Shelf:
     """Files by number: those that the other side uploads, and those that it downloads. Inactive without a directory."""
 
     def __init__(self) -> None:
-        self.folder = _made()
+        self.folder = _make_folder()
         self._number = 0
 
     def store(self, kind: int, data: "bytes | bytearray") -> bytes:
@@ -23,7 +23,7 @@ class Shelf:
             file.write(data)
         return frames.FILE.pack(kind, self._number, len(data), zlib.crc32(data))
 
-    def fetched(self, number: int) -> None:
+    def delete_fetched(self, number: int) -> None:
         """Delete a stored file that was downloaded."""
         os.unlink(self._path("out", number))
 
@@ -78,7 +78,7 @@ def _remove(folder: str) -> None:
     os.rmdir(folder)
 
 
-def _made() -> str:
+def _make_folder() -> str:
     for base in _BASES:
         path = f"{base}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         try:

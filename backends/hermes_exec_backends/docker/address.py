@@ -45,7 +45,7 @@ class Address:
         if parts.scheme == "ssh" and parts.netloc:
             raise ConfigError(
                 "the docker engine's address is an ssh one, which takes a login for each request",
-                remedy=f"open the place through ssh: docker:IMAGE+ssh://{parts.netloc.rpartition('@')[2]}",
+                remedy=f"open the target through ssh: docker:IMAGE+ssh://{parts.netloc.rpartition('@')[2]}",
             )
         if parts.scheme in {"tcp", "http", "https"} and parts.hostname and parts.path in {"", "/"}:
             return cls._tcp(parts.scheme, parts.hostname, _port(parts.netloc), environ)

@@ -109,7 +109,7 @@ class Attached:
         self._loop.remove_reader(self._socket)
         self._sender.stop()
         self._socket.close()
-        self._ended()
+        self._handle_end()
 
     def _readable(self) -> None:
         try:
@@ -122,9 +122,9 @@ class Attached:
             self._demux.feed(data)
         else:
             self._loop.remove_reader(self._socket)
-            self._ended()
+            self._handle_end()
 
-    def _ended(self) -> None:
+    def _handle_end(self) -> None:
         self._over.set()
         self._more.set()
 

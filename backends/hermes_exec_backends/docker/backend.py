@@ -159,16 +159,16 @@ class DockerBackend(Backend):
         self._name = name
         return container
 
-    def _opened(self) -> Container:
+    def _get_container(self) -> Container:
         if self._container is None:
-            raise PlaceUnavailable("docker: the place is not open")
+            raise PlaceUnavailable("docker: the target is not open")
         return self._container
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         """Start an exec."""
-        return await self._opened().spawn(argv, receiver, env or {})
+        return await self._get_container().spawn(argv, receiver, env or {})
 
     async def snapshot(self, name: str | None = None) -> str:
         """Commit the container as the image ``name``, without the directories that are mounted into it.
@@ -176,16 +176,16 @@ class DockerBackend(Backend):
         Raises:
             PlaceUnavailable: the engine refused; the image does not exist then.
         """
-        return f"docker:{await commit(self._engine, self._opened(), name)}"
+        return f"docker:{await commit(self._engine, self._get_container(), name)}"
 
     async def suspend(self) -> None:
         """Freeze every process in the container. Its lease continues, and cannot end it while it is frozen."""
-        container = self._opened()
+        container = self._get_container()
         await self._engine.call(f"docker: container {self._name}", lambda client: client.pause(container.id))
 
     async def resume(self) -> None:
         """Resume all processes."""
-        container = self._opened()
+        container = self._get_container()
         await self._engine.call(f"docker: container {self._name}", lambda client: client.unpause(container.id))
         await self._signal(container, lease.RENEW)
 
@@ -265,12 +265,12 @@ class DockerInside(DockerBackend):
             await self._tunnel.close()
             await self.outer.close()
             if isinstance(error, PlaceUnavailable) and self._tunnel.complaint:
-                raise self._told(error, target) from error
+                raise self._add_complaint(error, target) from error
             if isinstance(error, HermesError):
                 error.place = error.place or target
             raise
 
-    def _told(self, error: PlaceUnavailable, target: str) -> PlaceUnavailable:
+    def _add_complaint(self, error: PlaceUnavailable, target: str) -> PlaceUnavailable:
         told = PlaceUnavailable(f"{error.what} ({self.outer.target}: {self._tunnel.complaint})", remedy=error.remedy)
         told.place = target
         return told

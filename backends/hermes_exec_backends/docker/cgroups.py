@@ -47,7 +47,7 @@ class ContainerBounds(LimitEnforcer):
                 self._hits.add(kind)
         return super().find_exceeded()
 
-    def ended(self, *, out_of_memory: bool) -> None:
+    def record_end(self, *, out_of_memory: bool) -> None:
         """Record the engine's report of the end."""
         if out_of_memory:
             self._hits.add(MEMORY)

@@ -166,11 +166,11 @@ class Exec:
     async def outcome(self, broken: str) -> Exit:
         """Return how the exec ended, once it has; ``broken`` is the reason why its connection broke, if it did."""
         try:
-            return await self._ended(broken)
+            return await self._wait_until_ended(broken)
         except PlaceUnavailable as error:
             return Exit(lost=error.what)
 
-    async def _ended(self, broken: str) -> Exit:
+    async def _wait_until_ended(self, broken: str) -> Exit:
         clock = asyncio.get_running_loop().time
         give_up = clock() + _PATIENCE_S
         pause = 0.0005
@@ -289,10 +289,10 @@ class ExecChannel(Channel):
         except WAIT:
             return
         except OSError as error:
-            self._ended(error.strerror or str(error))
+            self._wait_until_ended(error.strerror or str(error))
             return
         if not data:
-            self._ended("")
+            self._wait_until_ended("")
             return
         self._heartbeat.record_activity()
         if len(data) < _SMALL:
@@ -357,7 +357,7 @@ class ExecChannel(Channel):
         if data and not self._told:
             self._receiver.on_data(data)
 
-    def _ended(self, broken: str) -> None:
+    def _wait_until_ended(self, broken: str) -> None:
         self._over = True
         self._read(on=False)
         self._sender.stop()
@@ -416,7 +416,7 @@ class ExecChannel(Channel):
 
     async def drain(self) -> None:
         """Wait until at most 1 MiB is queued, or the engine accepts no more."""
-        await self._sender.drained()
+        await self._sender.drain()
 
     def pause(self) -> None:
         """Stop reading; the engine, and then the command's pipe, stop the producer."""

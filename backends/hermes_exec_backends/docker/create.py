@@ -37,13 +37,13 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
         info = await engine.call("docker: the engine's abilities", lambda client: client.info())
         options.check_enforced(profile, info)
     image = await images.image_id(engine, profile)
-    marks = labels.container_labels(options.fixed(profile, image, security), lease_s)
+    marks = labels.container_labels(options.get_fixed_options(profile, image, security), lease_s)
     fields: dict[str, Any] = {"image": image, "name": name, "labels": {**profile.labels, **marks}, **container}
     paths: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []} if options.SYSTEM_PATHS in security else {}
     for command in lease.commands(lease_s, profile.job_lease_s):
         begun = {"entrypoint": command[:1], "command": command[1:]}
-        new = await create_or_rollback(_made(engine, {**fields, **begun}, host, paths), Container.remove)
-        if await _started(engine, new, name, gpus="device_requests" in host):
+        new = await create_or_rollback(_create_container(engine, {**fields, **begun}, host, paths), Container.remove)
+        if await _start_or_remove(engine, new, name, gpus="device_requests" in host):
             return new
     raise PlaceUnavailable(
         f"docker: the image {profile.image} has neither a sh nor a python3 to start",
@@ -51,7 +51,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     )
 
 
-async def _started(engine: Engine, new: Container, name: str, *, gpus: bool) -> bool:
+async def _start_or_remove(engine: Engine, new: Container, name: str, *, gpus: bool) -> bool:
     """Start a new container; if its image lacks the program, remove it again and return false."""
     try:
         if gpus:
@@ -89,7 +89,9 @@ async def _no_program(new: Container) -> bool:
         return False
 
 
-async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any], paths: dict[str, Any]) -> Container:
+async def _create_container(
+    engine: Engine, fields: dict[str, Any], host: dict[str, Any], paths: dict[str, Any]
+) -> Container:
     def make(client: Any) -> str:
         made = client.create_container(**fields, host_config={**client.create_host_config(**host), **paths})
         return str(made["Id"])
@@ -124,7 +126,7 @@ async def reusable(engine: Engine, profile: DockerProfile) -> Container | None:
     if LEASE not in theirs:
         raise PlaceUnavailable(f"docker: the container {name!r} was not created by hermes_exec", remedy=remedy)
     image = await images.image_id(engine, profile)
-    names = labels.differing(options.fixed(profile, image, options.security_options(profile)), theirs)
+    names = labels.differing(options.get_fixed_options(profile, image, options.security_options(profile)), theirs)
     if names:
         raise PlaceUnavailable(
             f"docker: the container {name!r} was created with another configuration: {', '.join(names)}", remedy=remedy

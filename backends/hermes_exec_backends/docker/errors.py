@@ -34,10 +34,10 @@ def sdk_errors(what: str, where: Address) -> Generator[None]:
     except ImportError as error:
         raise explain_missing_sdk("docker", error) from error
     except Exception as error:
-        raise translated(what, where, error) from error
+        raise translate_error(what, where, error) from error
 
 
-def translated(what: str, where: Address, error: Exception) -> Exception:
+def translate_error(what: str, where: Address, error: Exception) -> Exception:
     """Return the translation of an SDK error; return any other error unchanged."""
     from docker.errors import APIError, BuildError, DockerException, TLSParameterError
     from requests.exceptions import RequestException

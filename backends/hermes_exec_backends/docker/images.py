@@ -105,7 +105,7 @@ async def _from_dockerfile(engine: Engine, profile: DockerProfile) -> str:
             repository, name = parse_repository_tag(profile.image)
             client.tag(tag, repository, name or "latest", force=True)
 
-    return await _built(engine, tag, f"docker: {file} could not be built", build)
+    return await _build_once(engine, tag, f"docker: {file} could not be built", build)
 
 
 def _context_digest(file: Path, context: Path) -> Any:
@@ -146,7 +146,7 @@ async def _with_requirements(engine: Engine, profile: DockerProfile, base: str) 
         context = _archive({"Dockerfile": dockerfile.encode(), "requirements.txt": text.encode()})
         _follow(client.build(fileobj=context, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True))
 
-    return await _built(engine, tag, "docker: the requirements could not be installed", build)
+    return await _build_once(engine, tag, "docker: the requirements could not be installed", build)
 
 
 def _archive(files: dict[str, bytes]) -> io.BytesIO:
@@ -163,7 +163,7 @@ def _archive(files: dict[str, bytes]) -> io.BytesIO:
     return archive
 
 
-async def _built(engine: Engine, tag: str, what: str, build: Any) -> str:
+async def _build_once(engine: Engine, tag: str, what: str, build: Any) -> str:
     found = await _look_up(engine, tag)
     if found is None:
         await engine.call(what, build)

@@ -23,7 +23,7 @@ SYSTEM_PATHS = "systempaths=unconfined"
 """An option of the docker program that the engine does not know: it unmasks all of /proc and /sys."""
 
 
-def fixed(profile: DockerProfile, image: str, security: list[str]) -> dict[str, Any]:
+def get_fixed_options(profile: DockerProfile, image: str, security: list[str]) -> dict[str, Any]:
     """Return the options that a container must have been created with to be reused; ``image`` is the image's ID."""
     return {**profile.model_dump(include=set(_CREATION)), "image": image, "security_opt": security}
 

@@ -47,7 +47,7 @@ class Sender:
             if not self.unsent:
                 self._shut()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until at most 1 MiB is queued, or sending has stopped."""
         await self._outgoing.drain()
 

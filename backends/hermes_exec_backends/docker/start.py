@@ -23,7 +23,7 @@ from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.confinement import check, options
 from hermes_exec_backends.docker.engine import Engine
 from hermes_exec_backends.docker.errors import Refused
-from hermes_exec_backends.sandbox.control import launcher_payload, read_report, streamed_argv
+from hermes_exec_backends.sandbox.control import build_streamed_argv, launcher_payload, read_report
 from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS
 from hermes_exec_backends.sandbox.ready import verify_and_hold
 from hermes_exec_backends.sandbox.spec import Limits
@@ -72,8 +72,8 @@ async def start(
     try:
         async with asyncio.timeout(_START_S):
             await there.open()
-            made = await _created(there, confinement, argv, image, limits, python)
-            return await _held(made, confinement, stdin, limits)
+            made = await _create_sandbox(there, confinement, argv, image, limits, python)
+            return await _run_held(made, confinement, stdin, limits)
     except BaseException as error:
         if made is not None:
             await asyncio.shield(made.release())
@@ -125,7 +125,7 @@ class Made:
         await self.streams.over()
         await self._engine.call("docker: a sandbox's end", lambda client: client.wait(self.container.id))
         state = (await self.container.inspect())["State"]
-        self.bounds.ended(out_of_memory=bool(state.get("OOMKilled")))
+        self.bounds.record_end(out_of_memory=bool(state.get("OOMKilled")))
         code = int(state.get("ExitCode") or 0)
         return (code - 128 if 128 < code < 193 else code << 8), ""
 
@@ -140,7 +140,7 @@ class Made:
         await self._engine.close()
 
 
-async def _created(
+async def _create_sandbox(
     engine: Engine, confinement: Confinement, argv: Sequence[str], image: str, limits: Limits, python: str
 ) -> Made:
     ours = replace(confinement, apparmor="")  # the engine already applies it to the launcher
@@ -149,7 +149,7 @@ async def _created(
     config: dict[str, Any] = {
         **options(confinement, limits),
         "Image": image,
-        "Entrypoint": streamed_argv(python, len(source), mark),
+        "Entrypoint": build_streamed_argv(python, len(source), mark),
         "Cmd": [],
         "Labels": labels.container_labels({"specification": confinement.digest}, _LEFT_S),
     }
@@ -178,7 +178,7 @@ async def _created(
     return held
 
 
-async def _held(made: Made, confinement: Confinement, stdin: bytes, limits: Limits) -> Run:
+async def _run_held(made: Made, confinement: Confinement, stdin: bytes, limits: Limits) -> Run:
     applied = await made.streams.message()
     told = read_report("docker", applied, await made.streams.message() if applied.startswith(b"applied") else b"")
     if told is None:

@@ -138,5 +138,5 @@ class LocalBackend(Backend):
         """Wait for killed processes; no other resources were created."""
         from hermes_exec_backends.local import channel
 
-        await channel.killed()
+        await channel.wait_until_killed()
         channel.reap()

@@ -42,7 +42,7 @@ def reap() -> None:
         channel.reap()
 
 
-async def killed() -> None:
+async def wait_until_killed() -> None:
     """Return when the killed processes of this loop are gone, or hang in the kernel."""
     loop = asyncio.get_running_loop()
     dying = [channel.gone for channel in _left if channel.killed and channel.gone.get_loop() is loop]
@@ -111,15 +111,15 @@ class ProcessChannel(Channel):
         except (AttributeError, OSError):
             self._pidfd = -1
             waiting = self._loop.run_in_executor(None, self._process.wait)
-            waiting.add_done_callback(lambda _: self._ended())
+            waiting.add_done_callback(lambda _: self._handle_end())
         else:
-            self._loop.add_reader(self._pidfd, self._exited)
+            self._loop.add_reader(self._pidfd, self._handle_exit)
 
-    def _exited(self) -> None:
+    def _handle_exit(self) -> None:
         self._process.wait()
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self._ended()
+        self._handle_end()
 
     def reap(self) -> None:
         """Reap the process, if it has ended and its event loop is closed."""
@@ -132,7 +132,7 @@ class ProcessChannel(Channel):
         """Mark the process as reaped: it is meant to outlive this one, so its Popen must not warn."""
         self._process.returncode = 0
 
-    def _ended(self) -> None:
+    def _handle_end(self) -> None:
         _left.discard(self)
         if not self.gone.done():
             self.gone.set_result(None)

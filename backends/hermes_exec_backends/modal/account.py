@@ -30,7 +30,7 @@ _SWITCH = "MODAL_MAX_THROTTLE_WAIT"
 _accounts: dict[tuple[object, ...], Account] = {}
 
 
-def bound_throttling() -> None:
+def limit_throttling() -> None:
     """Make the SDK give up after long throttling, unless a limit is set; a variable is its only setting for that."""
     os.environ.setdefault(_SWITCH, _THROTTLED_S)
 
@@ -74,12 +74,12 @@ class Account:
                 return
             modal = sdk()
             try:
-                await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _unreached_error)
+                await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _build_unreached_error)
             except AmbiguousOutcome as error:
                 obstacle = await look()
                 if obstacle is None:
                     raise
-                raise _unreached_error(obstacle) from error
+                raise _build_unreached_error(obstacle) from error
             except NotFound as error:
                 name = profile.environment or "of the account's default"
                 raise Refused(f"{error.what} (environment {name})", remedy="modal environment list") from error
@@ -131,7 +131,7 @@ class Account:
                 await client.close.aio()
 
 
-def _unreached_error(obstacle: Obstacle) -> Unreached:
+def _build_unreached_error(obstacle: Obstacle) -> Unreached:
     return Unreached("modal", obstacle)
 
 

@@ -17,7 +17,7 @@ from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.modal import create, migration, options, persistence
-from hermes_exec_backends.modal.account import Account, bound_throttling
+from hermes_exec_backends.modal.account import Account, limit_throttling
 from hermes_exec_backends.modal.file_streams import FileStreams
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ModalBackend(Backend):
     handover: Callable[[], Awaitable[Callable[[], Awaitable[None]]]] | None = None
 
     def __init__(self, profile: ModalProfile) -> None:
-        bound_throttling()
+        limit_throttling()
         self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._account: Account | None = None
@@ -119,9 +119,9 @@ class ModalBackend(Backend):
         try:
             if profile.sandbox:
                 self._sandbox = await create.attach(account, profile.sandbox, returning=self.options.reopen)
-                self._ours = self.options.take_ownership and await self._taken_over(self._sandbox)
+                self._ours = self.options.take_ownership and await self._take_over(self._sandbox)
             else:
-                self._sandbox = await self._found() or await self._new()
+                self._sandbox = await self._find_existing() or await self._new()
                 self._ours = True
         except BaseException:
             self._sandbox = self._account = None
@@ -132,17 +132,17 @@ class ModalBackend(Backend):
             renewing = keep_renewing(renewal_interval(self.options.lease_s), self._renew)
             self._tasks = [loop.create_task(renewing), loop.create_task(self._move())]
 
-    async def _found(self) -> Sandbox | None:
+    async def _find_existing(self) -> Sandbox | None:
         """Return the running sandbox of the profile's name, if there is one."""
         profile = self._profile
-        found = await create.find(self._opened(), profile, profile.name) if profile.name else None
+        found = await create.find(self._get_account(), profile, profile.name) if profile.name else None
         if found is not None:
-            await self._taken_over(found)
+            await self._take_over(found)
         return found
 
-    async def _taken_over(self, sandbox: Sandbox) -> bool:
+    async def _take_over(self, sandbox: Sandbox) -> bool:
         """Return whether this project created the sandbox; if so, renew its lease and read its age."""
-        told = await self._opened().call("modal: its tags", sandbox.handle.get_tags.aio())
+        told = await self._get_account().call("modal: its tags", sandbox.handle.get_tags.aio())
         self._created = labels.read_created(told)
         if self._created is None:
             return False
@@ -151,7 +151,7 @@ class ModalBackend(Backend):
         return True
 
     async def _new(self) -> Sandbox:
-        profile, account = self._profile, self._opened()
+        profile, account = self._profile, self._get_account()
         image = (
             await persistence.find_kept_image(account, profile, create.image_name(profile)) if profile.name else None
         )
@@ -174,20 +174,20 @@ class ModalBackend(Backend):
     async def _go_on_elsewhere(self, sandbox: Sandbox) -> None:
         arrive = await self.handover() if self.handover is not None else None
         try:
-            self._sandbox = await migration.move(self._opened(), self._profile, sandbox, self.options.lease_s)
+            self._sandbox = await migration.move(self._get_account(), self._profile, sandbox, self.options.lease_s)
         except HermesError as error:
             _log.error("%s could not be moved: %s", self.target, error.what)
         if arrive is not None:
             await arrive()
 
-    def _opened(self) -> Account:
+    def _get_account(self) -> Account:
         if self._account is None:
-            raise PlaceUnavailable("modal: the place is not open")
+            raise PlaceUnavailable("modal: the target is not open")
         return self._account
 
     def _there(self) -> Sandbox:
         if self._sandbox is None:
-            raise PlaceUnavailable("modal: the place is not open")
+            raise PlaceUnavailable("modal: the target is not open")
         return self._sandbox
 
     async def spawn(
@@ -202,7 +202,7 @@ class ModalBackend(Backend):
         Raises:
             PlaceUnavailable: it could not be created.
         """
-        return f"modal:{await persistence.save_image(self._opened(), self._profile, self._there(), name or '')}"
+        return f"modal:{await persistence.save_image(self._get_account(), self._profile, self._there(), name or '')}"
 
     async def tunnels(self) -> dict[int, tuple[str, int]]:
         """Return the public addresses of the profile's ``ports``: host and port of each.
@@ -210,7 +210,7 @@ class ModalBackend(Backend):
         Raises:
             PlaceUnavailable: Modal does not answer.
         """
-        found = await self._opened().call("modal: the tunnels", self._there().handle.tunnels.aio())
+        found = await self._get_account().call("modal: the tunnels", self._there().handle.tunnels.aio())
         return {port: tunnel.tcp_socket for port, tunnel in found.items()}
 
     async def release(self) -> None:
@@ -228,7 +228,7 @@ class ModalBackend(Backend):
         await self._part(self._hibernate if keep else lambda sandbox: sandbox.terminate())
 
     async def _hibernate(self, sandbox: Sandbox) -> None:
-        self._kept = await persistence.hibernate(self._opened(), self._profile, sandbox)
+        self._kept = await persistence.hibernate(self._get_account(), self._profile, sandbox)
 
     async def _part(self, farewell: Callable[[Sandbox], Awaitable[None]]) -> None:
         """Release the sandbox, after ``farewell`` if this project created it. Safe to call twice."""

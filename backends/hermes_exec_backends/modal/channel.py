@@ -36,17 +36,17 @@ class ExecChannel(Channel):
         self._concluding: asyncio.Task[None] | None = None
         self.over = asyncio.Event()
         """Set once all of its work has ended, its last messages included."""
-        self._pipes.start(self._received, self._taken, self._ended)
+        self._pipes.start(self._handle_data, self._update_drained, self._handle_end)
 
-    def _received(self, number: int, data: bytes) -> None:
+    def _handle_data(self, number: int, data: bytes) -> None:
         if not self._told:
             (self._receiver.on_data if number == 1 else self._receiver.on_stderr)(data)
 
-    def _taken(self) -> None:
+    def _update_drained(self) -> None:
         if self.unsent <= _LOW:
             self._drained.set()
 
-    def _ended(self, code: int | None, broken: Exception | None) -> None:
+    def _handle_end(self, code: int | None, broken: Exception | None) -> None:
         self.over.set()
         if not self._told:
             self._concluding = self._loop.create_task(self._conclude(code, broken))
@@ -61,7 +61,7 @@ class ExecChannel(Channel):
     async def _why(self, broken: Exception | None) -> str:
         try:
             why = await self._death()
-        except Exception as unknown:  # noqa: BLE001  nobody knows then
+        except Exception as unknown:  # noqa: BLE001  the reason is unknown then
             why = str(unknown)
         return why or (f"the connection to the sandbox broke: {broken}" if broken is not None else "")
 

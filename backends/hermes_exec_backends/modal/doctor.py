@@ -12,7 +12,7 @@ from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends._shared.doctor import check_clock, check_package
 from hermes_exec_backends.modal import create
-from hermes_exec_backends.modal.account import Account, bound_throttling, credentials
+from hermes_exec_backends.modal.account import Account, credentials, limit_throttling
 from hermes_exec_backends.modal.connectivity import look, servers
 from hermes_exec_backends.modal.errors import DOCTOR, NEW_TOKEN
 
@@ -30,7 +30,7 @@ async def checks(profile: ModalProfile | None = None) -> list[Check]:
     """Check the SDK, the token, the service, the clock, and the app of a profile."""
     from hermes_exec_backends.profiles.modal import ModalProfile
 
-    bound_throttling()
+    limit_throttling()
     wanted = profile or ModalProfile()
     sdk = check_package("modal", "modal", tested=TESTED)
     if sdk.status == "missing":
@@ -51,7 +51,7 @@ def _token(profile: ModalProfile) -> Check:
     else:
         where = os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml"
     if bool(profile.token_id) != bool(profile.token_secret) or (not profile.token_id and _is_mixed()):
-        detail = "its id and its secret come from two places, which may be halves of two tokens"
+        detail = "its id and its secret come from two sources, which may be halves of two tokens"
         return Check("token", "warning", detail, "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET both, or neither")
     return Check("token", "ok", f"from {where}")
 

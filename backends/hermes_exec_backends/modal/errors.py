@@ -61,15 +61,15 @@ def sdk_errors(what: str) -> Generator[None]:
     except ImportError as error:
         raise explain_missing_sdk("modal", error) from error
     except Exception as error:
-        raise translated(what, error) from error
+        raise translate_error(what, error) from error
 
 
-def translated(what: str, error: Exception) -> Exception:
+def translate_error(what: str, error: Exception) -> Exception:
     """Return the translation of an SDK error; return any other error unchanged."""
     if isinstance(error, HermesError):
         return error
     exception = _exceptions()
-    said = f"{what}: {_said(error)}"
+    said = f"{what}: {_describe(error)}"
     if isinstance(error, exception.AuthError):
         return Refused(f"{what}: the token is missing or not accepted", remedy=NEW_TOKEN)
     if isinstance(error, exception.PermissionDeniedError):
@@ -100,7 +100,7 @@ def translated(what: str, error: Exception) -> Exception:
     return error
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error).strip()[:_LONGEST] or type(error).__name__
 
 

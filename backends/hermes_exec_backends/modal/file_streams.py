@@ -74,7 +74,7 @@ class FileStreams:
                 channel.write_eof()
                 _check(await told.ended)
         except TimeoutError:
-            raise _stalled() from None
+            raise _build_stall_error() from None
         finally:
             channel.abandon()
 
@@ -113,7 +113,7 @@ class _Incoming:
                 async with asyncio.timeout(_STALLED_S):
                     await self._changed.wait()
             except TimeoutError:
-                raise _stalled() from None
+                raise _build_stall_error() from None
         pieces, self._pieces = self._pieces, []
         if self._size > _HIGH and self.channel is not None:
             self.channel.resume()
@@ -126,5 +126,5 @@ def _check(exit: Exit | None) -> None:
         raise PlaceUnavailable(f"modal: a file was not moved: {exit.lost if exit and exit.lost else exit}")
 
 
-def _stalled() -> PlaceUnavailable:
+def _build_stall_error() -> PlaceUnavailable:
     return PlaceUnavailable(f"modal: nothing of a file moved for {_STALLED_S:g} s")

@@ -33,11 +33,11 @@ async def image(account: Account, profile: ModalProfile) -> Any:
     """
     key = _digest(profile)
     if key not in account.images:
-        account.images[key] = _described(account, profile)
+        account.images[key] = _describe_image(account, profile)
     return account.images[key]
 
 
-def _described(account: Account, profile: ModalProfile) -> Any:
+def _describe_image(account: Account, profile: ModalProfile) -> Any:
     if profile.image and profile.image.startswith("im-"):
         return sdk().Image.from_id(profile.image, client=account.client)
     if profile.dockerfile:

@@ -59,7 +59,7 @@ class Sandbox:
         work = self._call(
             "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
         )
-        process = await create_or_rollback(work, self._unwanted)
+        process = await create_or_rollback(work, self._discard_process)
         return self._channel(process, receiver, bulk=bulk)
 
     def _channel(self, process: Any, receiver: Receiver, *, bulk: bool = False) -> ExecChannel:
@@ -67,7 +67,7 @@ class Sandbox:
         self._channels = {each for each in self._channels if not each.over.is_set()} | {channel}
         return channel
 
-    async def _unwanted(self, process: Any) -> None:
+    async def _discard_process(self, process: Any) -> None:
         """End the input of a program whose caller was cancelled."""
         channel = self._channel(process, Collector())
         channel.abandon()

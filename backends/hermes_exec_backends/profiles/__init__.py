@@ -1,4 +1,4 @@
-"""The profiles of the places that ship with us, one module each, imported when asked for."""
+"""The profiles of the built-in targets, one module each, imported when asked for."""
 
 from __future__ import annotations
 

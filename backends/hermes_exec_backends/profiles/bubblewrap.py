@@ -11,7 +11,7 @@ from hermes_exec.config.values import Argument, Binds, Count, Name, Size
 
 
 class BubblewrapProfile(Profile, frozen=True):
-    """A sandbox on the system of the place outside: read-only, without a network, with an empty home and /tmp."""
+    """A sandbox on the system of the outer target: read-only, without a network, with an empty home and /tmp."""
 
     target_field: ClassVar[str | None] = "root"
 
@@ -23,11 +23,11 @@ class BubblewrapProfile(Profile, frozen=True):
     policy_overrides: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What is different from that policy, in its own tables: `limits = { memory = "2 GiB" }`."""
     root: Argument | None = None
-    """A folder with an unpacked system to use, read-only, instead of that of the place outside."""
+    """A folder with an unpacked system to use, read-only, instead of that of the outer target."""
     binds: Binds = ()
-    """Folders of the place outside seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
+    """Folders of the outer target seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
     network: Literal["none", "host"] = "none"
-    """`host` shares the network of the place outside, with all that listens there."""
+    """`host` shares the network of the outer target, with all that listens there."""
     space: Size = 1 << 30
     """What each folder in memory holds at most: the home, /tmp and /dev/shm."""
     user: Count | None = None
@@ -41,7 +41,7 @@ class BubblewrapProfile(Profile, frozen=True):
     def _one_decides(self) -> Self:
         for other in ("root", "network", "space", "user"):
             if self.policy and other in self.model_fields_set:
-                raise ValueError(f"'policy' decides on that, so {other!r} means nothing beside it")
+                raise ValueError(f"'policy' decides on that, so {other!r} means nothing together with it")
         if self.policy_overrides and not self.policy:
             raise ValueError("'policy_overrides' means nothing without a 'policy'")
         return self

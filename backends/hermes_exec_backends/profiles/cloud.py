@@ -11,7 +11,7 @@ from hermes_exec.config.values import Amount, Count, LocalPath, Name, Names, Tab
 
 
 class CloudProfile(Profile, frozen=True):
-    """A sandbox that somebody pays for by the second."""
+    """A sandbox that is billed by the second."""
 
     image: Name | None = None
     """The image of a registry to start; the vendor's own small one with Python when left out."""
@@ -24,7 +24,7 @@ class CloudProfile(Profile, frozen=True):
     name: Name | None = None
     """The sandbox's name: opening it again finds the same one."""
     tags: Table = Field(default_factory=dict[str, str])
-    """Tags of the sandbox, beside ours."""
+    """Tags of the sandbox, in addition to ours."""
     volumes: Table = Field(default_factory=dict[str, str])
     """The vendor's volumes: the folder inside = the volume's name."""
     network: Literal["open", "blocked"] = "open"

@@ -54,7 +54,7 @@ class DockerProfile(Profile, frozen=True):
     name: Name | None = None
     """The name of the new container."""
     labels: Table = Field(default_factory=dict[str, str])
-    """Labels of the new container, beside ours."""
+    """Labels of the new container, in addition to ours."""
     reuse: bool = False
     """Whether to take the container of that `name` if there is one with the same configuration."""
     user: Name | None = None
@@ -100,7 +100,7 @@ class DockerProfile(Profile, frozen=True):
     def _one_origin(self) -> Self:
         for other in ("image", "dockerfile", "requirements", "name"):
             if self.container and other in self.model_fields_set:
-                raise ValueError(f"'container' runs already, so {other!r} means nothing beside it")
+                raise ValueError(f"'container' runs already, so {other!r} means nothing together with it")
         if self.reuse and not self.name:
             raise ValueError("'reuse' needs a 'name' to find the container by")
         return self

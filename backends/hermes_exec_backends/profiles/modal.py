@@ -25,8 +25,8 @@ class ModalProfile(CloudProfile, frozen=True):
     environment: Name | None = None
     """Modal's environment; the account's default when left out."""
     token_id: Source | None = None
-    """Where the token's id is found: `env:NAME`, `file:/path` or `{command = [...]}`; Modal's own places
-    when left out."""
+    """Where the token's id is found: `env:NAME`, `file:/path` or `{command = [...]}`; Modal's own files
+    and variables when left out."""
     token_secret: Source | None = None
     """Where the token's secret is found, in the same forms."""
     python_version: Name = "3.11"
@@ -58,7 +58,7 @@ class ModalProfile(CloudProfile, frozen=True):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.sandbox and (self.image or self.dockerfile):
-            raise ValueError("'sandbox' is one that is alive already, so it takes no image beside it")
+            raise ValueError("'sandbox' is one that is alive already, so it takes no image")
         for limit, least in (("cpu_limit", self.cpu), ("memory_limit", self.memory)):
             most = getattr(self, limit)
             if most is not None and least is not None and most < least:

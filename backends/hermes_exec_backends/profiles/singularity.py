@@ -19,7 +19,7 @@ class SingularityProfile(Profile, frozen=True):
     type: Literal["singularity"] = "singularity"
     """`singularity`, or `apptainer`, which means the same."""
     image: Argument | None = None
-    """A SIF file or a sandbox folder at the place outside, or an address such as `docker://python:3.11`."""
+    """A SIF file or a sandbox folder at the outer target, or an address such as `docker://python:3.11`."""
     instance: Name | None = None
     """A running instance to work in instead of a new one; it is left running at the end."""
     definition: LocalPath | None = None
@@ -32,13 +32,13 @@ class SingularityProfile(Profile, frozen=True):
     contain: bool = True
     """Whether it gets its own /tmp, home, processes and IPC (`--containall`)."""
     clean_env: bool = True
-    """Whether the variables of the place outside stay outside (`--cleanenv`)."""
+    """Whether the variables of the outer target stay outside (`--cleanenv`)."""
     home: bool = False
-    """Whether the home folder of the place outside is seen inside."""
+    """Whether the home folder of the outer target is seen inside."""
     binds: Binds = ()
-    """Folders of the place outside seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
+    """Folders of the outer target seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
     overlay: Words = ()
-    """Persistent overlays: files or folders of the place outside."""
+    """Persistent overlays: files or folders of the outer target."""
     writable_tmpfs: bool = True
     """Whether the root can be written to, in memory and until the end only."""
     nv: bool = False
@@ -46,7 +46,7 @@ class SingularityProfile(Profile, frozen=True):
     rocm: bool = False
     """Whether AMD GPUs are seen inside."""
     network: Literal["host", "none"] = "host"
-    """`none` cuts the network off, where the place allows it."""
+    """`none` cuts the network off, where the target allows it."""
     userns: bool | None = None
     """Whether to use a user namespace; only where the setuid path fails, when left out."""
     fakeroot: bool = False
@@ -57,16 +57,16 @@ class SingularityProfile(Profile, frozen=True):
     """Whether an instance is kept for the life of the terminal, so that no command pays for a start."""
 
     cpus: Amount | None = None
-    """CPUs at most, where the place can enforce it."""
+    """CPUs at most, where the target can enforce it."""
     memory: Size | None = None
-    """Memory at most, where the place can enforce it."""
+    """Memory at most, where the target can enforce it."""
     pids: Count | None = None
-    """Processes at most, where the place can enforce it."""
+    """Processes at most, where the target can enforce it."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if not (self.image or self.instance or self.definition):
             raise ValueError("one of 'image', 'instance' or 'definition' is missing")
         if self.instance and (self.image or self.definition or self.requirements):
-            raise ValueError("'instance' is one that runs already, so it takes no image beside it")
+            raise ValueError("'instance' is one that runs already, so it takes no image")
         return self

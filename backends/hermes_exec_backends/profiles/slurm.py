@@ -1,4 +1,4 @@
-"""The profile of a Slurm allocation at the place named by `via`."""
+"""The profile of a Slurm allocation at the target named by `via`."""
 
 from __future__ import annotations
 

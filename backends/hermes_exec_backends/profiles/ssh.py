@@ -58,7 +58,7 @@ class SshProfile(Profile, frozen=True):
     known_hosts_path: LocalPath | None = None
     """The hosts' known keys; `~/.ssh/known_hosts` when left out."""
     accept_new: bool = False
-    """Whether a host that was never seen is taken at its word. A changed key is refused always."""
+    """Whether the key of a new host is accepted without verification. A changed key is always refused."""
     proxy_jump: Name | None = None
     """Hosts to go through, as in `me@bastion:22`; commas between several."""
     proxy_command: Words = ()
@@ -90,7 +90,7 @@ class SshProfile(Profile, frozen=True):
         return fields
 
     def target_text(self) -> str:
-        """``ssh://USER@HOST:PORT``, with what the profile says of it."""
+        """``ssh://USER@HOST:PORT``, with the values of the profile."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         user = f"{self.user}@" if self.user else ""
         port = f":{self.port}" if self.port else ""

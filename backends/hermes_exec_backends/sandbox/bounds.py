@@ -68,7 +68,7 @@ class LimitEnforcer:
                 if kind not in self._groups:
                     Path(folder).mkdir(exist_ok=True)
                     self._made.add(folder)
-                    self._bound(home, folder, kind)
+                    self._apply_limit(home, folder, kind)
                 there = set(map(int, cgroups.read(f"{folder}/cgroup.procs").split()))
                 for pid in pids:
                     if pid not in there:
@@ -82,7 +82,7 @@ class LimitEnforcer:
             self._groups[kind] = home, folder
             self.enforcers[kind] = home.enforcer
 
-    def _bound(self, home: cgroups.CgroupParent, folder: str, kind: str) -> None:
+    def _apply_limit(self, home: cgroups.CgroupParent, folder: str, kind: str) -> None:
         if kind == CPU:
             return  # the group counts, and the watchdog compares
         if kind == CPUS:

@@ -118,7 +118,7 @@ def inline_argv(confinement: Confinement, python: str, argv: Sequence[str | byte
     return [python, "-ISc", _INLINE, whole]
 
 
-def streamed_argv(python: str, size: int, mark: str) -> list[str]:
+def build_streamed_argv(python: str, size: int, mark: str) -> list[str]:
     """The argv that starts the launcher where no descriptor is inherited: it reads ``size`` bytes of standard input.
 
     ``mark`` has no effect; it identifies the process among others.

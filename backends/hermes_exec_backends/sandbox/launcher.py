@@ -113,9 +113,9 @@ def inline(spec: "dict[str, Any]") -> None:
 
 
 def become_program(control: int, spec: "dict[str, Any]", report: "dict[str, str]", first: int) -> "Callable[[], None]":
-    """In the child: apply the rest and become_program the program. Returns only if this interpreter runs the program.
+    """In the child: apply the rest and become the program. Returns only if this interpreter runs the program.
 
-    Process 1 reports on ``first`` that it is confined; before that no untrusted code may run beside it.
+    Process 1 reports on ``first`` that it is confined; before that no untrusted code may run next to it.
     """
     try:
         os.setsid()

@@ -1,6 +1,6 @@
 """Run one program in one sandbox from outside: hold it, observe it, kill the whole sandbox, and collect its files.
 
-No code that we trust runs beside the program. A program that attacks process 1 of the sandbox can end the sandbox and
+No code that we trust runs next to the program. A program that attacks process 1 of the sandbox can end the sandbox and
 nothing else; every fact here is read from the kernel, outside.
 """
 

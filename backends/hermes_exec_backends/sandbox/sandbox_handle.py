@@ -136,7 +136,7 @@ def output_streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill bwrap or another runtime with its process group.
 
-    A child of bwrap that still waits for its parent would not notice its death and wait for ever.
+    A child of bwrap that still waits for its parent would not notice its death and wait forever.
     """
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)

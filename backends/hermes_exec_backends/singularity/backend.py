@@ -24,7 +24,7 @@ from hermes_exec.transport.shell.target import run_helper
 from hermes_exec.wrapper import ArgvAndEnv, Wrapper
 from hermes_exec_backends._shared.lease_process import LeaseProcess
 from hermes_exec_backends.singularity import scripts
-from hermes_exec_backends.singularity.images import built_image
+from hermes_exec_backends.singularity.images import ensure_image
 from hermes_exec_backends.singularity.options import INSTANCE, PROGRAMS, home_mode, limits_asked, start_options
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class SingularityBackend(Wrapper):
         """
         self._program = await self._find()
         if self._profile.instance:
-            self._exec = await self._attached(self._profile.instance)
+            self._exec = await self._attach(self._profile.instance)
             self._name = self._profile.instance if self.options.take_ownership else ""
             return
         image = await self._image()
@@ -123,7 +123,7 @@ class SingularityBackend(Wrapper):
         except BaseException as error:
             await shield_to_completion(self._remove(name))
             if isinstance(error, PlaceUnavailable):
-                raise self._refused(error.what) from error
+                raise self._build_refusal(error.what) from error
             raise
         self._name = name
         _, uid, work, home, *flags = self._holder.fields
@@ -138,7 +138,7 @@ class SingularityBackend(Wrapper):
         if not (self._profile.definition or self._profile.requirements):
             return self._profile.image or ""
         progress.info("singularity: building an image, unless it was built before")
-        return await built_image(self.outer, self._program, self._profile)
+        return await ensure_image(self.outer, self._program, self._profile)
 
     def _folders(self, uid: str, work: str, home: str) -> list[str]:
         """Return the options by which containers that share no processes share their files."""
@@ -188,7 +188,7 @@ class SingularityBackend(Wrapper):
             )
         return lines[-1]
 
-    async def _attached(self, name: str) -> list[str]:
+    async def _attach(self, name: str) -> list[str]:
         """Return the way to enter the existing instance."""
         rest = [f"{INSTANCE}{name}"]
         if self.options.reopen:
@@ -207,7 +207,7 @@ class SingularityBackend(Wrapper):
             said = reply.failure
         raise PlaceUnavailable(f"singularity: the instance {name!r} cannot be entered: {said}")
 
-    def _refused(self, said: str) -> PlaceUnavailable:
+    def _build_refusal(self, said: str) -> PlaceUnavailable:
         place = f"singularity: {self._profile.image or self._profile.definition} does not start at {self.outer.target}"
         if "no driver of such GPUs" in said:
             return PlaceUnavailable(f"{place}: {said}", remedy="leave it out, or ask for a node that has GPUs")

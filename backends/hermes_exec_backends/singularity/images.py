@@ -39,7 +39,7 @@ echo "hx $image"
 """
 
 
-async def built_image(outer: Backend, program: str, profile: SingularityProfile) -> str:
+async def ensure_image(outer: Backend, program: str, profile: SingularityProfile) -> str:
     """Return the path, in the outer target, of the profile's image; build it unless it exists.
 
     Raises:
@@ -60,7 +60,7 @@ def definition_of(profile: SingularityProfile) -> str:
     """Return the text of the profile's definition.
 
     Raises:
-        ConfigError: see ``built_image``.
+        ConfigError: see ``ensure_image``.
         PlaceUnavailable: a Dockerfile is to be converted, and spython is not installed.
     """
     text = _from_file(profile.definition) if profile.definition else _header(profile.image or "")

@@ -93,7 +93,7 @@ async def start(
     )
     words = [path, "--silent", "exec", *options(confinement), image]
     words += launcher_argv(python, source, control.theirs.fileno())
-    with _named(confinement) as names:
+    with _write_passwd(confinement) as names:
         try:
             process = _spawn(words, confinement, stdin, [source, control.theirs.fileno()], names)
         except BaseException:
@@ -144,7 +144,7 @@ def _check(confinement: Confinement, argv: Sequence[str]) -> None:
     if not argv or not argv[0].startswith("/"):
         raise UsageError("the program in a sandbox is named by its absolute path inside")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
-        raise UsageError("only root can be somebody else in a sandbox", remedy="a specification without uid")
+        raise UsageError("only root can run a sandbox as another user", remedy="a specification without uid")
     if confinement.uid is None and os.geteuid() == 0:
         raise UsageError("singularity: root is no user for untrusted programs", remedy="a specification with a uid")
     if confinement.links or confinement.files:
@@ -177,7 +177,7 @@ def _spawn(
 
 
 @contextlib.contextmanager
-def _named(confinement: Confinement) -> Generator[str]:
+def _write_passwd(confinement: Confinement) -> Generator[str]:
     """Yield the path of a passwd file that names the sandbox's user; empty where the user stays the same."""
     if confinement.uid is None or os.geteuid() != 0:
         yield ""

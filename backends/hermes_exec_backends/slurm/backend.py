@@ -114,7 +114,7 @@ class SlurmBackend(Wrapper):
         if not self._job:
             self._job = await create_or_rollback(self._submit(), self._cancel)
         try:
-            now = await self._begun()
+            now = await self._wait_until_begun()
             self._nodes = now.nodes
             self._presence = await self._be_present()
         except BaseException:
@@ -164,18 +164,18 @@ class SlurmBackend(Wrapper):
         if reply.exit.code != 0 or not job.isdigit():
             raise PlaceUnavailable(
                 f"slurm: no allocation at {self.outer.target}: {reply.failure}",
-                remedy="sinfo, at the place where Slurm's commands are",
+                remedy="sinfo, at the target where Slurm's commands are",
             )
         return job
 
-    async def _begun(self) -> Standing:
+    async def _wait_until_begun(self) -> Standing:
         told = ""
         for pause in (*_POLL_S, *([_POLL_S[-1]] * 1_000_000)):
             now = await standing(self.outer, self._job)
             if now.running:
                 return now
             if not now.waiting and self.options.reopen:
-                raise self._gone(now)
+                raise self._build_gone_error(now)
             if not now.waiting:
                 raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")
             expected = f", expected to begin at {now.start}" if now.start not in {"", "N/A"} else ""
@@ -194,15 +194,15 @@ class SlurmBackend(Wrapper):
             raise PlaceUnavailable(f"slurm: no step starts in allocation {self._job}: {error.what}") from error
 
     async def _return(self) -> None:
-        now = await self._settled()
+        now = await self._wait_until_settled()
         if not now.running:
-            raise self._gone(now)
+            raise self._build_gone_error(now)
         self._presence = await self._be_present()
 
-    def _gone(self, now: Standing) -> PlaceGone:
-        return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again")
+    def _build_gone_error(self, now: Standing) -> PlaceGone:
+        return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the target again")
 
-    async def _settled(self) -> Standing:
+    async def _wait_until_settled(self) -> Standing:
         """Return the job's state once it has finished ending, because only then the state shows why it ended."""
         for _ in range(_SETTLING):
             now = await standing(self.outer, self._job)

@@ -25,7 +25,7 @@ _ENDS = {
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
     "SUSPENDED": "it is suspended",
     "STOPPED": "it is stopped",
-    "COMPLETED": "it had ended: nobody was there for longer than its lease",
+    "COMPLETED": "it had ended: no client was attached for longer than its lease",
 }
 # days-hours:minutes:seconds, of which the first parts may be missing
 _LEFT = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
@@ -80,7 +80,7 @@ async def standing(outer: Backend, job: str) -> Standing:
             return Standing(state, reason, nodes, _seconds(left), start)
     if reply.exit.code == 0 or b"Invalid job id" in reply.stderr:
         return Standing("UNKNOWN")
-    raise PlaceUnavailable(f"slurm: {reply.failure}", remedy="sinfo, at the place where Slurm's commands are")
+    raise PlaceUnavailable(f"slurm: {reply.failure}", remedy="sinfo, at the target where Slurm's commands are")
 
 
 def _seconds(text: str) -> float | None:

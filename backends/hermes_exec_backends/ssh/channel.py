@@ -100,9 +100,9 @@ class SshChannel(Channel):
                 self._use_room()
             elif not self._rests:
                 self._rests = True
-                self._loop.call_later(_REST_S, self._rested)
+                self._loop.call_later(_REST_S, self._end_rest)
 
-    def _rested(self) -> None:
+    def _end_rest(self) -> None:
         self._rests = False
         self._use_room()
 

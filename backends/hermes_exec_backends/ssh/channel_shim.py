@@ -77,7 +77,7 @@ class Open:
         """Return true: sending is always possible."""
         return True
 
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  nobody waits
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  there is nothing to wait for
         """Return true at once: sending is always possible."""
         return True
 

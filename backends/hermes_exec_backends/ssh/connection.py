@@ -101,9 +101,9 @@ class Connection:
         nonce = launch.new_nonce()
         line = launch.line(argv, nonce, env, setup)
         start = launch.Start(receiver, nonce, lambda: channel.abandon())  # noqa: PLW0108  it comes later
-        channel = SshChannel(start, self._wire, self._ended)
+        channel = SshChannel(start, self._wire, self._forget_channel)
         early, self._early = self._early, None
-        await self._opened(channel, partial(self._open_session, channel, early))
+        await self._open_channel(channel, partial(self._open_session, channel, early))
         channel.write(line)
         return channel
 
@@ -113,14 +113,14 @@ class Connection:
         Raises:
             PlaceUnavailable: this host cannot reach it, or refuses to.
         """
-        channel = SshChannel(receiver, self._wire, self._ended)
+        channel = SshChannel(receiver, self._wire, self._forget_channel)
         try:
-            await self._opened(channel, partial(self._open_tunnel, channel, (address, port)))
+            await self._open_channel(channel, partial(self._open_tunnel, channel, (address, port)))
         except Full as error:
             raise PlaceUnavailable(f"{self.host} does not connect to {address} port {port}: {error}") from None
         return channel
 
-    async def _opened(self, channel: SshChannel, work: Callable[[], None]) -> None:
+    async def _open_channel(self, channel: SshChannel, work: Callable[[], None]) -> None:
         """Open the channel in a thread, which cannot be stopped: after cancellation it is closed once it is open."""
 
         def close(done: asyncio.Future[None]) -> None:
@@ -169,7 +169,7 @@ class Connection:
         except (SSHException, EOFError, OSError) as error:
             raise PlaceUnavailable(f"the connection to {self.host} is broken: {str(error) or 'it ended'}") from error
 
-    def _ended(self, channel: SshChannel) -> None:
+    def _forget_channel(self, channel: SshChannel) -> None:
         self.channels.discard(channel)
         self.full = False
 

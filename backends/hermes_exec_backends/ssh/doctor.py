@@ -22,11 +22,11 @@ _USUAL = Path(".ssh/known_hosts")
 def checks(profile: SshProfile | None = None) -> list[Check]:
     """Check paramiko, the ``ssh`` program, the agent, and the default files of ssh, or those that a profile names."""
     if profile is None:
-        return [_paramiko(), _program(), _agent(), _known_hosts(_USUAL), *_open_keys(_usual_keys())]
+        return [_paramiko(), _program(), _agent(), _check_known_hosts(_USUAL), *_open_keys(_usual_keys())]
     client = _program(needed=True) if profile.transport == "openssh" else _paramiko()
     agent = [_agent()] if profile.agent else []
     key = [_key(profile.key_path)] if profile.key_path else _open_keys(_usual_keys())
-    return [client, *agent, _known_hosts(profile.known_hosts_path or _USUAL), *key]
+    return [client, *agent, _check_known_hosts(profile.known_hosts_path or _USUAL), *key]
 
 
 def _paramiko() -> Check:
@@ -50,7 +50,7 @@ def _agent() -> Check:
     return Check("agent", "ok", path)
 
 
-def _known_hosts(path: Path) -> Check:
+def _check_known_hosts(path: Path) -> Check:
     path = home_folder() / path
     if path.is_file():
         return Check("known hosts", "ok", str(path))

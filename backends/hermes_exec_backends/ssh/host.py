@@ -89,7 +89,7 @@ def _resolve(
         certificates=_certificates(profile, options),
         keys_only=explicit and _yes(options.get("identitiesonly")),
         agent=_agent(agent) if profile.agent else "",
-        known_hosts=_known_hosts(profile, options),
+        known_hosts=_find_known_hosts(profile, options),
         known_as=str(alias) if alias else (f"[{address}]:{port}" if port != 22 else address),
         accept_new=profile.accept_new,
         password=profile.password if depth == 0 else None,
@@ -133,7 +133,7 @@ def _certificates(profile: SshProfile, options: dict[str, object]) -> tuple[Path
     return (expand_home(str(named)),) if named else ()
 
 
-def _known_hosts(profile: SshProfile, options: dict[str, object]) -> tuple[Path, ...]:
+def _find_known_hosts(profile: SshProfile, options: dict[str, object]) -> tuple[Path, ...]:
     if profile.known_hosts_path:
         return (profile.known_hosts_path,)
     users = str(options.get("userknownhostsfile") or "~/.ssh/known_hosts ~/.ssh/known_hosts2")

@@ -77,13 +77,13 @@ def _complaint(host: Host, certificate: SSHCertificate) -> str:
     signer = line.split()[1].decode()
     principals = [name.decode("utf-8", "replace").lower() for name in certificate.valid_principals]
     if signer not in authorities(host):
-        return "nobody whom known_hosts lets vouch for the host has signed it"
-    if known_hosts.revoked(host, signer):
+        return "no authority that known_hosts lists for the host has signed it"
+    if known_hosts.is_revoked(host, signer):
         return "its signer's key is marked as revoked"
     if certificate.type is not SSHCertificateType.HOST:
         return "it is not a host's"
     if not any(fnmatch.fnmatchcase(_bare(host), _plain(name)) for name in principals):
-        return f"it is for {', '.join(principals) or 'nobody'}"
+        return f"it is for {', '.join(principals) or 'no host'}"
     if not certificate.valid_after <= time.time() < certificate.valid_before:
         return "it is not valid now"
     if certificate.critical_options:

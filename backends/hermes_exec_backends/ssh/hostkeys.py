@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.ssh")
 
 
-def known_types(host: Host) -> list[str]:
+def list_known_types(host: Host) -> list[str]:
     """Return the types of the host's known keys, to request one of those."""
-    return list(dict.fromkeys(key.get_name() for _, _, key in _known(host)))
+    return list(dict.fromkeys(key.get_name() for _, _, key in _read_known_keys(host)))
 
 
 def wants_certificate(host: Host) -> bool:
@@ -38,8 +38,8 @@ def check(host: Host, shown: paramiko.PKey) -> None:
         PlaceUnavailable: the key differs, is revoked, or none is known; no data was sent.
     """
     key = _key_alone(shown)
-    known = _known(host)
-    if known_hosts.revoked(host, key.get_base64()):
+    known = _read_known_keys(host)
+    if known_hosts.is_revoked(host, key.get_base64()):
         raise PlaceUnavailable(f"ssh: the key of {host.known_as} ({fingerprint(key)}) is marked as revoked")
     if any(each.asbytes() == key.asbytes() for _, _, each in known):
         return
@@ -52,7 +52,7 @@ def check(host: Host, shown: paramiko.PKey) -> None:
         path, number, other = known[0]
         raise PlaceUnavailable(
             f"ssh: {host.known_as} shows another key ({fingerprint(key)}) than the one in {path} line {number} "
-            f"({fingerprint(other)}): somebody may be in between, or it was installed anew",
+            f"({fingerprint(other)}): another machine may intercept the connection, or the host was installed again",
             remedy=f"ask its administrator for the fingerprint; only if it is the new one: "
             f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(path))}",
         )
@@ -78,7 +78,7 @@ def fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name().removeprefix('ssh-').upper()} {key.fingerprint}"
 
 
-def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
+def _read_known_keys(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
     from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
     found: list[tuple[Path, int, paramiko.PKey]] = []
@@ -112,4 +112,6 @@ def _remember(host: Host, key: paramiko.PKey) -> None:
             file.write(row.encode())
     except OSError as error:
         raise PlaceUnavailable(f"ssh: the new host's key cannot be written to {path}: {error.strerror}") from error
-    _log.warning("%s is new; its key %s was taken at its word and added to %s", host.known_as, fingerprint(key), path)
+    _log.warning(
+        "%s is new; its key %s was accepted without verification and added to %s", host.known_as, fingerprint(key), path
+    )

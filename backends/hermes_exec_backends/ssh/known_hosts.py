@@ -30,6 +30,6 @@ def lines(host: Host) -> list[tuple[Path, int, str]]:
     return [row for row in found if row[2] and not row[2].startswith("#")]
 
 
-def revoked(host: Host, key: str) -> bool:
+def is_revoked(host: Host, key: str) -> bool:
     """Return whether a key, in base64, is marked as revoked."""
     return any(line.startswith("@revoked") and key in line.split() for _, _, line in lines(host))

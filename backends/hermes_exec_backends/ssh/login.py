@@ -57,7 +57,7 @@ def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
     transport.use_compression(host.compression)
     options = transport.get_security_options()
     options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # see packets.py
-    options.key_types = _wanted(host, options.key_types)
+    options.key_types = _list_key_types(host, options.key_types)
     try:
         transport.start_client(timeout=host.connect_timeout_s)
         if isinstance(transport.packetizer, Packets) and transport.packetizer.opens:
@@ -73,11 +73,11 @@ def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
         ) from error
 
 
-def _wanted(host: Host, kinds: Sequence[str]) -> list[str]:
+def _list_key_types(host: Host, kinds: Sequence[str]) -> list[str]:
     """Return the host key types, best first: with a certificate if an authority is known, else the known types."""
     if hostkeys.wants_certificate(host):
         return [*(f"{kind}{_CERTIFICATE}" for kind in kinds), *kinds]
-    known = hostkeys.known_types(host)
+    known = hostkeys.list_known_types(host)
     return sorted(kinds, key=lambda kind: kind not in known and not (kind.startswith("rsa-") and "ssh-rsa" in known))
 
 
@@ -111,12 +111,12 @@ class Login:
             if not self._tried and self._try("none", "none", lambda: self._transport.auth_none(self._host.user)):
                 return
         except AuthenticationException as error:  # the transport is closed: most often after too many attempts
-            raise self._refused(str(error)) from error
+            raise self._build_refusal(str(error)) from error
         except (SSHException, EOFError, OSError) as error:
-            raise self._refused(f"the host closed the connection ({error})") from error
+            raise self._build_refusal(f"the host closed the connection ({error})") from error
         finally:
             self._keys.close()
-        raise self._refused("")
+        raise self._build_refusal("")
 
     def _try(self, name: str, kind: str, call: Callable[[], list[str]]) -> bool:
         """Return true when logged in; false when the host wants another method, or a further one."""
@@ -163,14 +163,14 @@ class Login:
                 answers.append("")
         return answers
 
-    def _refused(self, why: str) -> PlaceError:
+    def _build_refusal(self, why: str) -> PlaceError:
         tried = "; ".join(self._tried) or "nothing"
-        text = f"ssh: {self._host} lets us not in: {why + '; ' if why else ''}tried {tried}"
+        text = f"ssh: {self._host} refused the login: {why + '; ' if why else ''}tried {tried}"
         if self._allowed:
             text += f"; it takes {', '.join(sorted(self._allowed))}"
         if self._unanswered:
             return NeedsPerson(
-                f"{text}; nobody was there to answer {self._unanswered[0]!r}",
+                f"{text}; no person was there to answer {self._unanswered[0]!r}",
                 remedy="open it from a terminal, or use transport = 'openssh' with a connection that ssh keeps",
             )
         return PlaceUnavailable(text, remedy="name the right user and key_path, or load the key into the agent")

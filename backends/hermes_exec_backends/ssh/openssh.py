@@ -154,14 +154,14 @@ class Master(SharedConnection):
                     process.kill()
                 await process.wait()
                 if isinstance(error, TimeoutError):
-                    raise self._failed(f"no answer within {patience_s:g} s") from None
+                    raise self._build_failure(f"no answer within {patience_s:g} s") from None
                 raise
             if process.returncode == 0:
                 return (out or b"").decode("utf-8", "replace")
             said.seek(0)
-            raise self._failed(said.read()[-4096:].decode("utf-8", "replace").strip())
+            raise self._build_failure(said.read()[-4096:].decode("utf-8", "replace").strip())
 
-    def _failed(self, said: str) -> PlaceUnavailable:
+    def _build_failure(self, said: str) -> PlaceUnavailable:
         hint = next((hint for mark, hint in _HINTS if mark in said), "run ssh by hand to see more")
         return PlaceUnavailable(f"ssh: {self._host}: {said or 'ssh failed without a word'}", remedy=hint)
 
@@ -195,7 +195,7 @@ class Master(SharedConnection):
 
     async def _person(self, error: PlaceUnavailable, patience_s: float) -> None:
         again = shlex.join(["ssh", *self._words, "-M", "-S", self._path, "-N", "-f", self._host])
-        _log.warning("%s. Waiting until somebody logs in again: %s", error.what, again)
+        _log.warning("%s. Waiting until a user logs in again: %s", error.what, again)
         try:
             async with asyncio.timeout(patience_s):
                 while not self._alive():  # noqa: ASYNC110  a person elsewhere sets no event

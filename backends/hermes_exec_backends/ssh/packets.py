@@ -138,7 +138,7 @@ class Packets(Packetizer):
             if key.used >= self.REKEY_BYTES and not self.need_rekey():
                 self._want_keys()
         if before:
-            self._sent(kind, payload)
+            self._handle_sent(kind, payload)
 
     def _seal(self, key: Key | None, payload: bytes) -> None:
         if key is None:
@@ -174,7 +174,7 @@ class Packets(Packetizer):
                 return False
         return True
 
-    def _sent(self, kind: int, payload: bytes) -> None:
+    def _handle_sent(self, kind: int, payload: bytes) -> None:
         """Deliver an assumed response, or call the login callback, after a packet was sent before the login."""
         if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._wire.on_loop(lambda: self._put(common.cMSG_SERVICE_ACCEPT + payload[1:]))
@@ -215,10 +215,10 @@ class Packets(Packetizer):
 
     def _go_on(self) -> None:
         self._changing = self._paused = False
-        self._wire.read(self._arrived)
-        self._arrived(b"")
+        self._wire.read(self._handle_arrival)
+        self._handle_arrival(b"")
 
-    def _arrived(self, data: bytes | None) -> None:
+    def _handle_arrival(self, data: bytes | None) -> None:
         """Handle received bytes, or None at the end. On the loop."""
         if data is None:
             self._inbox.put(EOFError())

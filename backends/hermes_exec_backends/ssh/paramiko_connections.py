@@ -83,7 +83,7 @@ class Connections(SharedConnection):
 
     async def _person(self, error: NeedsPerson, patience_s: float) -> None:
         self._connected.clear()
-        _log.warning("%s; waiting until somebody opens %s again", error.what, self.host)
+        _log.warning("%s; waiting until a caller opens %s again", error.what, self.host)
         try:
             async with asyncio.timeout(patience_s):
                 await self._connected.wait()

@@ -97,7 +97,7 @@ class SpawnedCommand:
             self._work.cancel()
         if self._channel is not None:
             self._channel.abandon()
-        self._finish(OutcomeUnknown("the place did not answer until some time after this should have ended"))
+        self._finish(OutcomeUnknown("the target did not answer until some time after this should have ended"))
 
     async def _carry_out(self) -> None:
         try:
@@ -123,7 +123,7 @@ class SpawnedCommand:
         place = self._place
         if not place.folder:
             raise PlaceError(
-                "the command is too long to be passed as words, and the place has no folder to put it in",
+                "the command is too long to be passed as words, and the target has no folder to put it in",
                 remedy="make /tmp writable there",
                 state="nothing ran",
             )
@@ -131,7 +131,7 @@ class SpawnedCommand:
         try:
             await store(place, os.fsencode(path), self._launch.script(self._nonce, path), private=True)
         except HermesError as error:
-            why = f"the command cannot be put into the place: {error.what}"
+            why = f"the command cannot be put into the target: {error.what}"
             raise PlaceError(why, state="nothing ran") from error
         try:
             return await self._run(self._launch.script_argv(place.shell, path), {})
@@ -175,11 +175,11 @@ class SpawnedCommand:
             return {**answer, "error": "program", "errno": 2, "code": 127, "message": os.strerror(2)}
         if exit.lost:
             if not (self._let_go or self._all_gone):
-                raise OutcomeUnknown(f"the place was lost while this ran ({exit.lost})")
+                raise OutcomeUnknown(f"the target was lost while this ran ({exit.lost})")
         elif told is None and not self._why:  # it reports before it starts anything, so nothing was started
             how = f"signal {exit.signal}" if exit.code is None else f"exit code {exit.code}"
             said = self._streams.preamble.decode("utf-8", "replace").strip()[-300:]
-            return {"error": "failed", "message": f"the place did not start it ({how}) {said}".strip()}
+            return {"error": "failed", "message": f"the target did not start it ({how}) {said}".strip()}
         elif exit.code is None:
             answer["signal"] = exit.signal
         else:
@@ -244,7 +244,7 @@ class SpawnedCommand:
         """End the processes that can be found, wait for the rest of the output, then release the channel."""
         root = await self._root()
         if root is None:
-            self._note = "its processes cannot be looked at in this place, so some may go on"
+            self._note = "its processes cannot be looked at in this target, so some may go on"
         else:
             try:
                 left = await kill_tree(self._place, root, self._grace_s, self._streams.channel_exit)

@@ -75,7 +75,7 @@ async def run_helper(
         channel.kill()
         raise
     if exit.lost:
-        raise OutcomeUnknown(f"the place was lost ({exit.lost})")
+        raise OutcomeUnknown(f"the target was lost ({exit.lost})")
     return ScriptReply(exit, bytes(asked.stdout), bytes(asked.stderr))
 
 
@@ -143,7 +143,7 @@ class ShellTarget:
                 return cls._of(backend, env, cwd, shell, found)
             reasons.append(f"{shell}: {reply.failure}")
         raise PlaceUnavailable(
-            f"no sh answers in the place ({'; '.join(reasons)})", remedy="use an image that has a shell"
+            f"no sh answers in the target ({'; '.join(reasons)})", remedy="use an image that has a shell"
         )
 
     @classmethod
@@ -184,7 +184,7 @@ class ShellTarget:
             async with asyncio.timeout(_ANSWER_S):
                 reply = await self.run_script(scripts.SIGNAL_TREE, signal, *known)
         except TimeoutError:
-            raise PlaceUnavailable(f"the place did not answer within {_ANSWER_S:g} s") from None
+            raise PlaceUnavailable(f"the target did not answer within {_ANSWER_S:g} s") from None
         if reply.exit.code != 0:
             raise PlaceError(f"the processes cannot be listed: {reply.failure}")
         return reply.stdout.decode("ascii", "replace").split()

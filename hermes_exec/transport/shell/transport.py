@@ -81,7 +81,7 @@ class ShellTransport:
         if self._closed:
             raise Closed("the terminal is closed")
         if arguments.get("limits"):
-            raise Unsupported("this place cannot limit a command", remedy=_REMEDY)
+            raise Unsupported("this target cannot limit a command", remedy=_REMEDY)
         self._number += 1
         if operation == "exec":
             return self._execute(arguments, sink)
@@ -92,7 +92,7 @@ class ShellTransport:
             return TaskHandle(self._number, session.until_closed())
         if operation == "close":
             return TaskHandle(self._number, self._session(arguments, forget=True).close())
-        raise Unsupported(f"{operation} needs a Python in the place", remedy=_REMEDY)
+        raise Unsupported(f"{operation} needs a Python in the target", remedy=_REMEDY)
 
     def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> SpawnedCommand:
         place = self._place
@@ -102,7 +102,7 @@ class ShellTransport:
             env=merge_env(place.env, arguments),
             merge=bool(arguments.get("merge")),
         )
-        command = SpawnedCommand(place, self._number, launch, arguments, sink, self._ended)
+        command = SpawnedCommand(place, self._number, launch, arguments, sink, self._handle_end)
         self._active.add(command)
         command.begin()
         return command
@@ -110,16 +110,16 @@ class ShellTransport:
     def _run(self, arguments: Mapping[str, Any], sink: Sink) -> SpawnedCommand:
         session = self._session(arguments)
 
-        def ended(command: SpawnedCommand) -> None:
-            self._ended(command)
+        def handle_end(command: SpawnedCommand) -> None:
+            self._handle_end(command)
             session.on_command_end(command)
 
-        command = SpawnedCommand(self._place, self._number, session.launch(arguments), arguments, sink, ended)
+        command = SpawnedCommand(self._place, self._number, session.launch(arguments), arguments, sink, handle_end)
         self._active.add(command)
         session.submit(command)
         return command
 
-    def _ended(self, command: SpawnedCommand) -> None:
+    def _handle_end(self, command: SpawnedCommand) -> None:
         """Handle a command's end; its channel stays open while its children hold it, or they get SIGPIPE."""
         self._active.discard(command)
         self._lingering = {other for other in self._lingering if other.lingering}

@@ -137,7 +137,7 @@ class Canary:
             return False
         return has_rule(policy, self.rule) and self.is_required(policy)
 
-    def expected_errnos(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
+    def get_expected_errnos(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
         """The expected error numbers in a kind of sandbox, with or without a /proc."""
         if not proc and self.name in IN_PROC:
             return NOT_THERE
@@ -392,7 +392,7 @@ def canaries_of(policy: Policy, place: str = BUBBLEWRAP, *, proc: bool = True) -
     """The attempts that a policy forbids, with their expected error numbers in a kind of sandbox."""
     wanted = build_filter(policy)
     return tuple(
-        replace(canary, errnos=canary.expected_errnos(place, wanted, proc=proc))
+        replace(canary, errnos=canary.get_expected_errnos(place, wanted, proc=proc))
         for canary in CANARIES
         if canary.applies_to(policy, wanted)
     )

@@ -31,10 +31,10 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 def list_policies(*, json: Json = False) -> int:
     """List the policies: the built-in ones, and those in the folder of your hermes.toml."""
-    from hermes_exec_policies.load import list_policies, load_policy, shipped_policies
+    from hermes_exec_policies.load import list_policies, list_shipped_policies, load_policy
 
     rows = [
-        [name, "ships" if name in shipped_policies() else "yours", load_policy(name).summary]
+        [name, "ships" if name in list_shipped_policies() else "yours", load_policy(name).summary]
         for name in list_policies()
     ]
     if json:

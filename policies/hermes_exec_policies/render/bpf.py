@@ -49,10 +49,10 @@ def load_program(wanted: Filter) -> bytes:
     """
     machine = platform.machine()
     architecture(machine)
-    return shipped_program(wanted, machine) or compile_filter(wanted)
+    return read_shipped_program(wanted, machine) or compile_filter(wanted)
 
 
-def shipped_program(wanted: Filter, machine: str) -> bytes | None:
+def read_shipped_program(wanted: Filter, machine: str) -> bytes | None:
     """The shipped program of a filter; None if there is none."""
     file = files("hermes_exec_policies") / "rendered" / "bpf" / f"{filter_key(wanted)}.{machine}"
     return file.read_bytes() if file.is_file() else None

@@ -27,11 +27,11 @@ APPTAINER_FILE = "seccomp-apptainer.{machine}.json"
 
 
 def _seccomp(render: Callable[[Filter, str], str], machine: str) -> Callable[[Policy], str]:
-    def rendered(policy: Policy) -> str:
+    def render_policy(policy: Policy) -> str:
         wanted = build_filter(policy)
         return render(wanted, machine) if wanted else ""
 
-    return rendered
+    return render_policy
 
 
 def _landlock(policy: Policy) -> str:
@@ -106,7 +106,7 @@ def render_all(policy: Policy) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def shipped_filters(policy: Policy) -> dict[str, Filter]:
+def build_shipped_filters(policy: Policy) -> dict[str, Filter]:
     """The filters that are shipped compiled, by key: with and without a control group that counts memory."""
     found = (build_filter(policy, counted=counted) for counted in (True, False))
     return {bpf.filter_key(wanted): wanted for wanted in found if wanted}

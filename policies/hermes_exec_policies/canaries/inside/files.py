@@ -18,7 +18,7 @@ _SYSTEM = os.__file__
 _DEVICES = ("mem", "kmem", "port", "kmsg", "sda", "vda", "nvme0n1", "fuse", "net/tun", "kvm", "loop-control")
 
 
-def _written(path: str) -> str:
+def _write_file(path: str) -> str:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.write(fd, _DATA)
@@ -35,31 +35,31 @@ def _home(config: "Config") -> str:
 @attempt("files-etc")
 def etc(_: "Config") -> str:
     """Create a file in /etc."""
-    return _written("/etc/hermes-canary")
+    return _write_file("/etc/hermes-canary")
 
 
 @attempt("files-usr")
 def usr(_: "Config") -> str:
     """Create a file in /usr/bin."""
-    return _written("/usr/bin/hermes-canary")
+    return _write_file("/usr/bin/hermes-canary")
 
 
 @attempt("files-root")
 def root(_: "Config") -> str:
     """Create a file in the root folder."""
-    return _written("/hermes-canary")
+    return _write_file("/hermes-canary")
 
 
 @attempt("files-skills")
 def skills(_: "Config") -> str:
     """Create a file in the folder of skills."""
-    return _written("/app/skills/hermes-canary")
+    return _write_file("/app/skills/hermes-canary")
 
 
 @attempt("files-app")
 def app(_: "Config") -> str:
     """Create a file next to the writable folder."""
-    return _written("/app/hermes-canary")
+    return _write_file("/app/hermes-canary")
 
 
 @attempt("files-folders")
@@ -67,7 +67,7 @@ def folders(config: "Config") -> str:
     """Create a file in a folder that was granted for reading."""
     if not config["folders"]:
         raise Absent("there is no such folder")
-    return _written(config["folders"][0] + "/hermes-canary")
+    return _write_file(config["folders"][0] + "/hermes-canary")
 
 
 @attempt("files-change")
@@ -80,7 +80,7 @@ def change(_: "Config") -> str:
 @attempt("files-climb")
 def climb(config: "Config") -> str:
     """Create a file outside of the writable folder, by a path with ``..``."""
-    return _written(_home(config) + "/../../etc/hermes-canary")
+    return _write_file(_home(config) + "/../../etc/hermes-canary")
 
 
 @attempt("files-symlink")
@@ -89,7 +89,7 @@ def symlink(config: "Config") -> str:
     link = _home(config) + "/hermes-link"
     os.symlink("/etc", link)
     try:
-        return _written(link + "/hermes-canary")
+        return _write_file(link + "/hermes-canary")
     finally:
         os.unlink(link)
 

@@ -9,7 +9,7 @@ import mmap
 import os
 
 from .kit import Absent, attempt
-from .system import BAD, call, numbered
+from .system import BAD, call, call_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ for _name, _words in _CALLS.items():
 def user_namespace(_: "Config") -> str:
     """Create a user namespace, in which the process is root."""
     call("unshare", 0x10000000)
-    return "a namespace of one's own"
+    return "a namespace of its own"
 
 
 @attempt("kernel-clone-namespace")
@@ -115,7 +115,7 @@ def x32(_: "Config") -> str:
     """Call getpid by its x32 number, which a filter of the 64-bit numbers alone does not match."""
     if os.uname()[4] != "x86_64":
         raise Absent("no such form on this machine")
-    return str(numbered(0x40000000 + 39))
+    return str(call_number(0x40000000 + 39))
 
 
 @attempt("kernel-writable-code")

@@ -37,7 +37,7 @@ def attempt(name: str) -> "Callable[[Attempt], Attempt]":
     return register
 
 
-def made(name: str, config: "Config") -> "dict[str, Any]":
+def run_attempt(name: str, config: "Config") -> "dict[str, Any]":
     """Run one attempt in a process of its own, and return its outcome."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -72,7 +72,7 @@ def _make(name: str, config: "Config", writing: int) -> None:
         told = {"outcome": "errno", "errno": error.errno} if error.errno else {"outcome": "hung"}
     except MemoryError:
         told = {"outcome": "errno", "errno": 12}
-    except BaseException as error:  # noqa: BLE001  a fault of an attempt is told, and makes the proof invalid
+    except BaseException as error:  # noqa: BLE001  a fault of an attempt is reported, and makes the proof invalid
         told = {"outcome": "error", "detail": "{}: {}".format(type(error).__name__, error)[:200]}
     try:
         os.write(writing, json.dumps(told).encode())
@@ -99,7 +99,9 @@ def main(config: "Config") -> None:
     for name in names:
         _say({"begins": name})
         _say(
-            made(name, config) if name in ATTEMPTS else {"name": name, "outcome": "error", "detail": "no such attempt"}
+            run_attempt(name, config)
+            if name in ATTEMPTS
+            else {"name": name, "outcome": "error", "detail": "no such attempt"}
         )
     _say({"ended": config["nonce"], "count": len(names)})
 

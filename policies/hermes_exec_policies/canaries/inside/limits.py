@@ -18,7 +18,7 @@ _MIB = 1 << 20
 _PART = 8 * _MIB
 
 
-def _refused(code: int) -> OSError:
+def _build_refusal(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
@@ -26,7 +26,7 @@ def _set(limit: int, soft: int, hard: int) -> None:
     try:
         resource.setrlimit(limit, (soft, hard))
     except ValueError:  # Python raises it for EPERM
-        raise _refused(errno.EPERM) from None
+        raise _build_refusal(errno.EPERM) from None
 
 
 @attempt("limits-open-files")
@@ -125,7 +125,7 @@ def locked_memory(config: "Config") -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.addressof(ctypes.c_char.from_buffer(held))
     if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(size)):
-        raise _refused(ctypes.get_errno())
+        raise _build_refusal(ctypes.get_errno())
     return "{} bytes".format(size)
 
 
@@ -151,7 +151,7 @@ def processes(config: "Config") -> str:
 @attempt("limits-memory")
 def memory(config: "Config") -> str:
     """Use more memory than the limit in child processes; if configured, also shared memory that no process maps."""
-    for have in (_unmapped, _plain) if config["unmapped"] else (_plain,):
+    for have in (_unmap_shared, _plain) if config["unmapped"] else (_plain,):
         pid = os.fork()
         if pid == 0:
             try:
@@ -167,14 +167,14 @@ def memory(config: "Config") -> str:
             return "{} bytes".format(config["limits"]["memory"])
         if not os.WIFSIGNALED(status) and status >> 8 != 12:
             raise RuntimeError("a child ended with {}".format(status))
-    raise _refused(errno.ENOMEM)
+    raise _build_refusal(errno.ENOMEM)
 
 
 def _plain() -> object:
     return bytearray(b"\1" * _PART)
 
 
-def _unmapped() -> object:
+def _unmap_shared() -> object:
     """Fill a shared anonymous mapping and unmap all of it but a page, which frees none of its memory."""
     import ctypes
 
@@ -184,7 +184,7 @@ def _unmapped() -> object:
     prot = mmap.PROT_READ | mmap.PROT_WRITE
     at = libc.mmap(None, ctypes.c_size_t(_PART), prot, shared | anonymous, -1, ctypes.c_long(0))
     if at == ctypes.c_void_p(-1).value:
-        raise _refused(ctypes.get_errno())
+        raise _build_refusal(ctypes.get_errno())
     ctypes.memset(at, 1, _PART)
     libc.munmap(ctypes.c_void_p(at + page), ctypes.c_size_t(_PART - page))
     return at

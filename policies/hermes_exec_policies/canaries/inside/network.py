@@ -25,7 +25,7 @@ _ENGINES = (
 )  # fmt: skip
 
 
-def _connected(family: int, address: "tuple[object, ...]") -> str:
+def _connect(family: int, address: "tuple[object, ...]") -> str:
     made = socket.socket(family, socket.SOCK_STREAM)
     made.settimeout(PATIENT_S)
     made.connect(address)
@@ -35,19 +35,19 @@ def _connected(family: int, address: "tuple[object, ...]") -> str:
 @attempt("network-tcp")
 def tcp(_: "Config") -> str:
     """Connect to another host."""
-    return _connected(socket.AF_INET, (_NOWHERE, 80))
+    return _connect(socket.AF_INET, (_NOWHERE, 80))
 
 
 @attempt("network-tcp6")
 def tcp6(_: "Config") -> str:
     """Connect to another host over IPv6."""
-    return _connected(socket.AF_INET6, (_NOWHERE_6, 80))
+    return _connect(socket.AF_INET6, (_NOWHERE_6, 80))
 
 
 @attempt("network-loopback")
 def loopback(config: "Config") -> str:
     """Connect to a port of this machine on which a process outside listens."""
-    return _connected(socket.AF_INET, ("127.0.0.1", config["outside"]["tcp"]))
+    return _connect(socket.AF_INET, ("127.0.0.1", config["outside"]["tcp"]))
 
 
 @attempt("network-udp")
@@ -166,7 +166,7 @@ def inherited(_: "Config") -> str:
     return str(kept)
 
 
-def _asked(request: bytes) -> str:
+def _ask_proxy(request: bytes) -> str:
     """Send a request to the proxy, and return its answer; a refusal raises PermissionError."""
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(PATIENT_S)
@@ -179,7 +179,7 @@ def _asked(request: bytes) -> str:
 
 
 def _through(target: str) -> str:
-    return _asked("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n".format(target).encode())
+    return _ask_proxy("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n".format(target).encode())
 
 
 @attempt("egress-address")
@@ -209,7 +209,7 @@ def egress_metadata(_: "Config") -> str:
 @attempt("egress-method")
 def egress_method(config: "Config") -> str:
     """Send the proxy a method that it does not support."""
-    return _asked("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n".format(config["outside"]["tcp"]).encode())
+    return _ask_proxy("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n".format(config["outside"]["tcp"]).encode())
 
 
 @attempt("egress-trick")

@@ -220,7 +220,7 @@ def secrets_keys(_: "Config") -> str:
     with open("/proc/keys") as file:
         keys = file.read()
     if not keys:
-        raise Absent("none are told")
+        raise Absent("none are listed")
     return keys[:80]
 
 
@@ -236,7 +236,7 @@ def secrets_machine(_: "Config") -> str:
         except OSError:
             continue
     if not told:
-        raise Absent("nothing is told")
+        raise Absent("nothing is listed")
     return ", ".join(told)
 
 

@@ -45,10 +45,10 @@ def call(name: str, *arguments: "Any") -> int:
     numbers = dict(_BOTH, **{"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname()[4], {}))
     if name not in numbers:
         raise Absent("no such call on this machine")
-    return numbered(numbers[name], *arguments)
+    return call_number(numbers[name], *arguments)
 
 
-def numbered(number: int, *arguments: "Any") -> int:
+def call_number(number: int, *arguments: "Any") -> int:
     """Make the system call with this number."""
     given = [ctypes.c_ulong(each & (2**64 - 1)) if isinstance(each, int) else each for each in arguments]
     ctypes.set_errno(0)
