@@ -80,6 +80,7 @@ def load_settings(
         audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
         log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
+        memory=user.memory,
         hooks=user.hooks,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),

@@ -121,6 +121,10 @@ class Journal:
         """Return all changes, the oldest first."""
         return [event for event in self._log.events(STREAM) if event.kind == "memory"]
 
+    def events_of(self, conversation: str) -> list[Event]:
+        """Return the events of a conversation, from which a change takes its sources."""
+        return self._log.events(conversation)
+
     def entries_at(self, number: int) -> tuple[Target, list[Entry]]:
         """Return the file that a change was of, and its entries after it.
 

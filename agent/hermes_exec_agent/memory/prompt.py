@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.screening import find_withholding
 from hermes_exec_agent.quoting import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hermes_exec_agent.memory.entries import Entry, Target
+    from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.models.messages import Message
 
 HEADINGS: dict[Target, str] = {
@@ -77,3 +79,44 @@ def describe_changes(shown: Sequence[str], entries: Mapping[Target, Sequence[Ent
     if not new and not gone:
         return ""
     return "\n".join([_CHANGED, *new, *([_GONE, *gone] if gone else [])])
+
+
+def read_prompt(journal: Journal, tell: Callable[[str], None]) -> tuple[str, bool]:
+    """Return the end of a system message, and whether an entry of it is untrusted.
+
+    The person is told in one line of a file that cannot be read, or that does not fit; it is left out, or its end is.
+    """
+    entries = _read(journal, tell)
+    parts: list[str] = []
+    for target, each in entries.items():
+        limit = journal.limits[target]
+        parts.append(render(target, each, limit))
+        if (size := measure(target, each)) > limit:
+            tell(f"{journal.path(target)}: {size} of {limit} characters, so that its end is not read")
+    return "\n\n".join(part for part in parts if part), _has_untrusted(entries)
+
+
+def read_changes(journal: Journal, messages: Iterable[Message], tell: Callable[[str], None]) -> tuple[str, bool]:
+    """Return the notice of what changed since these messages, and whether an entry is untrusted."""
+    entries = _read(journal, tell)
+    fitting = {target: _cut(target, each, journal.limits[target]) for target, each in entries.items()}
+    return describe_changes(list_shown(messages), fitting), _has_untrusted(entries)
+
+
+def _cut(target: Target, entries: Sequence[Entry], limit: int) -> Sequence[Entry]:
+    shown = len(_LINE.findall(render(target, entries, limit)))
+    return entries[:shown]
+
+
+def _has_untrusted(entries: Mapping[Target, Sequence[Entry]]) -> bool:
+    return any(each.origin == "untrusted" for group in entries.values() for each in group)
+
+
+def _read(journal: Journal, tell: Callable[[str], None]) -> dict[Target, list[Entry]]:
+    found: dict[Target, list[Entry]] = {}
+    for target in journal.limits:
+        try:
+            found[target] = journal.read(target)
+        except HermesError as error:
+            tell(f"memory: {error}")
+    return found
