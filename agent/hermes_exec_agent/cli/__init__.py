@@ -1,4 +1,4 @@
-"""The commands of the agent: ``chat``, ``conversations``, ``memory``, ``serve`` and ``skill``; and the program ``hermes-cli``."""
+"""The commands of the agent, such as ``chat``, ``memory`` and ``skill``; and the program ``hermes-cli``."""
 
 from hermes_exec.cli.commands import Command
 

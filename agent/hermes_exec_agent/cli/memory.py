@@ -16,11 +16,12 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.skill_judge import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hermes_exec_agent.memory.entries import Entry, Target
+    from hermes_exec_agent.memory.entries import Target
     from hermes_exec_agent.memory.journal import Journal
 
 _TEXT = 100
@@ -53,8 +54,8 @@ def edit(*, user: User = False) -> int:
     """Edit a file in $VISUAL or $EDITOR; what the agent writes meanwhile is merged, and your changes win."""
     from hermes_exec_agent.memory.entries import Entry, join_entries, merge_edit, split_entries
 
-    target = _target(user)
-    with _open_journal() as journal:
+    target = _target(user=user)
+    with _open_journal(changes=True) as journal:
         base = journal.read(target)
         edited = split_entries(_edit_text(join_entries(base)))
         before = [each.text for each in base]
@@ -84,8 +85,8 @@ def forget(
     """Remove an entry, and the copies of the file next to it. The event log keeps the record."""
     from hermes_exec_agent.memory.entries import Operation, apply_operations
 
-    target = _target(user)
-    with _open_journal() as journal:
+    target = _target(user=user)
+    with _open_journal(changes=True) as journal:
         operation = Operation("remove", old_text=text)
         journal.write(
             target,
@@ -115,7 +116,7 @@ def history(*, json: Json = False) -> int:
 
 def restore(number: Annotated[int, typer.Argument(metavar="N", help="The number of a change in history.")]) -> int:
     """Restore a file to its entries after a change."""
-    with _open_journal() as journal:
+    with _open_journal(changes=True) as journal:
         target, entries = journal.entries_at(number)
         journal.write(target, lambda _: entries, who="person", why=f"hermes-exec memory restore {number}")
     return 0
@@ -146,7 +147,7 @@ def export(
 
 def rebuild() -> int:
     """Write both files from the event log alone; a file that differs is kept with the ending .bak."""
-    with _open_journal() as journal:
+    with _open_journal(changes=True) as journal:
         written = journal.rebuild()
     for path in written:
         note(f"written: {path}")
@@ -156,8 +157,14 @@ def rebuild() -> int:
 
 
 @contextlib.contextmanager
-def _open_journal() -> "Iterator[Journal]":
-    """Open the journal; a person may use all of it, also while conversations do not."""
+def _open_journal(*, changes: bool = False) -> "Iterator[Journal]":
+    """Open the journal; a person may use all of it, also while conversations do not.
+
+    Raises:
+        UsageError: an agent's shell would change it, as changes are recorded as the person's.
+    """
+    if changes and AGENT in os.environ:
+        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.runtime.events import EventLog
@@ -167,7 +174,7 @@ def _open_journal() -> "Iterator[Journal]":
         yield Journal.of_user(log, settings)
 
 
-def _target(user: bool) -> "Target":
+def _target(*, user: bool) -> "Target":
     return "user" if user else "memory"
 
 

@@ -199,11 +199,9 @@ class Journal:
         try:
             with self._translate(target):
                 self._put(pending, content)
-            if self._stamp(target) != stamp:
-                raise _EditedMeanwhile
+            self._check_stamp(target, stamp)
             self._log.append_all(STREAM, [("memory", each) for each in records], after=self._log.last(STREAM))
-            if self._stamp(target) != stamp:
-                raise _EditedMeanwhile
+            self._check_stamp(target, stamp)
         except BaseException:
             pending.unlink(missing_ok=True)
             raise
@@ -255,6 +253,10 @@ class Journal:
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _check_stamp(self, target: Target, stamp: object) -> None:
+        if self._stamp(target) != stamp:
+            raise _EditedMeanwhile
 
     def _beside(self, target: Target, suffix: str) -> Path:
         return self.folder / f"{FILES[target]}.{suffix}"

@@ -20,81 +20,18 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.entries import Origin
     from hermes_exec_agent.runtime.events.event import Event
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-_FRAME = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "user",
-        "person",
-        "they",
-        "he",
-        "she",
-        "it",
-        "their",
-        "them",
-        "his",
-        "her",
-        "is",
-        "are",
-        "was",
-        "has",
-        "have",
-        "wants",
-        "want",
-        "prefers",
-        "prefer",
-        "likes",
-        "like",
-        "says",
-        "said",
-        "asks",
-        "asked",
-        "uses",
-        "use",
-        "that",
-        "to",
-        "be",
-        "of",
-        "in",
-        "for",
-        "on",
-        "with",
-        "and",
-    ]
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
+_FRAME_WORDS = (
+    "the a an user person they he she it their them his her is are was has have wants want prefers prefer likes like "
+    "says said asks asked uses use that to be of in for on with and"
 )
 """Words that a note about the person adds to the person's own."""
-_NEGATIONS = frozenset(
-    [
-        "not",
-        "no",
-        "never",
-        "none",
-        "without",
-        "dont",
-        "don't",
-        "don’t",
-        "isnt",
-        "isn't",
-        "cannot",
-        "can't",
-        "stop",
-        "nicht",
-        "kein",
-        "keine",
-        "nie",
-        "ne",
-        "pas",
-        "jamais",
-        "nunca",
-        "sin",
-        "não",
-        "не",
-        "нет",
-        "никогда",
-    ]
+_NEGATION_WORDS = (
+    "not no never none without dont don't isnt isn't cannot can't stop nicht kein keine nie ne pas jamais nunca sin "
+    "n\u00e3o \u043d\u0435 \u043d\u0435\u0442 \u043d\u0438\u043a\u043e\u0433\u0434\u0430"
 )
+_FRAME = frozenset(_FRAME_WORDS.split())
+_NEGATIONS = frozenset(_NEGATION_WORDS.split())
 _STEM = 5
 _NEWEST = 3
 """Results that are named as the sources of content that none of them has verbatim."""
@@ -143,7 +80,7 @@ def _read_message(event: Event) -> Iterator[list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(text)]
+    return [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
 
 
 def _contains(message: Sequence[str], wanted: Sequence[str]) -> bool:
