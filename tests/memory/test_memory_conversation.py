@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def test_the_prefix_stays_the_same_over_many_turns_with_writes_between(talk: Tal
     assert len({json.dumps(messages[0]) for messages in sent}) == 1
     assert '- "known before"' in sent[0][0]["content"]
     assert '- "likes short answers"' in sent[0][0]["content"]
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in itertools.pairwise(sent):
         assert after[: len(before)] == before
     users = [message["content"] for message in sent[-1] if message["role"] == "user"]
     assert users[0] == "request 0"
@@ -104,11 +105,8 @@ def test_the_configuration_enables_the_tool_and_nothing_is_created_by_reading(
 def test_the_words_of_the_person_are_theirs_also_after_output_was_read(
     talk: Talk, journal: Journal, target: str
 ) -> None:
-    replies = [
-        ask(("terminal", {"command": "echo hello"})),
-        remember("User prefers tabs over spaces", target),
-        say("ok"),
-    ]
+    look = ask(("terminal", {"command": "echo hello"}))
+    replies = [look, remember("User prefers tabs over spaces", target), say("ok")]
     talk_through(talk, replies, "Look around. I prefer tabs over spaces.")
     (entry,) = journal.read(target)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert (entry.text, entry.origin) == ("User prefers tabs over spaces", "person")
@@ -206,12 +204,8 @@ def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_convers
         attack = text.format(mark=mark)
         (tmp_path / "work").mkdir(exist_ok=True)
         (tmp_path / "work" / "page.txt").write_text(attack)
-        reading = [
-            ask(("terminal", {"command": "cat page.txt"})),
-            remember(attack),
-            remember(attack, "user"),
-            say("ok"),
-        ]
+        look = ask(("terminal", {"command": "cat page.txt"}))
+        reading = [look, remember(attack), remember(attack, "user"), say("ok")]
         async with talk(ScriptedModel(reading), Person(["terminal", "memory"]), mode="ask") as conversation:
             await conversation.ask("Read page.txt")
         person, model = Person(), ObedientModel()

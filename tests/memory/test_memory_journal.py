@@ -22,11 +22,12 @@ from hermes_exec_agent.memory.entries import (
 )
 from hermes_exec_agent.memory.journal import STREAM, Damaged, Journal
 from hermes_exec_agent.memory.prompt import measure, render, show_entry
-from hermes_exec_agent.runtime.events import EventLog
 from tests.memory.conftest import add
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hermes_exec_agent.runtime.events import EventLog
 
 WRITER = """
 import sys
