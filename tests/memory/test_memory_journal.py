@@ -129,7 +129,7 @@ def test_files_are_rebuilt_from_the_events_and_a_damaged_one_is_kept(journal: Jo
     content, damaged = path.read_bytes(), b"\xff\xfe broken"
     path.write_bytes(damaged)
     journal.path("user").unlink()
-    with pytest.raises(Damaged, match=r"no UTF-8 text. Try: mend it, or hermes-exec memory rebuild"):
+    with pytest.raises(Damaged, match=r"no UTF-8 text. Try: fix it, or hermes-exec memory rebuild"):
         add(journal, "three")
     assert path.read_bytes() == damaged
     journal.rebuild()

@@ -93,7 +93,7 @@ class Journal:
             HermesError: it, or the log, cannot be read.
         """
         texts = self._read_texts(target)[0]
-        return _with_origins(texts, self._recorded()[target]) if texts else []
+        return _with_origins(texts, self._read_state()[target]) if texts else []
 
     def write(
         self, target: Target, change: Callable[[list[Entry]], Sequence[Entry]], *, who: str, why: str, source: str = ""
@@ -160,7 +160,7 @@ class Journal:
         """
         written: list[Path] = []
         with self._lock():
-            state = self._recorded()
+            state = self._read_state()
             for target in TARGETS:
                 with self._translate(target):
                     path, content = self.path(target), join_entries(state[target]).encode()
@@ -176,7 +176,7 @@ class Journal:
         self, target: Target, change: Callable[[list[Entry]], Sequence[Entry]], cause: dict[str, str]
     ) -> JournalChange:
         texts, stamp = self._read_texts(target)
-        state = self._recorded()
+        state = self._read_state()
         recorded = state[target]
         current = _with_origins(texts, recorded)
         aside = [each.text for each in recorded if each.text not in texts]
@@ -226,7 +226,7 @@ class Journal:
                 else:
                     pending.unlink()
 
-    def _recorded(self) -> State:
+    def _read_state(self) -> State:
         """Return the state after the last event."""
         last = self._log.last(STREAM)
         events = self._log.events(STREAM, last - 1) if last else []
@@ -245,7 +245,7 @@ class Journal:
         try:
             return split_entries(content.decode()), stamp
         except UnicodeDecodeError:
-            raise Damaged(f"{to_printable(path)}: no UTF-8 text", remedy=f"mend it, or {_REBUILD}") from None
+            raise Damaged(f"{to_printable(path)}: no UTF-8 text", remedy=f"fix it, or {_REBUILD}") from None
 
     def _stamp(self, target: Target) -> object:
         try:
