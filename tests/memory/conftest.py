@@ -22,7 +22,9 @@ from hermes_exec_agent.tools.tool import Approvals, Context
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec_agent.memory.entries import Target
     from hermes_exec_agent.models.protocol import Model
+    from hermes_exec_agent.tools.tool import Tool
 
 Talk: TypeAlias = "Callable[..., AbstractAsyncContextManager[Conversation]]"
 
@@ -45,13 +47,9 @@ class Person:
         return self.answer
 
 
-def add(journal: Journal, *texts: str, target: str = "memory") -> None:
-    journal.write(  # type: ignore[arg-type]
-        target,  # pyright: ignore[reportArgumentType]
-        lambda entries: [*entries, *(Entry(text) for text in texts)],
-        who="person",
-        why="test",
-    )
+def add(journal: Journal, *texts: str, target: Target = "memory") -> None:
+    new = [Entry(text) for text in texts]
+    journal.write(target, lambda entries: [*entries, *new], who="person", why="test")
 
 
 @pytest.fixture
@@ -79,7 +77,7 @@ def talk(log: EventLog, journal: Journal, tmp_path: Path) -> Talk:
             if told is not None:
                 context.tell = told.append
             models = model if isinstance(model, Models) else Models(model)
-            tools = [TerminalTool(), MemoryTool()]
+            tools: list[Tool] = [TerminalTool(), MemoryTool()]
             conversation = Conversation(models=models, tools=tools, context=context, log=log)
             await conversation.begin()
             try:

@@ -18,9 +18,12 @@ from tests.memory.corpus import ATTACKS
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from hermes_exec_agent.memory.entries import Target
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.models.protocol import Reply
     from hermes_exec_agent.models.scripted import ScriptEntry
     from hermes_exec_agent.runtime.events import EventLog
     from tests.memory.conftest import Talk
@@ -29,11 +32,11 @@ TURNS = 100
 WRITES = 30
 
 
-def remember(content: str, target: str = "memory", **more: Any) -> ScriptEntry:
+def remember(content: str, target: str = "memory", **more: Any) -> Reply:
     return ask(("memory", {"target": target, "action": "add", "content": content, **more}))
 
 
-def talk_through(talk: Talk, replies: list[ScriptEntry], *requests: str, **options: Any) -> list[dict[str, Any]]:
+def talk_through(talk: Talk, replies: Sequence[ScriptEntry], *requests: str, **options: Any) -> list[dict[str, Any]]:
     """Hold a conversation, and return the results of the calls of ``memory``."""
 
     async def whole() -> list[dict[str, Any]]:
@@ -50,7 +53,7 @@ def talk_through(talk: Talk, replies: list[ScriptEntry], *requests: str, **optio
 def test_the_prefix_stays_the_same_over_many_turns_with_writes_between(talk: Talk, journal: Journal) -> None:
     add(journal, "known before")
     add(journal, "likes short answers", target="user")
-    replies: list[ScriptEntry] = []
+    replies: list[Reply] = []
     for turn in range(TURNS):
         replies += [remember(f"fact {turn}")] if turn < WRITES else []
         replies += [say(f"answer {turn}")]
@@ -103,12 +106,12 @@ def test_the_configuration_enables_the_tool_and_nothing_is_created_by_reading(
 
 @pytest.mark.parametrize("target", ["memory", "user"])
 def test_the_words_of_the_person_are_theirs_also_after_output_was_read(
-    talk: Talk, journal: Journal, target: str
+    talk: Talk, journal: Journal, target: Target
 ) -> None:
     look = ask(("terminal", {"command": "echo hello"}))
     replies = [look, remember("User prefers tabs over spaces", target), say("ok")]
     talk_through(talk, replies, "Look around. I prefer tabs over spaces.")
-    (entry,) = journal.read(target)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    (entry,) = journal.read(target)
     assert (entry.text, entry.origin) == ("User prefers tabs over spaces", "person")
     assert entry.sources[0].number == 2
     assert journal.history()[0].data["who"] == "agent"

@@ -19,7 +19,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.skill_judge import AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from hermes_exec_agent.memory.entries import Target
     from hermes_exec_agent.memory.journal import Journal
@@ -157,7 +157,7 @@ def rebuild() -> int:
 
 
 @contextlib.contextmanager
-def _open_journal(*, changes: bool = False) -> "Iterator[Journal]":
+def _open_journal(*, changes: bool = False) -> "Generator[Journal]":
     """Open the journal; a person may use all of it, also while conversations do not.
 
     Raises:

@@ -183,11 +183,12 @@ class Journal:
         wanted = list(change(list(current)))
         records: list[dict[str, Any]] = []
         if texts != [each.text for each in recorded]:
-            state = {**state, target: current}
+            state[target] = current
             edit = {"who": "person", "why": "the file was edited", "source": ""}
             records.append(_to_record(target, recorded, state, edit))
         if wanted != current:
-            records.append(_to_record(target, current, {**state, target: wanted}, cause))
+            state[target] = wanted
+            records.append(_to_record(target, current, state, cause))
         if records:
             if aside:
                 self.set_aside(target, aside)

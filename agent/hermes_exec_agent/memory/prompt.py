@@ -84,7 +84,7 @@ def describe_changes(shown: Sequence[str], entries: Mapping[Target, Sequence[Ent
 def read_prompt(journal: Journal, tell: Callable[[str], None]) -> tuple[str, bool]:
     """Return the end of a system message, and whether an entry of it is untrusted.
 
-    The person is told in one line of a file that cannot be read, or that does not fit; it is left out, or its end is.
+    ``tell`` shows the person one line for a file that cannot be read, which is left out, or whose end does not fit.
     """
     entries = _read(journal, tell)
     parts: list[str] = []
@@ -99,7 +99,9 @@ def read_prompt(journal: Journal, tell: Callable[[str], None]) -> tuple[str, boo
 def read_changes(journal: Journal, messages: Iterable[Message], tell: Callable[[str], None]) -> tuple[str, bool]:
     """Return the notice of what changed since these messages, and whether an entry is untrusted."""
     entries = _read(journal, tell)
-    fitting = {target: _cut(target, each, journal.limits[target]) for target, each in entries.items()}
+    fitting: dict[Target, Sequence[Entry]] = {
+        target: _cut(target, each, journal.limits[target]) for target, each in entries.items()
+    }
     return describe_changes(list_shown(messages), fitting), _has_untrusted(entries)
 
 
