@@ -95,7 +95,7 @@ def offered(names: Any = None) -> list[str]:
     return asyncio.run(create())
 
 
-CORE = sorted(set(own_entry_points(GROUP)) - {"delegate_task"})
+CORE = sorted(set(set(own_entry_points(GROUP)) - {"delegate_task"}) - {"memory"})  # which a conversation has with a journal alone
 
 
 def test_an_installed_tool_is_not_offered_unless_the_user_names_it(configured: Path) -> None:
