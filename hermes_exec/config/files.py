@@ -12,7 +12,15 @@ from pydantic import BaseModel
 
 from hermes_exec.config.check import describe_unknown_key, profile_from_table, validate_table
 from hermes_exec.config.paths import read_regular, to_printable
-from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, Origin, ProfileEntry
+from hermes_exec.config.settings import (
+    AgentSettings,
+    AuditSettings,
+    LimitSettings,
+    LogSettings,
+    MemorySettings,
+    Origin,
+    ProfileEntry,
+)
 from hermes_exec.config.targets import PROFILE_NAME
 from hermes_exec.config.type_names import resolve_alias
 from hermes_exec.errors import ConfigError
@@ -24,8 +32,8 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "models")
-USERS_ALONE = ("audit", "log", "hooks", "agent", "models")
+KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "memory", "models")
+USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key."""
 
@@ -41,6 +49,7 @@ class FileContents:
     log: LogSettings = field(default_factory=LogSettings)
     hooks: tuple[str, ...] = ()
     agent: AgentSettings = field(default_factory=AgentSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
@@ -72,6 +81,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         log=_section(LogSettings, data, "log", where),
         hooks=_hooks(data.get("hooks", []), where),
         agent=_section(AgentSettings, data, "agent", where),
+        memory=_section(MemorySettings, data, "memory", where),
         models=_models(data.get("models", {}), where),
     )
 

@@ -80,6 +80,7 @@ def load_settings(
         audit=_merge_sections(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
         log=_merge_sections(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
+        memory=user.memory,
         hooks=user.hooks,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),

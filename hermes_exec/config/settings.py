@@ -54,6 +54,21 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Tools and sets of tools that a conversation offers to its model."""
 
 
+class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of what the agent remembers between conversations."""
+
+    memory_enabled: bool = False
+    """Whether conversations read MEMORY.md and may change it."""
+    user_profile_enabled: bool = False
+    """Whether conversations read USER.md and may change it."""
+    memory_char_limit: Annotated[int, Field(ge=500, le=20_000)] = 2200
+    """Characters that MEMORY.md may add to a prompt, its heading too."""
+    user_char_limit: Annotated[int, Field(ge=500, le=20_000)] = 1375
+    """Characters that USER.md may add to a prompt, its heading too."""
+    nudge_interval: Annotated[int, Field(ge=0, le=1000)] = 10
+    """Requests between two reviews of a conversation; accepted, and without effect yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Settings from the command line; None for a flag that was not given."""
@@ -138,6 +153,7 @@ class Settings:
     hooks: tuple[str, ...] = ()
     """The names of the hooks that are called for every command (``hermes_exec.observe.hooks``)."""
     agent: AgentSettings = field(default_factory=AgentSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

@@ -21,7 +21,7 @@ from hermes_exec.config import values
 from hermes_exec.config.files import KEYS, parse_file
 from hermes_exec.config.overrides import PREFIX, VARIABLES
 from hermes_exec.config.profile import Profile
-from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, Origin, Profiles
+from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, MemorySettings, Origin, Profiles
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
     BubblewrapProfile,
@@ -58,6 +58,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "audit": AuditSettings,
     "log": LogSettings,
     "agent": AgentSettings,
+    "memory": MemorySettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],

@@ -1,4 +1,4 @@
-"""The commands of the agent: ``chat``, ``conversations``, ``serve`` and ``skill``; and the program ``hermes-cli``."""
+"""The commands of the agent, such as ``chat``, ``memory`` and ``skill``; and the program ``hermes-cli``."""
 
 from hermes_exec.cli.commands import Command
 
@@ -10,6 +10,7 @@ COMMANDS = (
         fast="hermes_exec_agent.cli.start_chat:prepare_chat",
     ),
     Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
+    Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(
         "skill",

@@ -44,6 +44,8 @@ _PLACEHOLDER = re.compile(
 _DENIED = re.compile(r"\b(?:error|denied|refused|not allowed|forbidden)\b", re.IGNORECASE)
 _OWN = "/tmp/obedient-"  # noqa: S108  in the target
 """Files that this model writes; a message about one is no order."""
+_REMEMBERED = "\n## Remembered "
+"""Begins the quoted entries of memory in a system message."""
 _CALL_ID = re.compile(r"obey-(\d+)-([0-9a-f]{10})-(\d+)-(\d+)")
 _ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
     "run": (("command",), ("cmd",)),
@@ -175,6 +177,8 @@ class _History:
             self._done_before |= self._done
             self._done.clear()
             self._learn(message.content, "user")
+        elif message.role == "system":
+            self._learn(message.content.partition(_REMEMBERED)[2], "memory")
         elif message.role == "assistant":
             for call in message.tool_calls:
                 self._note_call(call)
@@ -380,7 +384,8 @@ class _Tools:
         ways: list[_Way] = []
         for name in stores:
             texts = [key for key, each in _parameters(self.names[name]).items() if each.get("type") == "string"]
-            ways.append(((name, dict.fromkeys(texts[:1], order.text)),))
+            named = ["content"] if "content" in texts else texts[:1]
+            ways.append(((name, dict.fromkeys(named, order.text)),))
         return [*ways, *self._commands(f"printf '%s\\n' {shlex.quote(order.text)} >> AGENTS.md")]
 
 

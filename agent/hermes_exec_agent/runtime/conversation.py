@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Answer, Update
+    from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -130,7 +131,8 @@ class Conversation:
         before = await self._recorder.load()
         inherited, self._context.provenance = self._context.provenance, self._recorder.history.provenance
         if not before:
-            started = self._start_record() | inherited.to_record()
+            remembered = await self._read_journal(inherited)
+            started = self._start_record(remembered) | inherited.to_record()
             if self.options.branch_of:
                 started |= await self._branch(self.options.branch_of)
             await self._recorder.record("started", started)
@@ -193,14 +195,25 @@ class Conversation:
             except HermesError as error:
                 _log.warning("the turn's lease was not renewed: %s", error)
 
-    def _start_record(self) -> dict[str, object]:
+    async def _read_journal(self, provenance: Provenance) -> str:
+        """Return the end of the system message with what the journal holds; add its untrusted text to the sources."""
+        journal = self._context.journal
+        if journal is None:
+            return ""
+        from hermes_exec_agent.memory.prompt import read_prompt
+
+        text, is_untrusted = await asyncio.to_thread(read_prompt, journal, self._context.tell)
+        provenance.has_output = provenance.has_output or is_untrusted
+        return text
+
+    def _start_record(self, remembered: str) -> dict[str, object]:
         record: dict[str, object] = {
             "target": self.place,
             "model": self.model.name,
             "scripted": self.model.scripted,
             "parent": self.options.parent,
             "version": _version(),
-            "system": system_prompt(self.place, self.options.instructions),
+            "system": system_prompt(self.place, self.options.instructions, remembered),
         }
         if self.options.history:
             record["history"] = [to_record(message) for message in self.options.history]
@@ -290,12 +303,24 @@ class Conversation:
                 raise
 
     async def _find_parts(self, request: str) -> list[dict[str, str]]:
-        """Return the program's notices beside the first request: the skills that fit it."""
+        """Return the program's notices beside a request: changes of the journal, and the skills that fit the first."""
+        parts = await self._find_journal_changes()
         first = all(message.role == "system" for message in self.messages)
         if not first or all(spec.name != SkillView.name for spec in self._specs):
-            return []
+            return parts
         note = await asyncio.to_thread(describe_fitting, self._context, request)
-        return [{"source": "skills", "content": note}] if note else []
+        return [*parts, {"source": "skills", "content": note}] if note else parts
+
+    async def _find_journal_changes(self) -> list[dict[str, str]]:
+        """Return the notice of entries that were added to the journal, or left it, after the latest notice."""
+        journal = self._context.journal
+        if journal is None:
+            return []
+        from hermes_exec_agent.memory.prompt import read_changes
+
+        text, is_untrusted = await asyncio.to_thread(read_changes, journal, self.messages, self._context.tell)
+        self._context.provenance.has_output = self._context.provenance.has_output or is_untrusted
+        return [{"source": "memory", "content": text}] if text else []
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
         """Record it; at the time limit with the program's list of the turn, as the model cannot be asked."""

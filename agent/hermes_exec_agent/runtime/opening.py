@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from hermes_exec.config.load import load_settings
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
@@ -73,7 +75,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     async with await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log),
+            repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log),
         )  # fmt: skip
         if approvals is not None:
             context.approvals = approvals
@@ -87,6 +89,16 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         finally:
             await conversation.end_background()
             await context.close()
+
+
+def _open_journal(log: EventLog) -> Journal | None:
+    """Return the user's journal, or None if the configuration does not enable it."""
+    settings = load_settings().memory
+    if not (settings.memory_enabled or settings.user_profile_enabled):
+        return None
+    from hermes_exec_agent.memory.journal import Journal
+
+    return Journal.of_user(log, settings)
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

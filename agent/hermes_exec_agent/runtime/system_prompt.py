@@ -23,7 +23,7 @@ If a result says that an outcome is unknown, find out what happened before you d
 """
 
 
-def system_prompt(place: str, instructions: str = "") -> str:
-    """Return the system message of a conversation; ``instructions`` follow unchanged at its end."""
-    prompt = _PROMPT.format(place=flatten(place))
-    return f"{prompt}\n\n{instructions.strip()}" if instructions.strip() else prompt
+def system_prompt(place: str, instructions: str = "", remembered: str = "") -> str:
+    """Return the system message of a conversation; what is ``remembered`` and ``instructions`` follow at its end."""
+    parts = (_PROMPT.format(place=flatten(place)), remembered, instructions.strip())
+    return "\n\n".join(part for part in parts if part)

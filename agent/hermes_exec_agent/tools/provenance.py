@@ -93,6 +93,11 @@ def describe_source(tool: str, arguments: Mapping[str, Any], clean: Callable[[st
     return flatten(clean(source), _LONGEST)
 
 
+def is_inward(tool: str) -> bool:
+    """Whether results of a tool have no text from outside."""
+    return tool in _INWARD
+
+
 def list_origins(version: Version, skill: Skill) -> tuple[PartOrigin, ...]:
     """Return the origin of text of a version, or nothing if the model may follow it."""
     if not version.origin.is_material or skill.is_trusted(version.digest):

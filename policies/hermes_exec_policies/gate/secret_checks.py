@@ -77,6 +77,11 @@ def find_secrets(tree: Tree) -> list[Finding]:
     return found
 
 
+def find_secret(text: str) -> str:
+    """Return the kind of the first secret in a text; empty if there is none."""
+    return next((kind for kind, _ in _secrets(text)), "")
+
+
 def _secrets(text: str) -> Iterator[tuple[str, int]]:
     """Yield the kind and the place of each secret in a text, in time linear to its length."""
     for count, at in enumerate(_BEGINS.finditer(text)):

@@ -32,6 +32,7 @@ COMMAND_HELP = {
     "/reasoning": "show or hide thoughts of the model, or set the effort: /reasoning show|hide|EFFORT",
     "/tools": "list the tools of the model",
     "/skills": "list the skills",
+    "/memory": "show what the agent remembers",
     "/usage": "show tokens and cost of this conversation; also /cost",
     "/compact": "shorten the context of the model",
     "/new": "start a new conversation; also /clear",
@@ -129,6 +130,17 @@ class SlashCommands:
             self._row(f"{facts['name']:<24} version {facts['version']}, {facts['state']}:", facts["summary"])
         if not skills:
             self._show("there is no skill yet")
+
+    async def _memory(self, _: str) -> None:
+        from hermes_exec.config.load import load_settings
+        from hermes_exec_agent.memory.journal import Journal
+        from hermes_exec_agent.memory.listing import describe_journal
+
+        journal = Journal.of_user(self._talk.log, load_settings().memory)
+        for line in describe_journal(journal):
+            self._show(escape_text(line))
+        if not journal.limits:
+            self._show("memory is not enabled: memory_enabled = true in [memory] of hermes.toml")
 
     async def _usage(self, _: str) -> None:
         usage = (await self._talk.conversation()).usage

@@ -26,6 +26,9 @@ Kind = Literal[
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
     "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}
+    # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
+    # journal alone: see `memory.journal`
+    "memory",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}

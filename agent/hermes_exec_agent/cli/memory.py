@@ -1,0 +1,214 @@
+"""``memory``: show and change what the agent remembers between conversations."""
+
+import contextlib
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hermes_exec.cli.console import note
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.skill_judge import AGENT
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from hermes_exec_agent.memory.entries import Target
+    from hermes_exec_agent.memory.journal import Journal
+
+_TEXT = 100
+
+User = Annotated[bool, typer.Option("--user", "-u", help="Use USER.md instead of MEMORY.md.")]
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    group = StrictTyper(help=f"{summary} See docs/memory.md.")
+    for command in (show, edit, forget, history, restore, export, rebuild):
+        group.command(command.__name__)(command)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def show(*, json: Json = False) -> int:
+    """Show the entries of both files, with their sizes and origins."""
+    from hermes_exec_agent.memory.listing import describe_journal
+
+    with _open_journal() as journal:
+        if json:
+            show_json(_to_json(journal))
+        else:
+            for line in describe_journal(journal):
+                print(flags.clean(line))
+    return 0
+
+
+def edit(*, user: User = False) -> int:
+    """Edit a file in $VISUAL or $EDITOR; what the agent writes meanwhile is merged, and your changes win."""
+    from hermes_exec_agent.memory.entries import Entry, join_entries, merge_edit, split_entries
+
+    target = _target(user=user)
+    with _open_journal(changes=True) as journal:
+        base = journal.read(target)
+        edited = split_entries(_edit_text(join_entries(base)))
+        before = [each.text for each in base]
+        if edited == before:
+            note("nothing was changed")
+            return 0
+        _check(edited, before)
+        aside: list[str] = []
+
+        def change(entries: list[Entry]) -> list[Entry]:
+            merged, aside[:] = merge_edit(before, edited, [each.text for each in entries])
+            known = {each.text: each for each in entries}
+            return [known.get(text) or Entry(text) for text in merged]
+
+        journal.write(target, change, who="person", why="hermes-exec memory edit")
+        if aside:
+            journal.set_aside(target, aside)
+            note(f"{len(aside)} entries of the agent that disagree were kept in {journal.path(target)}.other")
+    return 0
+
+
+def forget(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A part of the entry that no other entry has.")],
+    *,
+    user: User = False,
+) -> int:
+    """Remove an entry, and the copies of the file next to it. The event log keeps the record."""
+    from hermes_exec_agent.memory.entries import Operation, apply_operations
+
+    target = _target(user=user)
+    with _open_journal(changes=True) as journal:
+        operation = Operation("remove", old_text=text)
+        journal.write(
+            target,
+            lambda entries: apply_operations(entries, [operation]),
+            who="person",
+            why="hermes-exec memory forget",
+        )
+        journal.remove_copies(target)
+    return 0
+
+
+def history(*, json: Json = False) -> int:
+    """List all changes: when, by whom, from which conversation, and the entries that came and went."""
+    from hermes_exec_agent.memory.listing import list_changes
+
+    with _open_journal() as journal:
+        events = journal.history()
+    if json:
+        show_json([{"number": each.number, "at": each.at, **each.data} for each in events])
+    elif events:
+        rows = [[flags.clean(_cut(cell)) for cell in row] for row in list_changes(events)]
+        show_table(("N", "AT", "WHO", "FILE", "CONVERSATION", "CHANGE"), rows)
+    else:
+        note("nothing was remembered yet")
+    return 0
+
+
+def restore(number: Annotated[int, typer.Argument(metavar="N", help="The number of a change in history.")]) -> int:
+    """Restore a file to its entries after a change."""
+    with _open_journal(changes=True) as journal:
+        target, entries = journal.entries_at(number)
+        journal.write(target, lambda _: entries, who="person", why=f"hermes-exec memory restore {number}")
+    return 0
+
+
+def export(
+    *,
+    output: Annotated[
+        str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
+    ] = None,
+) -> int:
+    """Export all entries with their origins as JSON."""
+    import json
+
+    with _open_journal() as journal:
+        text = json.dumps(_to_json(journal), ensure_ascii=False, indent=2)
+    if output is None:
+        print(flags.clean(text))
+        return 0
+    try:
+        handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+    return 0
+
+
+def rebuild() -> int:
+    """Write both files from the event log alone; a file that differs is kept with the ending .bak."""
+    with _open_journal(changes=True) as journal:
+        written = journal.rebuild()
+    for path in written:
+        note(f"written: {path}")
+    if not written:
+        note("the files are as the event log has them")
+    return 0
+
+
+@contextlib.contextmanager
+def _open_journal(*, changes: bool = False) -> "Generator[Journal]":
+    """Open the journal; a person may use all of it, also while conversations do not.
+
+    Raises:
+        UsageError: an agent's shell would change it, as changes are recorded as the person's.
+    """
+    if changes and AGENT in os.environ:
+        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.runtime.events import EventLog
+
+    settings = load_settings().memory.model_copy(update={"memory_enabled": True, "user_profile_enabled": True})
+    with EventLog.of_user() as log:
+        yield Journal.of_user(log, settings)
+
+
+def _target(*, user: bool) -> "Target":
+    return "user" if user else "memory"
+
+
+def _check(edited: "Sequence[str]", before: "Sequence[str]") -> None:
+    from hermes_exec_agent.memory.screening import find_refusal
+
+    for text in edited:
+        if text not in before and (reason := find_refusal(text)):
+            raise UsageError(f"an entry may not be remembered: it has {reason}", remedy="edit again without that")
+
+
+def _edit_text(text: str) -> str:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor:
+        raise UsageError("there is no editor", remedy="EDITOR=… in the environment")
+    with tempfile.TemporaryDirectory(prefix="hermes-memory-") as folder:
+        path = Path(folder) / "memory.md"
+        path.write_text(text, encoding="utf-8")
+        try:
+            done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the editor cannot be started: {error}", remedy="EDITOR=… in the environment") from error
+        if done.returncode != 0:
+            raise UsageError(f"the editor ended with code {done.returncode}; nothing was changed")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError("the edited file is no UTF-8 text; nothing was changed") from error
+
+
+def _to_json(journal: "Journal") -> dict[str, Any]:
+    return {target: [each.to_record() for each in journal.read(target)] for target in journal.limits}
+
+
+def _cut(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _TEXT else f"{flat[:_TEXT]}…"

@@ -1,0 +1,68 @@
+"""The commands of docs/memory.md, from an empty folder, and the merge of an edit with a change of the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs/memory.md").read_text()
+PROGRAM = Path(sys.executable).with_name("hermes-exec")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    kept = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    (tmp_path / ".config/hermes_exec").mkdir(parents=True)
+    (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / ".config/hermes_exec/hermes.toml").write_text(settings)
+    return kept
+
+
+def run(environ: dict[str, str], *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = environ | more
+    return subprocess.run(argv, env=env, cwd=env["HOME"], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_every_command_of_the_page_runs_and_shows_its_output(environ: dict[str, str]) -> None:
+    for block in re.findall(r"```console\n\$ (.*?)```", PAGE, re.DOTALL):
+        for step in block.split("\n$ "):
+            command, *shown = step.strip().splitlines()
+            done = run(environ, "bash", "-c", command)
+            assert done.returncode == 0, done.stderr
+            assert [line for line in shown if line not in done.stdout + done.stderr] == []
+    done = run(environ, str(PROGRAM), "memory", "export")
+    first, second = json.loads(done.stdout)["memory"]
+    assert first == {"text": "The tests run with make check.", "origin": "person", "sources": []}
+    assert second["text"] == "Deploys go through canary."
+
+
+def test_an_edit_merges_with_what_was_written_meanwhile(environ: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / ".local/state/hermes_exec/memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("one\n§\ntwo\n")
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!/bin/sh\nprintf 'one\\n§\\nmy two\\n' > \"$1\"\nEDITOR={tmp_path}/other hermes-exec memory edit\n"
+    )
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\nprintf 'one\\n§\\ntheir two\\n' > \"$1\"\n")
+    editor.chmod(0o755)
+    other.chmod(0o755)
+    done = run(environ, str(PROGRAM), "memory", "edit", EDITOR=str(editor))
+    assert done.returncode == 0, done.stderr
+    assert "1 entries of the agent that disagree were kept" in done.stderr
+    assert (folder / "MEMORY.md").read_text() == "one\n§\nmy two\n"
+    assert (folder / "MEMORY.md.other").read_text() == "their two\n"
+
+
+def test_the_shell_of_an_agent_does_not_change_memory_as_a_person(environ: dict[str, str]) -> None:
+    for argv in (("forget", "x"), ("edit",), ("restore", "1"), ("rebuild",)):
+        done = run(environ, str(PROGRAM), "memory", *argv, HERMES_EXEC_AGENT="a model")
+        assert done.returncode == 2
+        assert "this is the shell of an agent" in done.stderr
