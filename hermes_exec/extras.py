@@ -24,7 +24,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "otel": ("opentelemetry",),
     "bubblewrap": ("pyseccomp",),
     "skills": (
-        "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging",
+        "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging", "securesystemslib",
         "pytest",
     ),
     "agent": ("openai", "jsonschema", "json_repair"),

@@ -200,7 +200,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["--config", "/none/x", "run", "true"], "/none/x: "),
         (["skill", "check", "/none/x"], "/none/x: there is no such folder or archive"),
         (["skill", "add", "/none/x"], "/none/x: there is no such folder"),
-        (["skill", "import", "/none/x"], "/none/x: there is no such file"),
+        (["skill", "import", "/none/x"], "/none/x: there is no such folder or file"),
         (["skill", "check", "--policy", "/none/x.toml", "."], "/none/x.toml: "),
         (["skill", "check", "--folder", "in=/none/x", "."], "/none/x"),
         (["policy", "show", "/none/x.toml"], "/none/x.toml: "),

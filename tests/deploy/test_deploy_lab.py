@@ -131,7 +131,15 @@ def test_a_model_that_never_learns_ends_with_nothing_registered(lab: Lab) -> Non
     assert list(lab.folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("script", [KEYS, PLANTED, SOCKET, FAKE], ids=["key", "planted", "socket", "fake"])
+@pytest.mark.parametrize("script", [PLANTED, FAKE], ids=["planted", "fake"])
+def test_a_model_that_insists_on_a_skill_that_does_not_pass_ends_after_its_attempts(lab: Lab, script: str) -> None:
+    done, endpoint = lab.ask([asks(), draft(script), cases(), *[draft(script)] * 3, "It was refused."])
+    assert done.stdout.strip() == "It was refused.", done.stderr
+    assert len(endpoint.requests) == 7
+    assert lab.skills() == []
+
+
+@pytest.mark.parametrize("script", [KEYS, SOCKET], ids=["key", "socket"])
 def test_a_model_that_cheats_ends_at_once_with_nothing_registered(lab: Lab, script: str) -> None:
     done, endpoint = lab.ask([asks(), draft(script), cases(), "It was refused."])
     assert done.stdout.strip() == "It was refused.", done.stderr
