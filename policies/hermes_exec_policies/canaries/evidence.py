@@ -61,7 +61,7 @@ class ProofRecord:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The place, the mechanisms and the attempts as JSON values."""
+        """The target, the mechanisms and the attempts as JSON values."""
         return {"place": self.place, **self.proof.facts()}
 
     def facts(self) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def _network(name: str, errnos: frozenset[int], *arguments: int) -> Canary:
     return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=SystemCall("socket", arguments))
 
 
-def _isolated(name: str, family: str, errnos: frozenset[int], *arguments: int, absent: bool = False) -> Canary:
+def _isolate_network(name: str, family: str, errnos: frozenset[int], *arguments: int, absent: bool = False) -> Canary:
     """An attempt to reach a host by a socket of an allowed family, which has no route."""
     return Canary(
         f"network-{name}", "network.isolated", errnos=errnos, absent=absent,
@@ -320,10 +320,10 @@ CANARIES: tuple[Canary, ...] = (
     _family("vsock", "vsock", 40, 1),
     _family("alg", "alg", 38, 5),
     _family("listen", "inet", 2, 1),
-    _isolated("tcp", "inet", NO_HOST, 2, 1),
-    _isolated("tcp6", "inet6", NO_HOST_6, 10, 1),
-    _isolated("udp", "inet", NO_HOST, 2, 2),
-    _isolated("dns", "inet", UNRESOLVED, absent=True),
+    _isolate_network("tcp", "inet", NO_HOST, 2, 1),
+    _isolate_network("tcp6", "inet6", NO_HOST_6, 10, 1),
+    _isolate_network("udp", "inet", NO_HOST, 2, 2),
+    _isolate_network("dns", "inet", UNRESOLVED, absent=True),
     *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
     Canary("network-abstract", "processes.ipc", errnos=NO_LISTENER,
