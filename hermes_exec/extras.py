@@ -24,8 +24,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "otel": ("opentelemetry",),
     "bubblewrap": ("pyseccomp",),
     "skills": (
-        "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging", "securesystemslib",
-        "pytest",
+        "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging",
+        "pytest", "securesystemslib",
     ),
     "agent": ("openai", "jsonschema", "json_repair"),
     "chat": ("prompt_toolkit",),

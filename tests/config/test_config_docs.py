@@ -21,7 +21,15 @@ from hermes_exec.config import values
 from hermes_exec.config.files import KEYS, parse_file
 from hermes_exec.config.overrides import PREFIX, VARIABLES
 from hermes_exec.config.profile import Profile
-from hermes_exec.config.settings import AgentSettings, AuditSettings, LimitSettings, LogSettings, MemorySettings, Origin, Profiles
+from hermes_exec.config.settings import (
+    AgentSettings,
+    AuditSettings,
+    LimitSettings,
+    LogSettings,
+    MemorySettings,
+    Origin,
+    Profiles,
+)
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
     BubblewrapProfile,

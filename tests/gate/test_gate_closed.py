@@ -74,7 +74,7 @@ def test_without_a_security_module(skill: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_with_a_scanner_that_crashes(skill: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "detect_secrets.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "broken" / "bandit.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path / "broken")  # pyright: ignore[reportUnknownMemberType]  its types are partial
     report = judged(skill)
     assert not report.accepted

@@ -54,9 +54,11 @@ def check(  # noqa: PLR0913  each is an option
     if not folder.exists():
         raise UsageError(f"{folder}: there is no such folder or archive")
     from hermes_exec_policies.gate.cases import Case
+    from hermes_exec_policies.load import load_policy
 
     cases = [Case.parse(arg) for arg in case or ()]
     grants = parse_grants(data, shared, host, limit, packages=packages)
+    load_policy(policy)  # a wrong one is an error of usage, also for a guide
 
     async def judge() -> int:
         from hermes_exec_policies.gate.check import check as run_gate
