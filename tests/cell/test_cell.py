@@ -142,7 +142,9 @@ def test_a_cell_has_the_network_or_none_and_its_ports_are_reached_either_way(
 def test_a_terminal_controls_its_program(run: Any, tmp_path: Path) -> None:
     async def work() -> None:
         async with Cell(tmp_path) as cell:
-            process = await cell.exec(["sh", "-c", "stty size; read line; stty size; sleep 1000"], pty=(30, 90))
+            # A shell forgets a signal that arrives as its child ends, unless it traps it.
+            program = "trap 'exit 130' INT; stty size; read line; stty size; sleep 1000"
+            process = await cell.exec(["sh", "-c", program], pty=(30, 90))
             assert await read_some(process.pty) == b"30 90\r\n"
             process.resize(40, 100)
             os.write(process.pty, b"x\n")
