@@ -103,7 +103,7 @@ CHANGES: dict[str, Callable[[Members], object]] = {
     "another name": lambda members: with_fact(members, "name", "../x"),
     "no statement": lambda members: members.pop(STATEMENT),
     "another subject": lambda members: edited(members, lambda payload: payload["subject"].pop()),
-    "a statement that is none": lambda members: members.update({STATEMENT: (b"[]", 0o644)}),
+    "a statement that is a list": lambda members: members.update({STATEMENT: (b"[]", 0o644)}),
     "no signature": lambda members: with_envelope(members, "signatures", []),
     "a malformed signature": lambda members: with_envelope(members, "signatures", [{"keyid": "x", "sig": 5}]),
     "another key": lambda members: with_envelope(members, "publicKey", "00" * 32),

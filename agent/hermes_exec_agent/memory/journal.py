@@ -321,7 +321,7 @@ class Journal:
                 if time.monotonic() > end:
                     where = to_printable(self.folder)
                     raise HermesError(f"{where}: another program holds the journal; nothing was written") from None
-                time.sleep(_POLL_S)
+                time.sleep(_POLL_S)  # flock has no time limit of its own
 
 
 def _with_origins(texts: Sequence[str], recorded: Sequence[Entry]) -> list[Entry]:

@@ -14,6 +14,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
 from hermes_exec_policies.gate import layout, verdict
 from hermes_exec_policies.gate.check import take_source, work_folder
+from hermes_exec_policies.gate.launch import SCRIPT_POLICY
 from hermes_exec_policies.gate.manifest import (
     FrontMatter,
     check_description,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-POLICY = "skill-script"
 _SCRIPT = re.compile(r".*\.(py|sh)")
 _SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:python[0-9.]*|sh|bash|dash)(?:[ \t\r\n]|$)")
 _OTHER_SCRIPT = re.compile(r"scripts/.*\.(js|mjs|cjs|ts|rb|pl|php|lua|ps1|bat|cmd|go|r)", re.IGNORECASE)
@@ -61,7 +61,7 @@ async def check_guide(
     """
     require("skills", "to judge skills")
     began = time.monotonic()
-    policy = load_policy(POLICY)
+    policy = load_policy(SCRIPT_POLICY)
     report = Report(findings=(), policy=policy.name, policy_digest=policy.digest)
     with work_folder(work) as room:
         try:
@@ -165,7 +165,7 @@ async def _prove_scripts(report: Report) -> Report:
     from hermes_exec_policies.canaries.prove import prove
 
     try:
-        proof = await prove(load_policy(POLICY))
+        proof = await prove(load_policy(SCRIPT_POLICY))
     except HermesError as error:
         why = advice("proof.unproven", f"its scripts may not run: no sandbox is proven here ({error})")
         return replace(report, findings=(*report.findings, why))

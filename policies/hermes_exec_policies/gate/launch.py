@@ -31,6 +31,8 @@ PACKAGES = f"{SKILLS}/.packages"
 TESTING = f"{SKILLS}/.testing"
 MUTANTS = f"{SKILLS}/.mutants"
 GIVEN = "/app/folders/given"
+SCRIPT_POLICY = "skill-script"
+"""The policy under which scripts of skills run."""
 PYTHON = "/usr/bin/python3"
 SHELL = "/bin/sh"
 _DATA = "/app/data"
@@ -67,7 +69,7 @@ class CallResult:
 
 
 def copy_path(folder: Path, name: str) -> Path:
-    """Create a folder for one run's copy of a skill's files, which are copied there just before it starts.
+    """Create a folder for one run's copy of files that its sandbox reads, which are copied there before it starts.
 
     A skill can read the path and the age of its folder. Both are alike in a check and in a use.
     """

@@ -184,18 +184,25 @@ def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     name = f"{version.name} {version.number}"
     if not version.is_function:
         raise Refused(f"{name}: it is a guide, not a function", remedy=f"hermes-exec skill show {version.name}")
-    if skill.archived:
-        raise Refused(f"{name}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
-    if why := skill.kept_back.get(version.number):
-        raise Refused(
-            f"{name}: it is in quarantine: {why}",
-            remedy=f"hermes-exec skill prove {version.name}, or roll back to another version",
-        )
+    check_ready(skill, version, f"hermes-exec skill prove {version.name}, or roll back to another version")
     if version.self_tested and not self_tested:
         raise Refused(
             f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
         )
+
+
+def check_ready(skill: Skill, version: Version, remedy: str) -> None:
+    """Check that a version is neither archived nor in quarantine; ``remedy`` ends a quarantine.
+
+    Raises:
+        Refused: it is.
+    """
+    name = f"{version.name} {version.number}"
+    if skill.archived:
+        raise Refused(f"{name}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
+    if why := skill.kept_back.get(version.number):
+        raise Refused(f"{name}: it is in quarantine: {why}", remedy=remedy)
 
 
 def check_interpreter(version: Version, there: str) -> None:

@@ -106,10 +106,12 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     tree: Path,
     folders: Sequence[SharedFolder],
     calls: WatchSpec,
+    copied: bool = False,
 ) -> SkillSandbox:
     """Start a launch in a new sandbox with a verified copy of the skill's files at ``tree``, and hold it there.
 
-    ``calls`` are the system calls to observe, where that is possible.
+    ``calls`` are the system calls to observe, where that is possible. The files are copied while the sandbox is
+    created, unless they were ``copied`` before.
 
     Raises:
         Refused: files differ from the signed list, which quarantines the version; or a granted folder cannot be
@@ -136,7 +138,8 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
     )
     stack.push_async_callback(_end_starting, starting)
     await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts
-    preconditions.copy_files(registry, version, tree)
+    if not copied:
+        preconditions.copy_files(registry, version, tree)
     run = await starting
     if seen := find_deviations(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
@@ -164,7 +167,7 @@ def collect_files(sandbox: SkillSandbox, into: Path) -> tuple[tuple[str, ...], t
     """Copy the skill's files to the new folder ``into``; return their paths, and a line for each file left behind.
 
     Raises:
-        TransferError: there is more than can be transfer.
+        TransferError: there is more than can be transferred.
     """
     transfer = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
     found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())

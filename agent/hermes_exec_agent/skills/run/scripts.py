@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _log = logging.getLogger(__name__)
-POLICY = "skill-script"
 _SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?([A-Za-z0-9._+-]+)")
 _BY_SUFFIX = {
     ".py": "python3", ".sh": "sh", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
@@ -87,10 +86,7 @@ def resolve_script(
     skill = registry.skill(name)
     version = registry.read_version(skill, number)
     label = f"{version.name} {version.number}"
-    if skill.archived:
-        raise Refused(f"{label}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
-    if why := skill.kept_back.get(version.number):
-        raise Refused(f"{label}: it is in quarantine: {why}", remedy=f"hermes-exec skill release {version.name}")
+    preconditions.check_ready(skill, version, f"hermes-exec skill release {version.name}")
     paths = [each.path for each in version.files]
     if script not in paths:
         near = [each for each in paths if each.rpartition("/")[2] == script.rpartition("/")[2]]
@@ -137,7 +133,7 @@ async def run_script(  # noqa: PLR0913  each by its name
     """
     from hermes_exec_policies.canaries.prove import prove
     from hermes_exec_policies.gate.behavior_rules import SCRIPT_CALLS
-    from hermes_exec_policies.gate.launch import SKILLS, launch_script
+    from hermes_exec_policies.gate.launch import SKILLS, copy_path, launch_script
     from hermes_exec_policies.start_program import LOCAL
 
     _, version, grants = resolve_script(registry, name, script, number)
@@ -146,24 +142,21 @@ async def run_script(  # noqa: PLR0913  each by its name
     await prove(policy, LOCAL, watched=sandboxes.is_watched(policy, LOCAL))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(private_folder())
-        original = folder / "original" / version.name
-        original.parent.mkdir()
-        preconditions.copy_files(registry, version, original)
-        interpreter = _find_interpreter(version, find_program(original, script), script, grants)
-        wanted, packages = await _install(registry, version, original, script, folder)
-        (inputs := folder / "given").mkdir()
+        tree = copy_path(folder, version.name)
+        preconditions.copy_files(registry, version, tree)
+        interpreter = _find_interpreter(version, find_program(tree, script), script, grants)
+        wanted, packages = await _install(registry, version, tree, script, folder)
+        inputs = copy_path(folder, "given")
         _copy_inputs(given, inputs)
-        (tree := folder / version.name).mkdir()
-        for each in (inputs, tree):
-            each.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
         argv = (*interpreter, f"{SKILLS}/{version.name}/{script}", *args)
         launch = launch_script(policy, tree, version.name, argv, given=inputs, environment=packages, place=LOCAL.kind)
         if time_limit_s is not None:
             wall_s = min(time_limit_s, launch.limits.wall_s or time_limit_s)
             launch = replace(launch, limits=replace(launch.limits, wall_s=wall_s))
         sandbox = await sandboxes.hold(
-            registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders, calls=SCRIPT_CALLS
-        )
+            registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders, calls=SCRIPT_CALLS,
+            copied=True,
+        )  # fmt: skip
         sandbox.run.go()
         ended = await sandbox.run.wait()
         collected: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -198,11 +191,12 @@ def _bind_grants(version: Version, grants: ScriptGrants) -> tuple[Policy, list[S
     """
     from hermes_exec_policies.egress import grant_hosts
     from hermes_exec_policies.folders import SharedFolder, with_folders
+    from hermes_exec_policies.gate.launch import SCRIPT_POLICY
     from hermes_exec_policies.load import load_policy
 
     try:
         folders = [SharedFolder.parse_grant(each) for each in grants.folders]
-        return with_folders(grant_hosts(load_policy(POLICY), grants.hosts), folders), folders
+        return with_folders(grant_hosts(load_policy(SCRIPT_POLICY), grants.hosts), folders), folders
     except (ValueError, HermesError) as error:
         raise Refused(
             f"{version.name} {version.number}: what it was granted cannot be given: {error}",

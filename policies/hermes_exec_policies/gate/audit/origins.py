@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 
 
 class Origins:
@@ -41,8 +40,3 @@ class Origins:
         if not isinstance(node, ast.Name) or node.id not in self._names:
             return ""
         return ".".join([self._names[node.id], *reversed(parts)])
-
-    def standard(self, node: ast.expr) -> str:
-        """The same where it belongs to Python's own library; else empty."""
-        found = self.of(node)
-        return found if found.partition(".")[0] in sys.stdlib_module_names else ""
