@@ -11,6 +11,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
+from hermes_exec_policies.gate.audit.origins import find_assignments
 from hermes_exec_policies.gate.verdict import Finding, functional
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Destinations:
 
     def __init__(self, tree: ast.Module, origins: Origins) -> None:
         self._origins = origins
-        self._values = _assigned(tree)
+        self._values = find_assignments(tree)
         self._calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         moves = any(origins.of(node.func) in {"os.chdir", "os.fchdir", "contextlib.chdir"} for node in self._calls)
         self._found: dict[str, int] = {}
@@ -139,20 +140,3 @@ def _is_write_only(node: ast.Call, position: int) -> bool:
     modes = [*node.args[position : position + 1], *(each.value for each in node.keywords if each.arg == "mode")]
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else ""
     return isinstance(mode, str) and bool(set(mode) & set("wx") or ("a" in mode and "+" not in mode))
-
-
-def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
-    """The names that are bound once, by an assignment, with what they are assigned."""
-    values: dict[str, ast.expr] = {}
-    bound: list[str] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                values[name] = value
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                values[name] = value
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-                bound.append(name)
-            case _:
-                pass
-    return {name: value for name, value in values.items() if bound.count(name) == 1}

@@ -40,3 +40,20 @@ class Origins:
         if not isinstance(node, ast.Name) or node.id not in self._names:
             return ""
         return ".".join([self._names[node.id], *reversed(parts)])
+
+
+def find_assignments(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the names that are bound once, by an assignment, with their values."""
+    values: dict[str, ast.expr] = {}
+    bound: list[str] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                values[name] = value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                values[name] = value
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                bound.append(name)
+            case _:
+                pass
+    return {name: value for name, value in values.items() if bound.count(name) == 1}

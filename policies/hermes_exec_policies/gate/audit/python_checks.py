@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit.destinations import Destinations
-from hermes_exec_policies.gate.audit.origins import Origins
+from hermes_exec_policies.gate.audit.origins import Origins, find_assignments
 from hermes_exec_policies.gate.audit.rules import CODING, DYNAMIC, MODULES, PIPED, UNPICKLED, Rule, load_rules
 from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
@@ -72,7 +72,7 @@ class _Check:
         self._tests = path.startswith("tests/")
         self._origins = Origins(tree)
         self._rules = load_rules()
-        self._values = _values(tree)
+        self._values = find_assignments(tree)
         self._called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         self._bound = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.ClassDef)} | {
             each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)
@@ -220,18 +220,3 @@ def _climbs(node: ast.expr) -> bool:
     return (isinstance(node, ast.Name) and node.id == "object") or any(
         isinstance(each, ast.Attribute) and each.attr in {"__base__", "__bases__", "__mro__"} for each in ast.walk(node)
     )
-
-
-def _values(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return the names that are assigned once, with their values."""
-    found: dict[str, ast.expr] = {}
-    bound: list[str] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                found[name] = value
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-                bound.append(name)
-            case _:
-                pass
-    return {name: value for name, value in found.items() if bound.count(name) == 1}
