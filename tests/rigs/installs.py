@@ -164,7 +164,8 @@ def install(wheel: Path, extra: str, environment: Path) -> Path:
     uv = Path(sys.executable).with_name("uv")
     # The checkout's own cache: files are linked from it, and no index is asked for what it holds.
     env = os.environ | {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(ROOT / ".cache/uv"))}
-    pins = [line.split(" ")[0] for line in (ROOT / "dev.lock").read_text().splitlines() if line[:1].isalnum()]
+    locked = (ROOT / "dev.lock").read_text().splitlines()
+    pins = [line.rstrip("\\ ") for line in locked if line[:1].isalnum()]
     constraints = environment.with_suffix(".pins")
     constraints.write_text("\n".join(pins))
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True, env=env)
