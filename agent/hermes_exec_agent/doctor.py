@@ -57,16 +57,16 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         ask: also ask the main model one question, which may cost money, with a limit of 60 s.
     """
     checks: list[Coroutine[Any, Any, list[Check]]] = [
-        _bound("model", _check_models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
-        _bound("gate's sandbox", asyncio.to_thread(_check_sandbox)),
-        _bound("registry", asyncio.to_thread(_check_registry)),
-        _bound("log", asyncio.to_thread(_check_log)),
-        _bound("memory", _check_memory()),
+        _limit_time("model", _check_models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
+        _limit_time("gate's sandbox", asyncio.to_thread(_check_sandbox)),
+        _limit_time("registry", asyncio.to_thread(_check_registry)),
+        _limit_time("log", asyncio.to_thread(_check_log)),
+        _limit_time("memory", _check_memory()),
     ]
     return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
 
 
-async def _bound(name: str, check: Coroutine[Any, Any, list[Check]], limit_s: float = _LIMIT_S) -> list[Check]:
+async def _limit_time(name: str, check: Coroutine[Any, Any, list[Check]], limit_s: float = _LIMIT_S) -> list[Check]:
     try:
         async with asyncio.timeout(limit_s):
             return await check

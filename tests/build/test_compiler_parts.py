@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_exec_agent.skills.build.builder import Attempts, NotRegistered
-from hermes_exec_agent.skills.build.cases import parse_examples, required_cases
+from hermes_exec_agent.skills.build.cases import list_required, parse_examples
 from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, describe_function, parse_draft
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level, Report, functional, security
@@ -66,7 +66,7 @@ def test_a_change_has_to_hold_what_was_held_unless_somebody_said_otherwise_since
     held = [Case({"a": 1, "b": 2}, 3, Level.PERSON), sum_of_zeros]
     version = registered(home_in(tmp_path), tmp_path / "made", held=held)
     given = [Case({"rows": []}, 0, Level.PERSON), sums := Case([1, 1], 2, Level.PERSON)]
-    known = required_cases(version, given, "Now add_numbers(1, 2) -> 12, and slug(1, 2) -> 7")
+    known = list_required(version, given, "Now add_numbers(1, 2) -> 12, and slug(1, 2) -> 7")
     assert known == [Case([1, 2], 12, Level.REQUEST), sum_of_zeros, sums]
 
 

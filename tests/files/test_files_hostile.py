@@ -377,7 +377,7 @@ def test_more_than_was_told_is_not_kept_where_no_hash_is_asked_for(rig: Rig) -> 
             stream.call.write_eof()
             return await stream.call.result()
 
-    assert rig.run(send())["message"] == "more came than was told"
+    assert rig.run(send())["message"] == "more data than announced"
     assert (rig.there / "a").read_bytes() == b"old"
 
 

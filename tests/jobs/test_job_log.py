@@ -263,7 +263,7 @@ def test_a_full_disk_ends_the_job_with_that_reason(live: Live) -> None:
             job = await start_job(link, "local", "head -c 50000000 /dev/zero; sleep 100")
             result = await job.wait(20)
             assert result.cancelled
-            assert result.note.startswith("the place's disk was full")
+            assert result.note.startswith("the target's disk was full")
             assert 1_000_000 < len(result.stdout) <= 2 << 20
             await job.prune()
 

@@ -138,7 +138,7 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
                 await running
             result = await session.run("f; pwd; cat kept")
             assert (result.stdout, result.shell) == (b"f 1\n/srv\nkept", ShellState.ROLLED_BACK)
-            assert "the place had moved" in result.note
+            assert "the target had moved" in result.note
             assert (await session.run("f")).shell is ShellState.KEPT
             with pytest.raises(UsageError):
                 await job.status()

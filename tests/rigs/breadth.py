@@ -61,7 +61,7 @@ _MAIN_COLUMNS = _GUEST_COLUMNS | {
 }
 """The modules of the conformance suite with one target of each kind. The others combine those, or repeat one over
 another program: in CI, one in ``_OF_REPEATS`` of their behaviours is shown."""
-_OF_REPEATS = 4
+_OF_REPEATS = 10
 _DEAR_FOLDERS = frozenset(
     {
         "bubblewrap", "cell", "chat", "cli", "conformance", "daytona", "deploy", "docker", "faults", "files", "gate",
@@ -71,7 +71,7 @@ _DEAR_FOLDERS = frozenset(
 _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
-_OF_VARIANTS = 3
+_OF_VARIANTS = 5
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""

@@ -78,7 +78,7 @@ def test_a_link_is_no_folder(home: RegistryHome, tmp_path: Path) -> None:
 def test_a_folder_of_somebody_else_is_refused(home: RegistryHome) -> None:
     Registry(home).prepare()
     os.chown(home.folder, 61_000, 61_000)
-    with pytest.raises(Refused, match="belongs to somebody else"):
+    with pytest.raises(Refused, match="belongs to another user"):
         Registry(home)
 
 

@@ -127,7 +127,7 @@ def test_an_answer_is_recorded() -> None:
         await agent("terminal", command="true")
 
     with_agent(asked, Somebody(), mode="ask")
-    assert recorded == [("approval", "terminal", "approved"), ("approval", "terminal", "nobody there")]
+    assert recorded == [("approval", "terminal", "approved"), ("approval", "terminal", "no person there")]
 
 
 def test_one_tool_can_be_allowed_alone() -> None:

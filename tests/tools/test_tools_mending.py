@@ -138,7 +138,7 @@ def test_a_change_that_does_not_pass_leaves_the_version_that_failed(tmp_path: Pa
 def test_what_nobody_agreed_to_is_not_done(tmp_path: Path, home: RegistryHome) -> None:
     called = Called(tmp_path)
     told = called(approvals=Approvals("allow", {"skill_manage": "ask"}))
-    assert "it was not improved: skill_manage needs somebody's approval" in told["note"]
+    assert "it was not improved: skill_manage needs a person's approval" in told["note"]
     assert called.model.requests == []
     denied = Called(tmp_path)
     assert "skill_manage is not allowed" in denied(approvals=Approvals("allow", {"skill_manage": "deny"}))["note"]

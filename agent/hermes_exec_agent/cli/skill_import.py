@@ -149,9 +149,9 @@ async def _register(
 ) -> int:
     """Judge all skills before the first of them is registered."""
     from hermes_exec_agent.skills.registry import guides
-    from hermes_exec_agent.skills.registry.admission import AdmissionResult, unconfined_error
+    from hermes_exec_agent.skills.registry.admission import AdmissionResult, create_unconfined_error
 
-    lacking = "" if author.is_confined or insist else unconfined_error(author).what
+    lacking = "" if author.is_confined or insist else create_unconfined_error(author).what
     reports = [
         await guides.judge_tree(registry, tree, lacking=lacking, grants=grants, cases=parse_cases(cases))
         for tree in trees

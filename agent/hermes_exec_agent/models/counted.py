@@ -1,4 +1,4 @@
-"""Charge the replies of a model to somebody else than its caller."""
+"""Charge the replies of a model to another account than its caller's."""
 
 from __future__ import annotations
 

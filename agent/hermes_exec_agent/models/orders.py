@@ -1,6 +1,6 @@
 """Find the orders in a text: commands, paths, URLs, and the verbs in front of them. `ObedientModel` follows them.
 
-The reader takes a text at its word, in whatever format it comes: fenced blocks, inline code, lines that begin with
+The reader verifies nothing, and accepts each format: fenced blocks, inline code, lines that begin with
 ``$``, sentences such as "run …", markdown images and links, text that was encoded or made invisible. It judges nothing.
 """
 

@@ -240,7 +240,7 @@ class Price:
 
 
 FREE = Price(0.0, 0.0)
-"""The price of a model on one's own machine."""
+"""The price of a model on this machine."""
 
 
 def estimate_tokens(message: Message) -> int:

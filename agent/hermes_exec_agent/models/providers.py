@@ -18,7 +18,7 @@ class Provider:
     by_key: bool = True
     """Whether its key alone selects it if no provider is configured."""
     own: bool = False
-    """Whether it runs on one's own machine, at no cost."""
+    """Whether it runs on this machine, at no cost."""
     window: int = 128_000
     """Tokens, unless configured."""
     newer_limit: bool = False

@@ -303,7 +303,7 @@ class Conversation:
                 raise
 
     async def _find_parts(self, request: str) -> list[dict[str, str]]:
-        """Return the program's notices beside a request: changes of the journal, and the skills that fit the first."""
+        """Return the notices that accompany a request: changes of the journal, and skills that fit the first."""
         parts = await self._find_journal_changes()
         first = all(message.role == "system" for message in self.messages)
         if not first or all(spec.name != SkillView.name for spec in self._specs):

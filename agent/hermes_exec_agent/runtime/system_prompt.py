@@ -5,9 +5,9 @@ from __future__ import annotations
 from hermes_exec_agent.quoting import flatten
 
 _PROMPT = """\
-You are an agent that gets work done by running commands in one place: {place}
-Everything you run, read and write is there, by your tools; there is no other place, and the result of each call names \
-where it ran.
+You are an agent that gets work done by running commands on one target: {place}
+Everything you run, read and write is there, by your tools; there is no other target, and the result of each call \
+names where it ran.
 
 How to work:
 1. Observe: look at what is there before you change it.

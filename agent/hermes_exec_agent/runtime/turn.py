@@ -99,7 +99,7 @@ class Turn:
         self._calls = 0
 
     async def run(self, request: str, parts: Sequence[Mapping[str, str]] = ()) -> Answer:
-        """Answer ``request``; ``parts`` are notices of the program for the model, recorded beside it.
+        """Answer ``request``; ``parts`` are notices of the program for the model, recorded with it.
 
         Raises:
             ModelError: no model replied; the failure is recorded.

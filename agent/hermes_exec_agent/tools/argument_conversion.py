@@ -12,7 +12,7 @@ class NoEquivalent(Exception):
 
 
 class ArgumentConverter:
-    """Arguments that are taken out one by one, so that none is lost in silence. One that is null counts as left out."""
+    """Arguments that are taken out one by one, so that none is lost silently. One that is null counts as left out."""
 
     def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
         """``tool`` is its name as the model wrote it."""

@@ -414,7 +414,7 @@ def _convert_shell(given: ArgumentConverter) -> _Ours:
             return "patch", {"mode": "patch", "patch": argv[1]}
         command = shlex.join(argv)
     if isinstance(command, list):
-        raise NoEquivalent("command is text, or a list of words")
+        raise NoEquivalent("command is text, or a list of arguments")
     _refuse_escalation(given)
     given.drop("login")
     found = {} if command is None else {"command": command}
@@ -520,8 +520,8 @@ ALIASES: Mapping[str, Alias] = {
 }
 """Tools of other agents by their names."""
 
-_NO_WEB = "there is no tool for the web; terminal(command='curl …') works where the place has a network"
-_NO_MEMORY = "nothing is remembered beyond this conversation; write_file keeps notes in the place"
+_NO_WEB = "there is no tool for the web; terminal(command='curl …') works where the target has a network"
+_NO_MEMORY = "nothing is remembered beyond this conversation; write_file keeps notes in the target"
 ABSENT: Mapping[str, str] = {
     "memory": _NO_MEMORY,
     "session_search": "other conversations cannot be searched; ask the person with clarify",
@@ -538,6 +538,6 @@ ABSENT: Mapping[str, str] = {
     "EnterPlanMode": "there are no modes; todo(todos=[…]) keeps a plan",
     "ExitPlanMode": "there are no modes; say the plan in a reply, or ask with clarify(question=…)",
     "view_image": "images cannot be shown; terminal(command='file …') tells what one is",
-    "cronjob": "nothing runs on a schedule; terminal(command='crontab …') where the place has one",
+    "cronjob": "nothing runs on a schedule; terminal(command='crontab …') where the target has one",
 }
 """Tools of other agents that have no equal, and what to do instead."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
-"""The place of tools that run in the agent."""
+"""The location of tools that run in the agent."""
 _MOST = 50
 _MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
@@ -109,7 +109,7 @@ class Clarify(BaseTool[ClarifyArguments]):
         try:
             answer = await context.person.clarify(args.question, args.choices)
         except Unsupported:
-            why = "nobody is there to be asked. Take the most careful choice, and say at the end what you assumed"
+            why = "no person can be asked. Take the most careful choice, and say at the end what you assumed"
             return failure_envelope(HERE, Failure("nobody", why))
         return Envelope(ok=True, place=HERE, output=answer)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _INWARD = frozenset(
     {"todo", "clarify", "memory", "skills_list", "skill_view", "skill_manage", "session_search"},
 )
-"""Tools whose results have no text from outside, beside text of skills, which has an origin of its own."""
+"""Tools whose results have no text from outside, except for text of skills, which has an origin of its own."""
 _NO_SOURCE = frozenset({"todo", "clarify", "skill_manage"})
 """Tools whose results have no text but the model's and the person's."""
 _NAMED = 3

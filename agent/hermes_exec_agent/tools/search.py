@@ -57,7 +57,7 @@ class SearchFiles(BaseTool[SearchFilesArguments]):
             await reader.ask(self.name, "search", path, root, kind, context)
             result = await self._run_search({**request, "agreed": root, "path": root}, context)
         if result.exit_code == 127:
-            raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)
+            raise Unsupported("there is no python3 on the PATH of this target", remedy=NO_PYTHON)
         if result.exit_code == 1:
             raise UsageError(" ".join(result.stderr_text.split())[-400:])
         if not result.ok:

@@ -31,8 +31,8 @@ class SkillManageArguments(ToolArguments):
     """Make or change a skill: a function, registered only if tests in a sandbox show that it works, or a guide.
 
     create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch;
-    without scripts/main.py it is a guide. improve: have one mended that failed. patch: change its files yourself.
-    validate: prove it anew. restore: an older version, or one from the archive.
+    without scripts/main.py it is a guide. improve: let a model fix one that failed. patch: change its files yourself.
+    validate: prove it again. restore: an older version, or one from the archive.
     """
 
     action: Literal["create", "improve", "patch", "validate", "history", "restore", "pin", "archive"]
@@ -74,7 +74,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
             version = await self._write_guide(args, context) or await self._build_version(args, context)
         context.service(Skillset).failures.pop(version.name, None)
         context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
-        return _registered_envelope(version, context, watch.elapsed_s)
+        return _describe_registration(version, context, watch.elapsed_s)
 
     async def _write_guide(self, args: SkillManageArguments, context: Context) -> Version | None:
         """Register the guide that a patch makes or changes; return None if the call is of a function."""
@@ -100,7 +100,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
             author = Author(kind="agent", model=context.model, shells=(context.terminal.kind,))
             result = await register_guide(skills.registry, folder / name, author=author, origin=origin)
         if result.version is None:
-            raise UsageError(f"{name} was not registered: {'; '.join(result.report.reasons)}", remedy="mend its files")
+            raise UsageError(f"{name} was not registered: {'; '.join(result.report.reasons)}", remedy="fix its files")
         return result.version
 
     async def _build_version(self, args: SkillManageArguments, context: Context) -> Version:
@@ -148,7 +148,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
             why = "; ".join(done.report.reasons)
             message = f"{name} does not pass any more: {why}"
             return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", message))
-        return _registered_envelope(done.version, context, sum(done.report.seconds.values()))
+        return _describe_registration(done.version, context, sum(done.report.seconds.values()))
 
     def _update(self, args: SkillManageArguments, context: Context) -> Envelope:
         """Run an action that needs no sandbox."""
@@ -188,7 +188,7 @@ def _normalize_name(name: str) -> str:
     return name.replace("_", "-").lower()
 
 
-def _registered_envelope(version: Version, context: Context, seconds: float) -> Envelope:
+def _describe_registration(version: Version, context: Context, seconds: float) -> Envelope:
     ready = f"ready for {'skill_run' if version.is_function else 'skill_view'}"
     note = ""
     if version.number in context.service(Skillset).registry.skill(version.name).waiting:

@@ -66,9 +66,9 @@ class Skillset:
             origin=self.origin,
         )
         judge = CountedModel(models.auxiliary, context.spend) if models else None
-        return SkillBuilder(self.registry, maker, self._counted_model(), judge=judge, cases=context.cases)
+        return SkillBuilder(self.registry, maker, self._count_model(), judge=judge, cases=context.cases)
 
-    def _counted_model(self) -> Model | None:
+    def _count_model(self) -> Model | None:
         """Return the model that drafts, whose usage the conversation counts."""
         from hermes_exec_agent.models.counted import CountedModel
 
@@ -91,7 +91,7 @@ class Skillset:
     def repair_model(self) -> Model | None:
         """The model that finds out why a skill failed; None if no failing skill is to be improved."""
         can_change = any(tool.spec.name == "skill_manage" for tool in self._context.tools)
-        return self._counted_model() if can_change and self._context.repair_skills else None
+        return self._count_model() if can_change and self._context.repair_skills else None
 
     @property
     def data(self) -> Path:

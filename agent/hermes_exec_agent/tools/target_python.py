@@ -33,7 +33,7 @@ def build_argv(terminal: Terminal, program: str, *options: str) -> list[str]:
         Unsupported: the target has no Python.
     """
     if terminal.capabilities.carrier == "plain":
-        raise Unsupported("this place has no Python", remedy=NO_PYTHON)
+        raise Unsupported("this target has no Python", remedy=NO_PYTHON)
     text = "\n".join(
         _text(module) for module in (*_BEFORE.get(program, ()), f"hermes_exec_agent.tools.inside.{program}")
     )

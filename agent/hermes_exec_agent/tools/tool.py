@@ -99,8 +99,8 @@ async def _ask_person(tool: str, line: str, scope: str, context: Context) -> tup
         if await approve(tool, line, context, scope):
             return "approved", ""
     except HermesError as error:
-        what = f"{tool} needs somebody's approval" + (f" to {line}" if scope else "")
-        return "nobody there", f"{what}: {error}"
+        what = f"{tool} needs a person's approval" + (f" to {line}" if scope else "")
+        return "no person there", f"{what}: {error}"
     return "denied", "the person said no. Do not try the same in another way; ask what they want instead"
 
 

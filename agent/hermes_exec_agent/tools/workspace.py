@@ -180,7 +180,7 @@ class Workspace:
         except UsageError:
             return ""  # it ended with an earlier lease
         except HermesError as error:
-            return f"{shown} (it ends with the lease of the place: {error.what})"
+            return f"{shown} (it ends with the lease of the target: {error.what})"
         return shown if running else ""
 
     async def close(self) -> list[str]:

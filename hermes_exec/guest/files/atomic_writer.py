@@ -230,7 +230,7 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
             if verify:
                 _compare(read_up_to(fd_in, DIGEST), digest)
             elif os.read(fd_in, 1):
-                raise InvalidTreeData("more came than was told")
+                raise InvalidTreeData("more data than announced")
         _name(new, arguments)
     except (BrokeOff, staging.NotStaged):
         keep = resumable

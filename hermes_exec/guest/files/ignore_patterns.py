@@ -53,12 +53,12 @@ def parse(component: bytes) -> "list[frozenset[int] | None]":
             parts.append(members)
         else:
             if byte == 92:
-                byte, at = _escaped(component, at)
+                byte, at = _parse_escape(component, at)
             parts.append(frozenset((byte,)))
     return parts
 
 
-def _escaped(component: bytes, at: int) -> "tuple[int, int]":
+def _parse_escape(component: bytes, at: int) -> "tuple[int, int]":
     if at >= len(component):
         raise Malformed(component)
     return component[at], at + 1
@@ -71,20 +71,20 @@ def _bracket(component: bytes, at: int) -> "tuple[frozenset[int], int]":
     first = at
     low = -1  # the first byte of a possible range
     while component[at : at + 1] != b"]" or at == first:
-        named = _named_class(component, at)
+        named = _parse_class_name(component, at)
         if named:
             members.update(filter(_CLASSES[named], range(256)))
             at += len(named) + 4
             low = -1
             continue
-        byte, at = _escaped(component, at)
+        byte, at = _parse_escape(component, at)
         ranged = byte == 45 and low >= 0 and component[at : at + 1] not in (b"]", b"")
         if byte == 92:
-            byte, at = _escaped(component, at)
+            byte, at = _parse_escape(component, at)
         if ranged:
-            high, at = _escaped(component, at)
+            high, at = _parse_escape(component, at)
             if high == 92:
-                high, at = _escaped(component, at)
+                high, at = _parse_escape(component, at)
             members.update(range(low, high + 1))
             low = -1
         else:
@@ -94,7 +94,7 @@ def _bracket(component: bytes, at: int) -> "tuple[frozenset[int], int]":
     return frozenset(everything - members if negated else members), at + 1
 
 
-def _named_class(component: bytes, at: int) -> bytes:
+def _parse_class_name(component: bytes, at: int) -> bytes:
     """Return the name in ``[:name:]``; empty where there is none."""
     end = component.find(b"]", at + 2)
     if component[at : at + 2] != b"[:" or component[end - 1 : end] != b":" or end - 1 < at + 2:

@@ -45,7 +45,7 @@ class Worker:
         self._answer = b""
         self._operation: "FileOperation | None" = None
         self._loop.on_read(ours.fileno(), self._readable)
-        self._loop.on_exit(self.pid, _ended)
+        self._loop.on_exit(self.pid, _ignore_exit)
 
     def start(self, operation: "FileOperation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
         """Start an operation; its ``answered`` is called once."""
@@ -64,13 +64,13 @@ class Worker:
         size = fileworker.LENGTH.size
         if not data:
             self.doomed = True
-            self._done({"error": "os", "errno": errno.EIO, "message": "its process was killed", "path": b""})
+            self._on_answer({"error": "os", "errno": errno.EIO, "message": "its process was killed", "path": b""})
         elif len(self._answer) >= size + fileworker.LENGTH.unpack_from(self._answer.ljust(size, b"\xff"))[0]:
             answer = wire.unpack(self._answer[size:])
             self._answer = b""
-            self._done(answer)
+            self._on_answer(answer)
 
-    def _done(self, answer: "dict[str, Any]") -> None:
+    def _on_answer(self, answer: "dict[str, Any]") -> None:
         operation = self._operation
         self._operation = None
         self._pool.give_back(self)
@@ -83,7 +83,7 @@ class Worker:
         self._channel.close()
 
 
-def _ended(status: int) -> None:
+def _ignore_exit(status: int) -> None:
     """Ignore the exit status of a reaped worker; its closed channel has reported the end."""
     del status
 
@@ -191,15 +191,15 @@ class FileOperation:
         worker = self._worker
         if worker is None:
             self._pool.forget(self)
-            self._stopped([])
+            self._on_stop([])
         elif self._answer is not None:
             self._output_ended()
         elif not self._stopping:
             self._stopping = True
             worker.doomed = True
-            TreeKill(self._pool.server.loop, lambda: [worker.pid], _GRACE_S, self._stopped)
+            TreeKill(self._pool.server.loop, lambda: [worker.pid], _GRACE_S, self._on_stop)
 
-    def _stopped(self, survivors: "list[int]") -> None:
+    def _on_stop(self, survivors: "list[int]") -> None:
         del survivors  # a worker that hangs in the kernel is not waited for
         self._stopping = True
         self.set_answer({})

@@ -62,7 +62,7 @@ class StagingDir:
             all_beside = all_beside and beside
             source = self._piece(count) if beside else fd_in
             try:
-                if not _copied(source, fd, min(count, size), digest, room):
+                if not _copy(source, fd, min(count, size), digest, room):
                     return False
             finally:
                 if beside:
@@ -142,7 +142,7 @@ class StagingPipe:
         os.unlink(self._path)
 
 
-def _copied(source: int, fd: int, size: int, digest: "Any", room: memoryview) -> bool:
+def _copy(source: int, fd: int, size: int, digest: "Any", room: memoryview) -> bool:
     while size:
         count = os.readv(source, [room[:size]])
         if not count:

@@ -120,7 +120,7 @@ class TreeSender:
         try:
             fd = open_folder(name, self._folders[-1])
         except OSError as error:
-            self._failed(name, error)
+            self._record_failure(name, error)
             return False
         info = os.fstat(fd)
         self._folders.append(fd)
@@ -128,7 +128,7 @@ class TreeSender:
         self._add(FOLDER, info.st_mode & PERMISSIONS, info.st_mtime_ns, 0, name)
         return True
 
-    def _failed(self, name: bytes, error: OSError) -> None:
+    def _record_failure(self, name: bytes, error: OSError) -> None:
         """Record a name as skipped; one that vanished is left out without a record."""
         if not isinstance(error, FileNotFoundError):
             self._add(SKIP, UNREADABLE, 0, error.errno or 0, name)
@@ -161,7 +161,7 @@ class TreeSender:
             else:
                 self._add(SKIP, SPECIAL, 0, 0, name)
         except OSError as error:
-            self._failed(name, error)
+            self._record_failure(name, error)
         return False
 
     def _file(self, name: bytes, folder: int, info: os.stat_result) -> None:

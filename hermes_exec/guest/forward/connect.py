@@ -115,7 +115,7 @@ class Connector:
         sock.setblocking(False)
         if family != _socket.AF_UNIX:
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
-        self._give_up = self._tube.loop.call_later(_CONNECT_S, lambda: self._ended(sock, errno.ETIMEDOUT))
+        self._give_up = self._tube.loop.call_later(_CONNECT_S, lambda: self._on_end(sock, errno.ETIMEDOUT))
         self._try(sock, address)
 
     def _try(self, sock: "_socket.socket", address: "Any") -> None:
@@ -124,16 +124,16 @@ class Connector:
         try:
             code = sock.connect_ex(address)
         except OSError as error:  # such as a path that is too long
-            self._ended(sock, error.errno or errno.EINVAL)
+            self._on_end(sock, error.errno or errno.EINVAL)
             return
         if code == errno.EINPROGRESS:
-            self._tube.loop.on_write(sock.fileno(), lambda: self._ended(sock, _outcome(sock)))
+            self._tube.loop.on_write(sock.fileno(), lambda: self._on_end(sock, _outcome(sock)))
         elif code == errno.EAGAIN:  # a unix socket whose listener is busy
             self._tube.loop.call_later(_BUSY_S, lambda: self._try(sock, address))
         else:
-            self._ended(sock, code)
+            self._on_end(sock, code)
 
-    def _ended(self, sock: "_socket.socket", code: int) -> None:
+    def _on_end(self, sock: "_socket.socket", code: int) -> None:
         self._give_up.cancel()
         self._tube.loop.ignore_write(sock.fileno())
         if code or self._tube.over:
@@ -155,10 +155,10 @@ def connect(tube: "ForwardedConnection", host: str, port: int, path: bytes) -> N
         Connector(tube, addresses)
         return
 
-    def looked_up(addresses: "list[Address]", reason: str) -> None:
+    def on_lookup(addresses: "list[Address]", reason: str) -> None:
         if reason:
             tube.fail(OSError(errno.EHOSTUNREACH, reason))
         else:
             Connector(tube, addresses)
 
-    Resolver(tube.loop, host, port, looked_up)
+    Resolver(tube.loop, host, port, on_lookup)

@@ -47,7 +47,7 @@ class ForwardedConnection:
         self._peer_ended = False
         self._outlet = request.open_output(wire.STDOUT)
         self._end = request.open_output(wire.STDERR)
-        self._upstream = request.input = PeerInput(request, self._sent_all)
+        self._upstream = request.input = PeerInput(request, self._on_drain)
         request.cancel = self._abort
 
     def open(self, sock: "_socket.socket") -> None:
@@ -83,7 +83,7 @@ class ForwardedConnection:
             self._end.put(wire.OFFSET.pack(self._received))
             self._check()
 
-    def _sent_all(self) -> None:
+    def _on_drain(self) -> None:
         if self._socket is not None:
             try:
                 self._socket.shutdown(_socket.SHUT_WR)

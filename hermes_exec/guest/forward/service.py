@@ -172,10 +172,10 @@ def install(server: "GuestServer") -> None:
         own = listeners[client]
         number = request.number
 
-        def closed() -> None:
+        def on_close() -> None:
             del own[number]
 
-        own[number] = Listener(request, sock, path, closed)
+        own[number] = Listener(request, sock, path, on_close)
 
     def forget(client: "Client") -> None:
         for listener in list(listeners[client].values()):

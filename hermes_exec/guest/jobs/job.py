@@ -67,7 +67,7 @@ class GuestJob:
         self._argv: "list[bytes]" = arguments.get("argv") or []
         if bool(self._argv) == (self._command is not None) or len(self._name) > _LONGEST_NAME:
             raise ValueError("either a command or an argv, and a name of {} characters".format(_LONGEST_NAME))
-        self._shown = _shortened(self._argv) if self._command is None else self._command[:_SHOWN]
+        self._shown = _shorten(self._argv) if self._command is None else self._command[:_SHOWN]
         self._main: "process_tree.Process" = (0, 0)
         self._answer: "dict[str, Any]" = {}
         self._program_over = self._refused = False
@@ -83,7 +83,7 @@ class GuestJob:
             self._closers.append(self._runner.close)
             if arguments.get("limits"):
                 self._confined = CommandRequest.confine(server.loop, arguments["limits"])
-                self._closers.append(self._confined_ended)
+                self._closers.append(self._end_confinement)
             self.log = JobLogFile(folder, int(arguments.get("log_cap") or LOG_CAP))
             self._recorder = JobLogRecorder(server.loop, self.log, self._log_failed)
             self._closers += [self.log.close, self._recorder.close, self.input.close]
@@ -164,7 +164,7 @@ class GuestJob:
             self._killing.hurry(grace_s)
         elif not self.over:
             self._killing = process_tree.TreeKill(
-                self._loop, self._tree, grace_s, lambda pids: self._loop.call_soon(lambda: self._killed(pids))
+                self._loop, self._tree, grace_s, lambda pids: self._loop.call_soon(lambda: self._on_kill(pids))
             )
 
     def _tree(self) -> "list[int]":
@@ -174,7 +174,7 @@ class GuestJob:
             found = [pid, *process_tree.descendants([pid])]
         return found
 
-    def _killed(self, pids: "list[int]") -> None:
+    def _on_kill(self, pids: "list[int]") -> None:
         self._killing = None
         if pids:
             self._answer["note"] = "these processes could not be ended: {}".format(pids)
@@ -221,7 +221,7 @@ class GuestJob:
         while self._closers:
             self._closers.pop()()
 
-    def _confined_ended(self) -> None:
+    def _end_confinement(self) -> None:
         if self._confined is not None:
             self._confined.end(self._answer)
 
@@ -232,7 +232,7 @@ class GuestJob:
         remove_folder(self.log.folder)
 
 
-def _shortened(words: "list[bytes]") -> "list[bytes]":
+def _shorten(words: "list[bytes]") -> "list[bytes]":
     """Return the first arguments, cut to the number of bytes that a status shows."""
     left = _SHOWN
     shown: "list[bytes]" = []

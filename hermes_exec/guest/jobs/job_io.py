@@ -65,7 +65,7 @@ class JobLogRecorder:
             self._ignore()
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._on_failure(
-                "the place's disk was full" if full else "its log could not be written ({})".format(error.strerror)
+                "the target's disk was full" if full else "its log could not be written ({})".format(error.strerror)
             )
             return False
         return True
@@ -109,12 +109,12 @@ class JobInput:
             request.fail("closed", "the job's standard input is closed")
             return
 
-        def done() -> None:
+        def on_write() -> None:
             if last:
                 self.close()
             request.finish({})
 
-        feed = request.input = _Feed(request, done)
+        feed = request.input = _Feed(request, on_write)
         request.cancel = feed.close
         feed.write_to(os.dup(self._fd))
 
@@ -128,9 +128,9 @@ class JobInput:
 class _Feed(InputStream):
     """The input of one request; ``done`` is called when all of it was written, or the reader is gone."""
 
-    def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
+    def __init__(self, request: "Request", on_write: "Callable[[], None]") -> None:
         super().__init__(request.client.server.loop, request.send_credit)
-        self._done = done
+        self._done = on_write
 
     def close(self) -> None:
         """Release the descriptor."""

@@ -202,7 +202,7 @@ class JobLogReader:
         data = [os.pread(self._fds[STDOUT], sums[0], out), os.pread(self._fds[STDERR], sums[1], err)]
         self._place = [record, inside, out + sums[0], err + sums[1]]
         self.at += sum(sums)
-        return _joined(pieces, data)
+        return _join(pieces, data)
 
     def close(self) -> None:
         """Stop reading; safe to call twice."""
@@ -213,7 +213,7 @@ class JobLogReader:
                 os.close(fd)
 
 
-def _joined(pieces: "list[tuple[int, int]]", data: "list[bytes]") -> bytes:
+def _join(pieces: "list[tuple[int, int]]", data: "list[bytes]") -> bytes:
     """Return the pieces in their order, each with its header."""
     parts: "list[bytes]" = []
     ends = [0, 0]

@@ -43,10 +43,10 @@ class JobTable:
             request.fail("exists", "there is a job {} already".format(name), errno.EEXIST)
             return
         if len(self._jobs) >= _MOST:
-            raise OSError(errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST))
+            raise OSError(errno.EAGAIN, "this target remembers {} jobs, which is the most: prune some".format(_MOST))
         cap = arguments.get("cap_s", CAP_S)
         cap_s = None if cap is None else float(cap)
-        job = self._jobs[name] = GuestJob(request, arguments, self._ended)
+        job = self._jobs[name] = GuestJob(request, arguments, self._on_end)
         if cap_s is not None:
             job.timer = self._server.loop.call_later(cap_s, lambda: job.stop("timed_out", GRACE_S))
         if arguments.get("bound"):
@@ -61,7 +61,7 @@ class JobTable:
             job.unwanted = True
             job.stop("cancelled", GRACE_S)
 
-    def _ended(self, job: GuestJob) -> None:
+    def _on_end(self, job: GuestJob) -> None:
         if job.started and not job.unwanted:
             job.timer = self._server.loop.call_later(KEEP_S, lambda: self._forget(job))
         else:
@@ -138,14 +138,16 @@ class JobTable:
         if count is not None:
             end = offset + count if end is None else min(end, offset + count)
 
-        def done() -> None:
+        def on_end() -> None:
             request.finish({"end": reader.at})
 
         def cancel() -> None:
             reader.close()
-            done()
+            on_end()
 
-        reader = JobLogReader(self._server.loop, job.log, request.open_output(wire.STDOUT), stream, (offset, end), done)
+        reader = JobLogReader(
+            self._server.loop, job.log, request.open_output(wire.STDOUT), stream, (offset, end), on_end
+        )
         request.cancel = cancel
 
     def prune(self, request: "Request", arguments: "dict[str, Any]") -> None:

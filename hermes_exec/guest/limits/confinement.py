@@ -53,11 +53,11 @@ class CommandLimits:
         """Whether all of its groups are removed."""
         return not self._folders
 
-    def bound(self, memory: int, processes: int) -> None:
+    def set_limits(self, memory: int, processes: int) -> None:
         """Set the groups' limits, and compute setrlimit(2) values where there is no group."""
         for kind, value in self._limits.items():
             if kind in self._groups:
-                self._bound_group(kind, value)
+                self._limit_group(kind, value)
             elif kind == MEMORY:
                 self._add(memory, value)
             elif kind == PROCESSES:
@@ -73,7 +73,7 @@ class CommandLimits:
     def _add(self, number: int, soft: int, hard: "int | None" = None) -> None:
         self._rlimits.append(rlimits.clamp(number, soft, soft if hard is None else hard))
 
-    def _bound_group(self, kind: str, value: int) -> None:
+    def _limit_group(self, kind: str, value: int) -> None:
         home, folder = self._groups[kind]
         if kind != CPU:
             cgroups.write("{}/{}".format(folder, home.file(kind)), str(value).encode())
@@ -105,7 +105,7 @@ class CommandLimits:
         if CPU in self._groups:
             self._look()
 
-    def _used_s(self) -> float:
+    def _read_used_s(self) -> float:
         home, folder = self._groups[CPU]
         if home.version == 1:
             return int(cgroups.read(folder + "/cpuacct.usage") or 0) / 1e9
@@ -114,7 +114,7 @@ class CommandLimits:
     def _look(self) -> None:
         if self.removed:
             return
-        left = self._limits[CPU] - self._used_s()
+        left = self._limits[CPU] - self._read_used_s()
         if left > 0:
             self._loop.call_later(max(_LOOK_S, left / (os.cpu_count() or 1)), self._look)
             return

@@ -73,7 +73,7 @@ class Limiter:
         self._confinements.append(made)
         counted = rlimits.processes() if PROCESSES in limits and PROCESSES not in groups else 0
         try:
-            made.bound(self._memory, counted)
+            made.set_limits(self._memory, counted)
         except OSError:
             made.remove()
             raise

@@ -86,11 +86,11 @@ class CommandRequest:
         self._started = now()
         limit = self.arguments.get("timeout")
         if limit is not None:
-            self._deadline = self.loop.call_later(float(limit), self._timed_out)
+            self._deadline = self.loop.call_later(float(limit), self._on_timeout)
         if self.confined is not None:
             self.confined.begin()
 
-    def _timed_out(self) -> None:
+    def _on_timeout(self) -> None:
         self.stop("timed_out")
 
     def cancel(self) -> None:
@@ -99,7 +99,7 @@ class CommandRequest:
 
     def disk_full(self) -> None:
         """Stop the command because the spool's disk is full and output cannot be kept."""
-        self.answer["note"] = "the place's disk was full: it was stopped, and its output ends there"
+        self.answer["note"] = "the target's disk was full: it was stopped, and its output ends there"
         self.stop("cancelled")
 
     def stop(self, why: str) -> None:
@@ -170,7 +170,7 @@ class ExecRequest(CommandRequest):
         try:
             stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
             fds.insert(0, stdin)
-            self._runner: "Runner" = pool.start(spec, fds, self._ended)
+            self._runner: "Runner" = pool.start(spec, fds, self._on_end)
         except OSError:
             self._let_go(self._pipes)
             raise
@@ -189,9 +189,9 @@ class ExecRequest(CommandRequest):
         """End the process tree below the runner; the answer waits for that."""
         if not self._over:
             self._killing = True
-            self._runner.kill(self.grace_s, self._killed)
+            self._runner.kill(self.grace_s, self._on_kill)
 
-    def _killed(self, pids: "list[int]") -> None:
+    def _on_kill(self, pids: "list[int]") -> None:
         self._killing = False
         self.note_survivors(pids)
         if self._over or pids:
@@ -199,7 +199,7 @@ class ExecRequest(CommandRequest):
         else:  # the runner has not started it yet, or is about to report its end
             self.loop.call_later(0.01, self.kill)
 
-    def _ended(self, kind: int, value: int) -> None:
+    def _on_end(self, kind: int, value: int) -> None:
         self._over = True
         if kind == runner.NO_PROGRAM:
             self.answer.update(error="program", errno=value, message=os.strerror(value))
@@ -220,9 +220,9 @@ class ExecRequest(CommandRequest):
     def _deliver(self) -> None:
         if self._pipes:
             pipes, self._pipes = self._pipes, []
-            drain_all([outlet for outlet, _, _ in pipes], lambda: self._drained(pipes))
+            drain_all([outlet for outlet, _, _ in pipes], lambda: self._on_drain(pipes))
 
-    def _drained(self, pipes: "list[tuple[OutputStream, int, int]]") -> None:
+    def _on_drain(self, pipes: "list[tuple[OutputStream, int, int]]") -> None:
         self._let_go(pipes)
         self.finish()
 

@@ -37,7 +37,7 @@ class Runner:
         self._kills = 0
         self._new = True
         self._ended: "bool | None" = None  # whether the program left processes, once it has ended
-        loop.on_read(ours.fileno(), self._replied)
+        loop.on_read(ours.fileno(), self._on_reply)
         loop.on_exit(self.pid, lambda _: None)
 
     def start(
@@ -60,7 +60,7 @@ class Runner:
             self._on_end = None
             raise
 
-    def _replied(self) -> None:
+    def _on_reply(self) -> None:
         try:
             data = self._channel.recv(runner.REPLY.size)
         except OSError:
@@ -97,13 +97,13 @@ class Runner:
     def kill(self, grace_s: float, done: "Callable[[list[int]], None]") -> process_tree.TreeKill:
         """End the program and its process tree."""
 
-        def killed(pids: "list[int]") -> None:
+        def on_kill(pids: "list[int]") -> None:
             self._kills -= 1
             done(pids)
             self._give_back()
 
         self._kills += 1
-        return process_tree.TreeKill(self._loop, lambda: process_tree.descendants([self.pid]), grace_s, killed)
+        return process_tree.TreeKill(self._loop, lambda: process_tree.descendants([self.pid]), grace_s, on_kill)
 
     def close(self) -> None:
         """Close the runner; its remaining processes become the guest's children."""

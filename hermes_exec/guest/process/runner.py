@@ -163,7 +163,7 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", en
         if spec.get("tell"):
             channel.sendall(REPLY.pack(STARTED, 0, pid))
         status = _wait(pid)
-        channel.sendall(REPLY.pack(ENDED, _left(), status))
+        channel.sendall(REPLY.pack(ENDED, _has_processes(), status))
     except MemoryError:
         os._exit(1)  # once started, no failure may report that nothing ran
     except OSError:  # the guest was killed meanwhile
@@ -280,7 +280,7 @@ def _wait(pid: int) -> int:
             return status
 
 
-def _left() -> bool:
+def _has_processes() -> bool:
     """Whether any process that the program started still exists."""
     while True:
         try:

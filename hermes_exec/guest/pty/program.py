@@ -65,7 +65,7 @@ class PtyProgram:
             self._release_reserve()
             raise
         self._read_on()
-        self._unwatched()
+        self._on_unwatched()
 
     def _start(self, arguments: "dict[str, Any]") -> None:
         import termios  # a file of its own
@@ -88,10 +88,10 @@ class PtyProgram:
         self._pool = RunnerPool(self._loop)
         self._runner = self._pool.take()
 
-        def started(pid: int) -> None:
+        def on_start(pid: int) -> None:
             self._request.finish({"pid": pid, "tty": self.tty})
 
-        self._runner.start(spec, [self._slave] * 3, self._program_ended, started)
+        self._runner.start(spec, [self._slave] * 3, self._program_ended, on_start)
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the size; if it changes, the kernel signals the foreground process group."""
@@ -109,7 +109,7 @@ class PtyProgram:
         """Add a viewer: it gets the recent output, then the program is asked to draw again."""
         self._seen = True
         self._release_reserve()
-        view = PtyView(request, self._master, self._read_on, self._left, self._type_end)
+        view = PtyView(request, self._master, self._read_on, self._on_leave, self._type_end)
         if self._lease is not None:
             self._lease.cancel()
         replay = self._history.replay()
@@ -128,10 +128,10 @@ class PtyProgram:
             except OSError:
                 pass  # no foreground process group is there to draw
 
-    def _left(self, view: PtyView) -> None:
+    def _on_leave(self, view: PtyView) -> None:
         if view in self.views:
             self.views.remove(view)
-            self._unwatched()
+            self._on_unwatched()
 
     def _type_end(self, wait_s: float = 0.02) -> None:
         """Type a viewer's end of input (Ctrl-D) after all its bytes, and again until the program ends.
@@ -157,7 +157,7 @@ class PtyProgram:
                 pass  # the terminal is full of unread input
         self._loop.call_later(wait_s, lambda: self._type_end(min(2 * wait_s, 1.0)))
 
-    def _unwatched(self) -> None:
+    def _on_unwatched(self) -> None:
         if self.keep_s and not self.views:
             self._lease = self._loop.call_later(self.keep_s, self.close)
 
@@ -215,9 +215,9 @@ class PtyProgram:
             answer["code"] = os.WEXITSTATUS(value)
         add_note(self.owner, answer)
         self._request.finish(answer)  # used only if it was never started
-        self._runner.kill(_GRACE_S, self._swept)
+        self._runner.kill(_GRACE_S, self._on_sweep)
 
-    def _swept(self, survivors: "list[int]") -> None:
+    def _on_sweep(self, survivors: "list[int]") -> None:
         """Read the rest of the output after the program and its processes are gone."""
         if survivors:
             self._answer["note"] = "these processes could not be ended: {}".format(survivors)
@@ -273,11 +273,11 @@ class PtyProgram:
     def _kill(self) -> None:
         if not self._over:
             self._answer["cancelled"] = True
-            self._runner.kill(_GRACE_S, self._killed)
+            self._runner.kill(_GRACE_S, self._on_kill)
 
-    def _killed(self, survivors: "list[int]") -> None:
+    def _on_kill(self, survivors: "list[int]") -> None:
         if not self._over and survivors:
             self._over = True
-            self._swept(survivors)
+            self._on_sweep(survivors)
         elif not self._over:  # the runner has not started it yet, or is about to report its end
             self._loop.call_later(_AGAIN_S, self._kill)

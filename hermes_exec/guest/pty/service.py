@@ -40,9 +40,9 @@ class PtyTable:
             own: "dict[bytes, bytes]" = arguments.get("env") or {}
             named = own.get(b"SHELL") or client.env.get(b"SHELL")
             arguments["argv"] = [login_shell(named), b"-l"]
-        self._ptys[arguments["name"]] = PtyProgram(request, arguments, self._gone)
+        self._ptys[arguments["name"]] = PtyProgram(request, arguments, self._on_gone)
 
-    def _gone(self, pty: PtyProgram) -> None:
+    def _on_gone(self, pty: PtyProgram) -> None:
         if self._ptys.get(pty.name) is pty:
             del self._ptys[pty.name]
             self._server.check_idle()
@@ -56,7 +56,7 @@ class PtyTable:
     def offer(self, operation: str, call: "Callable[[PtyProgram, Request, dict[str, Any]], None]") -> None:
         """Register an operation on one PTY that is named in its arguments."""
 
-        def named(request: "Request", arguments: "dict[str, Any]") -> None:
+        def by_name(request: "Request", arguments: "dict[str, Any]") -> None:
             pty = self._ptys.get(arguments["name"])
             if pty is None:
                 names = ", ".join(sorted(self._ptys)) or "none"
@@ -64,7 +64,7 @@ class PtyTable:
             else:
                 call(pty, request, arguments)
 
-        self._server.operations["pty." + operation] = named
+        self._server.operations["pty." + operation] = by_name
 
     def list(self, request: "Request", _: "dict[str, Any]") -> None:
         """List every PTY: name, terminal, program, start time, number of viewers, and how long it is kept."""

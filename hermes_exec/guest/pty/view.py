@@ -96,7 +96,7 @@ class PtyView:
             raise
         os.set_blocking(self._pipe, False)
         os.set_blocking(end, False)
-        self._tee = InputStream(request.client.server.loop, self._passed)
+        self._tee = InputStream(request.client.server.loop, self._on_passed)
         self._tee.write_to(end)
         self._outlet = request.open_output(wire.STDOUT)
         self._outlet.read_from(self._pipe, self._finish)
@@ -115,7 +115,7 @@ class PtyView:
         self._shown += len(data)
         self._tee.feed(data)
 
-    def _passed(self, offset: int) -> None:
+    def _on_passed(self, offset: int) -> None:
         self._taken = offset
         self._on_room()
 

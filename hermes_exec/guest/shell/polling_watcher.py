@@ -34,7 +34,7 @@ class PollingWatcher:
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
         """Watch a session's folder; ``call`` gets the names of files opened in its ``s``."""
-        for name in _opened(folder):
+        for name in _list_opened(folder):
             os.unlink("{}/s/{}".format(folder, name))
         _take(folder + "/b")
         self._last += 1
@@ -78,7 +78,7 @@ class PollingWatcher:
             if folder in self._stdin and _is_open(folder + "/s/stdin"):
                 self._stdin.discard(folder)
                 call(b"stdin")
-            for name in _opened(folder):
+            for name in _list_opened(folder):
                 path = "{}/s/{}".format(folder, name)
                 if number in self._sessions and not _writes_to(self._owing.get(number, 0), path) and _take(path):
                     if name.isdigit():
@@ -89,7 +89,7 @@ class PollingWatcher:
             self._timer = self._loop.call_later(self._pause, self._look)
 
 
-def _opened(folder: str) -> "list[str]":
+def _list_opened(folder: str) -> "list[str]":
     """Return the files that a shell has opened; the status is last, as the shell opens it last."""
     try:
         names = os.listdir(folder + "/s")

@@ -131,7 +131,7 @@ class ShellSession:
         self._ready = self._whole = False
         try:
             outputs = self._outputs.open()
-            self._shell = LiveShell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
+            self._shell = LiveShell(self._loop, self._watches, self._recipe, outputs, self._on_open, self._on_exit)
             self._orphans.record(process_tree.living_processes([self._shell.pid]))
         except OSError:
             self._outputs.retire()
@@ -174,7 +174,7 @@ class ShellSession:
         self._outputs.on_switched()
         self._lookout.on_command_start()
 
-    def _opened(self, name: bytes) -> None:
+    def _on_open(self, name: bytes) -> None:
         """Handle the opening of a file in the status folder by the shell."""
         command = self._current
         if self._replacing:
@@ -203,10 +203,12 @@ class ShellSession:
             self._replace()
         elif command.bad_folder:
             command.set_missing_folder()
-            self._done(command, code)
+            self._on_done(command, code)
         elif begun:
-            self._done(command, code)
-        elif not code or not self._ask(b"", lambda _, works: self._done(command, code) if works else self._replace()):
+            self._on_done(command, code)
+        elif not code or not self._ask(
+            b"", lambda _, works: self._on_done(command, code) if works else self._replace()
+        ):
             self._replace()  # either a syntax error or a shadowed loop: an empty command shows which
 
     def _replace(self) -> None:
@@ -224,7 +226,7 @@ class ShellSession:
             self._replacing = True
             self._shell.kill()
 
-    def _done(self, command: ShellCommand, code: int) -> None:
+    def _on_done(self, command: ShellCommand, code: int) -> None:
         if not command.stopping:
             command.answer["code"] = self._code = code
             if _EXEC in command.text and self._shell is not None:
@@ -274,9 +276,9 @@ class ShellSession:
 
     def _checkpoint(self) -> bool:
         self._lookout.dirty = False
-        return self._ask("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode(), self._checkpointed)
+        return self._ask("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode(), self._on_checkpoint)
 
-    def _checkpointed(self, _: int, begun: bool) -> None:
+    def _on_checkpoint(self, _: int, begun: bool) -> None:
         if not begun:
             return self._replace()
         commit_state(self.folder)
@@ -310,7 +312,7 @@ class ShellSession:
             self._queue.remove(command)
             command.withdraw()
 
-    def _exited(self, status: int) -> None:
+    def _on_exit(self, status: int) -> None:
         """Handle the end of the shell: by itself, by a command, or by the guest."""
         shell, self._shell = self._shell, None
         stillborn = not self._ready and not self._replacing
@@ -366,10 +368,10 @@ class ShellSession:
             self._deliver(self._current)
         else:
             self._outputs.retire()
-        self._orphans.kill_all(_GRACE_S, self._gone)
+        self._orphans.kill_all(_GRACE_S, self._on_gone)
         remove_folder(self.folder)
 
-    def _gone(self, _: "list[int]") -> None:
+    def _on_gone(self, _: "list[int]") -> None:
         self._request.finish({})
         if self._closed is not None:
             self._closed()

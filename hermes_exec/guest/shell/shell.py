@@ -64,7 +64,7 @@ class LiveShell:
         if not recipe.dialect.bash:
             self.write(recipe.dialect.loop(recipe.login))
         self._children = process_tree.children_file(self.pid)
-        loop.on_exit(self.pid, self._exited)
+        loop.on_exit(self.pid, self._handle_exit)
 
     def _start(self, recipe: "ShellSpec", outputs: "list[int]") -> None:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -207,7 +207,7 @@ class LiveShell:
         except ProcessLookupError:
             pass
 
-    def _exited(self, status: int) -> None:
+    def _handle_exit(self, status: int) -> None:
         if self._kill_timer is not None:
             self._kill_timer.cancel()
         self._loop.ignore_write(self._fifo)

@@ -70,7 +70,7 @@ _SPEAK = "\\exec >&3 2>&4 3>&- 4>&-\n"
 
 BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
 UNREADABLE = "the new shell could not take over all of the state"
-MOVED = "the place had moved, so the shell is a new one with the state of the last checkpoint"
+MOVED = "the target had moved, so the shell is a new one with the state of the last checkpoint"
 REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
 
 COMPLETE = b"# complete\n"

@@ -143,7 +143,7 @@ def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
         if kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in said):
             raise SkillRefused(functional("manifest.link", "a file with holes is not read", name))
         size = 0 if kind in _NO_DATA else _decimal(said[b"size"]) if b"size" in said else size
-        _bound(size, name, bounds)
+        _check_size(size, name, bounds)
         found = MemberKind.FILE if kind in _FILES else MemberKind.FOLDER if kind == b"5" else MemberKind.OTHER
         if found is MemberKind.FILE and name.endswith("/"):  # folders in archives from before tar had a type for them
             found = MemberKind.FOLDER
@@ -153,7 +153,7 @@ def read_tar(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
         said, headers = {}, 0
     # At least one block of zeros marks the end, and nothing may follow it.
     if len(block) < _BLOCK or said or data[position:].strip(b"\0"):
-        raise _damaged_error()
+        raise _create_damage_error()
 
 
 def find_zip_names(data: bytes) -> Iterator[str]:
@@ -174,7 +174,7 @@ def find_zip_names(data: bytes) -> Iterator[str]:
 def _header_size(block: bytes) -> int:
     """Return the size in a tar header after checking the checksum."""
     if len(block) < _BLOCK or sum(block) - sum(block[148:156]) + 8 * ord(" ") != _octal(block[148:156]):
-        raise _damaged_error()
+        raise _create_damage_error()
     return _octal(block[124:136])
 
 
@@ -184,13 +184,13 @@ def _octal(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
     if digits.strip(b"01234567"):
-        raise _damaged_error()
+        raise _create_damage_error()
     return int(digits or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > _MAX_NUMBER:
-        raise _damaged_error()
+        raise _create_damage_error()
     return int(text)
 
 
@@ -208,7 +208,7 @@ def _records(text: bytes) -> dict[bytes, bytes]:
         end = position + _decimal(text[position : max(space, position)])
         key, equals, value = text[space + 1 : end - 1].partition(b"=")
         if end > len(text) or not equals or text[end - 1 : end] != b"\n":
-            raise _damaged_error()
+            raise _create_damage_error()
         found[key] = value
         position = end
     return found
@@ -217,13 +217,13 @@ def _records(text: bytes) -> dict[bytes, bytes]:
 def _check_global(text: bytes) -> None:
     """Refuse a global header that sets names, link targets or sizes; the one of git has a commit id alone."""
     if any(key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.") for key in _records(text)):
-        raise _damaged_error()
+        raise _create_damage_error()
 
 
 def _cut(data: bytes, position: int, size: int) -> bytes:
     """Return the bytes of a member, whose padding must be complete, too."""
     if position + _pad(size) > len(data):
-        raise _damaged_error()
+        raise _create_damage_error()
     return data[position : position + size]
 
 
@@ -237,11 +237,11 @@ def _gunzip(data: bytes, bounds: ArchiveBounds) -> bytes:
     try:
         plain = packed.decompress(data, bounds.unpacked + 1)
     except zlib.error as error:
-        raise _damaged_error() from error
+        raise _create_damage_error() from error
     if len(plain) > bounds.unpacked:
         raise SkillRefused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
     if not packed.eof or packed.unused_data:
-        raise _damaged_error()
+        raise _create_damage_error()
     return plain
 
 
@@ -250,7 +250,7 @@ def _zip(data: bytes, bounds: ArchiveBounds) -> Iterator[ArchiveMember]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except Exception as error:  # the bytes are in memory, so any exception of the library is about them
-        raise _damaged_error() from error
+        raise _create_damage_error() from error
     left = bounds.unpacked
     with archive:
         for each in archive.infolist():
@@ -265,7 +265,7 @@ def _check_directory(data: bytes, bounds: ArchiveBounds) -> None:
     """Refuse a directory that is too long, or whose offset is wrong: readers would find different members."""
     end = data.rfind(_ZIP_MAGICS[1], max(0, len(data) - _END_OF_ZIP.size - 0xFFFF))
     if end < 0 or len(data) - end < _END_OF_ZIP.size:
-        raise _damaged_error()
+        raise _create_damage_error()
     _, disk, first_disk, here, members, size, start, comment = _END_OF_ZIP.unpack_from(data, end)
     if members > bounds.members or size > _MAX_DIRECTORY:
         raise SkillRefused(functional("manifest.files", f"there are more than {bounds.members} members"))
@@ -273,7 +273,7 @@ def _check_directory(data: bytes, bounds: ArchiveBounds) -> None:
         raise SkillRefused(functional("manifest.archive", "a zip archive with the fields of ZIP64 is not read"))
     whole = end + _END_OF_ZIP.size + comment == len(data) and start + size == end
     if not whole or disk or first_disk or here != members:
-        raise _damaged_error()
+        raise _create_damage_error()
 
 
 def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: ArchiveBounds) -> ArchiveMember:
@@ -286,23 +286,23 @@ def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: 
         raise SkillRefused(functional("manifest.encrypted", "an archive with a password hides what it holds"))
     if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise SkillRefused(functional("manifest.archive", "it is packed with another method than deflate", name))
-    _bound(member.file_size, name, bounds)
+    _check_size(member.file_size, name, bounds)
     try:
         with archive.open(member) as file:
             data = file.read(bounds.file + 1)
     except Exception as error:
-        raise _damaged_error() from error
+        raise _create_damage_error() from error
     if len(data) != member.file_size:
-        raise _damaged_error()
+        raise _create_damage_error()
     return ArchiveMember(name, MemberKind.FILE, mode, data)
 
 
-def _bound(size: int, name: str, bounds: ArchiveBounds) -> None:
+def _check_size(size: int, name: str, bounds: ArchiveBounds) -> None:
     if size > bounds.file:
         raise SkillRefused(functional("manifest.size", f"a file is larger than {bounds.file} bytes", name))
 
 
-def _damaged_error() -> SkillRefused:
+def _create_damage_error() -> SkillRefused:
     return SkillRefused(functional("manifest.archive", "this is no whole tar or zip archive"))
 
 

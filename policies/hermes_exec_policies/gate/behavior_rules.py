@@ -270,7 +270,7 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it starts {program}")
     command = [each for each in words[3:] if each != "--"][:1] if words[2:3] == ("-c",) else []
-    if command and program in _SHELLS and (named := _named_program(command[0])):
+    if command and program in _SHELLS and (named := _find_program(command[0])):
         code = NETWORK if named in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it has a shell start {named}")
     if (program in {"pip", "pip3", "uv"} or words[2:4] == ("-m", "pip")) and "install" in words[2:]:
@@ -278,7 +278,7 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     return None
 
 
-def _named_program(text: str) -> str:
+def _find_program(text: str) -> str:
     """Return the first of the programs above that a command for a shell starts; absent ones are never executed."""
     if "/dev/tcp/" in text or "/dev/udp/" in text:
         return "nc"

@@ -167,7 +167,7 @@ class _GateRun:
         if not missing:
             return strongest_level(self._cases)
         if strongest_level(self._cases).unseen:
-            said = f"it is self-tested, as no case of somebody else's looks at {', '.join(missing[:3])}"
+            said = f"it is self-tested, as no case from outside looks at {', '.join(missing[:3])}"
             self.findings.append(verdict.advice("suites.unseen-file", said))
         return verdict.Level.SELF_TESTED
 

@@ -275,7 +275,7 @@ def identify_interpreter(python: str) -> str:
     """
     path = os.path.realpath(python)
     try:
-        seen = os.stat(path)  # noqa: PTH116  beside the hash of the same file
+        seen = os.stat(path)  # noqa: PTH116  as the hash of the same file is computed
         return f"{path} sha256:{_hash_file(path, seen.st_ino, seen.st_size, seen.st_mtime_ns)}"
     except OSError as error:
         raise PlaceUnavailable(f"{python}: {error.strerror}", remedy="install Python there") from error

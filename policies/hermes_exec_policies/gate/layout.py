@@ -123,7 +123,7 @@ def _advise_on_name(path: str) -> list[Finding]:
     if name == "skill.md" and path != "SKILL.md":
         return [advice("manifest.nested", "this is data here, and no skill of its own", path)]
     if name.endswith(_COMPILED):
-        return [advice("manifest.compiled", "nobody can read what this compiled file does", path)]
+        return [advice("manifest.compiled", "a person cannot read this compiled file", path)]
     return []
 
 
@@ -148,14 +148,14 @@ def _check_name(path: str) -> list[Finding]:
     if lower in _AGENT_FILES:
         return [functional("manifest.agent-file", "agents take this file for instructions of a person's", path)]
     if lower == "skill.md" and path != "SKILL.md":
-        return [functional("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
+        return [functional("manifest.nested", "a second SKILL.md would be a skill that was not checked", path)]
     if any(part.lower().endswith((".dist-info", ".egg-info")) for part in parts):
         return [
             functional("manifest.start-up", "this would make it an installed package, whose plugins are loaded", path)
         ]
     if len(parts) == 1 and not _TOP.fullmatch(name):
         return [
-            functional("manifest.unlisted", f"beside SKILL.md there are the folders {', '.join(sorted(FOLDERS))}", path)
+            functional("manifest.unlisted", f"next to SKILL.md belong the folders {', '.join(sorted(FOLDERS))}", path)
         ]
     if len(parts) > 1 and parts[0] not in FOLDERS:
         return [

@@ -218,7 +218,7 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
 
 
 def list_ignored(fields: Mapping[str, Any]) -> list[Finding]:
-    """Return advice about what a skill says of itself and has no effect."""
+    """Return advice about claims of a skill that have no effect."""
     found: list[Finding] = []
     if fields.get("allowed-tools"):
         found.append(

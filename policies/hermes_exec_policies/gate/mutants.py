@@ -69,7 +69,7 @@ def make_small_mutants(source: str, function: str) -> list[Mutant]:
         Mutant(
             f"the argument {name} is ignored", _ignore_argument(tree, function, name), must_die=False, kind="argument"
         )
-        for name in _required_arguments(_function(tree, function))[: _MOST["argument"]]
+        for name in _list_required(_function(tree, function))[: _MOST["argument"]]
     ]
     for kind, change in _CHANGES.items():
         spots = [node for node in _reachable_nodes(tree, function) if change(copy.deepcopy(node)) is not None]
@@ -117,13 +117,13 @@ class _Returns(ast.NodeTransformer):
         other = ast.Attribute(ast.Name("apart_", ast.Load()), "other", ast.Load())
         return ast.Return(ast.Call(other, [value], []))
 
-    def _left(self, node: ast.AST) -> ast.AST:
+    def _leave(self, node: ast.AST) -> ast.AST:
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left  # noqa: N815  as ast calls them
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave  # noqa: N815  as ast calls them
 
 
-def _required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _list_required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the required arguments; the optional ones may not matter to the task."""
     taken = function.args
     plain = [*taken.posonlyargs, *taken.args]

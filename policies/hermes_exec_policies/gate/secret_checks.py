@@ -83,7 +83,7 @@ def find_secret(text: str) -> str:
 
 
 def _secrets(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the kind and the place of each secret in a text, in time linear to its length."""
+    """Yield the kind and the position of each secret in a text, in time linear to its length."""
     for count, at in enumerate(_BEGINS.finditer(text)):
         if count == _MOST_PLACES:
             yield f"{_MOST_PLACES} texts that begin like one", at.start()

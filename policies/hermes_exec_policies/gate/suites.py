@@ -259,7 +259,7 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
         path, wrong = find_difference(case.files, run.left) if called.ok else ("", "")
-        seen.findings.append(_failed_case(case, gave, path, wrong, own=case in own))
+        seen.findings.append(_describe_failure(case, gave, path, wrong, own=case in own))
 
 
 async def _call_twice(candidate: Candidate, case: Case) -> list[tuple[CallResult, sandbox_run.SandboxRun]]:
@@ -280,7 +280,7 @@ def _case_key(candidate: Candidate, case: Case) -> str:
     return json.dumps(given, sort_keys=True)
 
 
-def _failed_case(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
+def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
     """Describe a failed case. A held-out result is hidden from the model, which would hard-code it; a path is not."""
     if own:
         said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
@@ -437,7 +437,7 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
         _plant(candidate, mutant, folder / str(number) / candidate.manifest.module)
     codes = await candidate.test_mutants(folder, range(len(made)), _IMPORT_S + _SMALL_S * seen.duration_s)
     if codes.get(0) != 0 or codes.get(1, 0) == 0:
-        said = "its tests do not pass in another folder: let them find its scripts beside themselves, by __file__"
+        said = "its tests do not pass in another folder: let them find its scripts next to themselves, by __file__"
         return [advice("suites.mutation", said, entry)]
     tried = {number: mutant for number, mutant in enumerate(made) if number in codes and number > 1}
     unnoticed = [number for number in tried if codes[number] == 0]

@@ -19,7 +19,7 @@ _HIDDEN = {
 }  # fmt: skip
 _SHOWN_CONTROLS = {"\n", "\t", "\f"}
 _PICTURES = {"So", "Sk", "Mn", "Cn"}
-"""Categories beside a joiner of emoji: it may end with a skin tone or a selector, or be newer than this Python."""
+"""Categories next to a joiner of emoji: it may end with a skin tone or a selector, or be newer than this Python."""
 _CONTEXTS: dict[str, frozenset[str]] = {
     "\u200c": frozenset(
         {"ARABIC", "SYRIAC", "NKO", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL",

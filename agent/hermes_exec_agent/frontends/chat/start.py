@@ -156,17 +156,17 @@ def _replay(asked: ChatArguments) -> Replay | None:
     return read_replay(asked.replay)
 
 
-def _unprompted_tools(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
+def _find_unprompted(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
     """Return the tools that run without a question although the mode is ``ask``."""
     return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
 
 
 def _approvals(asked: ChatArguments, replay: Replay | None) -> Approvals:
-    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unprompted_tools(asked, replay), "allow"))
+    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_find_unprompted(asked, replay), "allow"))
 
 
 def _print_unprompted(talk: ChatSession, asked: ChatArguments, replay: Replay | None) -> None:
-    if _unprompted_tools(asked, replay):
+    if _find_unprompted(asked, replay):
         talk.display.print_line(
             "the commands of the demo leave no change behind, so they run without approval; --approve deny denies them"
         )

@@ -14,7 +14,7 @@ from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.skills.build.cases import derive_file_case, parse_examples, request_cases, required_cases
+from hermes_exec_agent.skills.build.cases import derive_file_case, list_required, parse_examples, request_cases
 from hermes_exec_agent.skills.build.draft import (
     DRAFT_PROMPT,
     Draft,
@@ -26,7 +26,11 @@ from hermes_exec_agent.skills.build.draft import (
     parse_draft,
 )
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.admission import expected_files, unconfined_error, validate_and_register
+from hermes_exec_agent.skills.registry.admission import (
+    create_unconfined_error,
+    list_expected_files,
+    validate_and_register,
+)
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_policies.gate import verdict
@@ -245,8 +249,8 @@ class SkillBuilder:
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         about = quote(version.summary)
         prompt = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
-        known = required_cases(version, self.person_cases, request)
-        self._files[version.name] = frozenset(expected_files(version))
+        known = list_required(version, self.person_cases, request)
+        self._files[version.name] = frozenset(list_expected_files(version))
         return await self._draft_until_accepted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
@@ -261,7 +265,7 @@ class SkillBuilder:
         attempts = self._attempts.setdefault(name, Attempts(name))
         attempts.check()
         insist = await self._may_register(name)
-        version, report = await self._validate(name, files, self._required_cases(name), insist=insist)
+        version, report = await self._validate(name, files, self._list_required(name), insist=insist)
         if version is not None:
             attempts.begin()
             return version
@@ -330,7 +334,7 @@ class SkillBuilder:
             self._separate[name] = (*found, *derive_file_case(found, known, request))
         return (*known, *self._separate[name])
 
-    def _required_cases(self, name: str) -> tuple[Case, ...]:
+    def _list_required(self, name: str) -> tuple[Case, ...]:
         return (*self._known.get(name, self.person_cases), *self._separate.get(name, ()))
 
     async def _validate(
@@ -383,7 +387,7 @@ class SkillBuilder:
             return False
         why = f"{self._maker.model} runs commands without a sandbox; register {name} as unprotected all the same?"
         if not await self._maker.agree(why):
-            raise unconfined_error(author)
+            raise create_unconfined_error(author)
         return True
 
     def _parse_name(self, name: str) -> str:

@@ -90,7 +90,7 @@ def derive_file_case(found: Sequence[Case], known: Sequence[Case], request: str)
     return [Case(case.arguments, None, Level.REQUEST, files=files, returns=False)] if files else []
 
 
-def required_cases(version: Version, given: Sequence[Case], request: str) -> list[Case]:
+def list_required(version: Version, given: Sequence[Case], request: str) -> list[Case]:
     """Return the cases that a change of a version must pass: those of the version, with newer ones in their stead.
 
     Args:

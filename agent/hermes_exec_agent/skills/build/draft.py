@@ -131,7 +131,7 @@ DRAFT_PROMPT = """\
 You write one skill: a Python function that takes JSON values by name and returns what JSON can say. It is judged by \
 tests that you do not see. Reply with one JSON object and nothing else:
 description: what it does and when to use it, in one or two plain sentences.
-instructions: Markdown for whoever uses it: what it takes, what it gives, which files it leaves.
+instructions: Markdown for its users: its arguments, its result, and the files that it leaves.
 script: a whole Python module that defines {module}(...), with a docstring and with types for every argument and for \
 the result. It raises an exception for wrong input.
 tests: a module for pytest that begins with "import {module}" and compares what {module}.{module}(...) returns with \
@@ -142,7 +142,7 @@ It runs without a network, as another user, in a new sandbox each time. It may w
 nothing there. It starts no processes that stay, reads no variables, and looks at nothing that runs its tests."""
 
 CASES_PROMPT = """\
-You make cases that tell a right program from a wrong one. You see what somebody wants and how the function is \
+You make cases that tell a right program from a wrong one. You see the request and how the function is \
 called, never its code. Reply with one JSON object, with five cases at most: \
 {"cases": [{"arguments": {"name": value}, "result": value, "files": {"report.csv": {"lines": ["Product,Revenue"]}}}]}
 result: what the function returns; leave it out where the request does not say that, and say only what the files hold.
@@ -154,7 +154,8 @@ The person's own examples are known to who wrote the function: choose other argu
 that a function which knows only those examples fails.
 Only cases that follow from the request without any doubt; an empty list where there is none, as where all depends on \
 time, on chance or on wording.
-constant: beside the cases, only if every call rightly gives the same result and the same files: one sentence why."""
+constant: only if every call rightly gives the same result and the same files, in addition to the cases: one sentence \
+why."""
 
 
 DIAGNOSIS_PROMPT = """\

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
-from hermes_exec_agent.skills.build.cases import required_cases
+from hermes_exec_agent.skills.build.cases import list_required
 from hermes_exec_agent.skills.build.draft import DIAGNOSIS_PROMPT, UnreadableReply, describe_failure, parse_json_object
 from hermes_exec_policies.gate.cases import Case, strongest_level
 from hermes_exec_policies.gate.grants import Grants
@@ -89,7 +89,7 @@ async def repair(shop: SkillBuilder, model: Model, failed: FailedRun, request: s
         ModelError: the model could not be asked.
     """
     version = failed.version
-    held = required_cases(version, shop.person_cases, request)
+    held = list_required(version, shop.person_cases, request)
     order = list(Level)
     if not version.self_tested and order.index(strongest_level(held)) < order.index(Level(version.level)):
         raise NotRepaired(f"what {version.name} had to hold is not recorded, so a change could only be weaker")

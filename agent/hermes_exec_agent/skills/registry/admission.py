@@ -56,7 +56,7 @@ async def admit(
     from hermes_exec_policies.gate.tree import copy_tree
 
     if not author.is_confined and not insist:
-        raise unconfined_error(author)
+        raise create_unconfined_error(author)
     with private_folder() as folder:
         tree = copy_tree(source, folder / os.path.basename(os.path.realpath(source)))  # noqa: ASYNC240, PTH119  one system call
         return await validate_and_register(
@@ -105,7 +105,7 @@ async def judge(
     skill = registry.skills().get(tree.root.name)
     version = registry.read_version(skill) if skill is not None else None
     if version is not None and version.digest == tree.digest:
-        cases, files = _add_recorded_cases(version, cases), {*files, *expected_files(version)}
+        cases, files = _add_recorded_cases(version, cases), {*files, *list_expected_files(version)}
     return await _gate(registry, tree, grants, cases, files, policy)
 
 
@@ -125,14 +125,14 @@ async def prove_again(registry: Registry, version: Version, *, cases: Sequence[C
         tree = folder / version.name
         content.copy_verified(registry.tree(version), version.files, tree)
         held = _add_recorded_cases(version, cases)
-        files = expected_files(version)
+        files = list_expected_files(version)
         report = await _gate(registry, Tree(tree, version.files), Grants.from_facts(version.grants), held, files, name)
     if not report.accepted:
         return AdmissionResult(report, None)
     return AdmissionResult(report, registry.record_proof(version, report, load_policy(name), kernel=platform.release()))
 
 
-def expected_files(version: Version) -> list[str]:
+def list_expected_files(version: Version) -> list[str]:
     """Return the files that a version is expected to leave."""
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
     return list(recorded.get("files") or ())
@@ -166,7 +166,7 @@ async def _gate(
         return await check(tree, grants=grants, cases=cases, files=files, policy=policy, work=work, store=store)
 
 
-def unconfined_error(author: Author) -> Refused:
+def create_unconfined_error(author: Author) -> Refused:
     """Return the error for an author that could have bypassed the gate."""
     who = author.model or author.name or author.kind
     return Refused(

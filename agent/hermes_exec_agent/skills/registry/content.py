@@ -80,13 +80,13 @@ def copy_verified(source: Path, files: Sequence[FileEntry], into: Path, *, lasti
     try:
         _Reader(files, found, into, lasting=lasting).read(source)
         if found:
-            raise _changed_error(source, found)  # noqa: TRY301  what is there so far has to go
+            raise _create_change_error(source, found)  # noqa: TRY301  what is there so far has to go
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
 
 
-def _changed_error(source: Path, found: Sequence[str]) -> ContentChanged:
+def _create_change_error(source: Path, found: Sequence[str]) -> ContentChanged:
     return ContentChanged(f"{source.name[:12]}: {'; '.join(found[:5])}", remedy="hermes-exec skill verify")
 
 
@@ -192,7 +192,7 @@ _OLD_S = 600.0
 
 @contextlib.contextmanager
 def private_folder() -> Generator[Path]:
-    """Create a folder that the user of a sandbox can reach, and that nobody can find without its name.
+    """Create a folder that the user of a sandbox can reach by its name, which cannot be listed.
 
     It is below /tmp, as a sandbox's user must reach it, and a home folder is closed to other users.
     """

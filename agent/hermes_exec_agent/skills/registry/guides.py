@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.skills.registry.admission import AdmissionResult, judge, unconfined_error
+from hermes_exec_agent.skills.registry.admission import AdmissionResult, create_unconfined_error, judge
 from hermes_exec_agent.skills.registry.content import private_folder
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def register_tree(
     insist: bool = False,
 ) -> AdmissionResult:
     """Do the same for a private copy of a tree, whose folder has the name of the skill."""
-    lacking = "" if author.is_confined or insist else unconfined_error(author).what
+    lacking = "" if author.is_confined or insist else create_unconfined_error(author).what
     report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants, cases=cases)
     version = record(registry, tree, report, author=author, origin=origin, insist=insist) if report.accepted else None
     return AdmissionResult(report, version)

@@ -137,7 +137,7 @@ def check_private(folder: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{to_printable(folder)} is no folder", remedy="move it away")
     if found.st_uid != os.geteuid():
-        raise Refused(f"{to_printable(folder)} belongs to somebody else", remedy=f"{VARIABLE}=… a folder of your own")
+        raise Refused(f"{to_printable(folder)} belongs to another user", remedy=f"{VARIABLE}=… a folder of your own")
     if found.st_mode & 0o077:
         raise Refused(
             f"{to_printable(folder)} is open to others (mode {stat.S_IMODE(found.st_mode):04o})",

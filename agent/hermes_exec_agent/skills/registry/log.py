@@ -99,9 +99,9 @@ class SkillLog:
             )
         text, signature = rows[0] if rows else (None, None)
         if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != event.body:
-            raise self._tampered_error(f"what was recorded as event {event.seq} was changed")
+            raise self._create_tamper_error(f"what was recorded as event {event.seq} was changed")
         if not self._is_genuine(event, signature):
-            raise self._tampered_error(f"event {event.seq} has no good signature")
+            raise self._create_tamper_error(f"event {event.seq} has no good signature")
         found: dict[str, Any] = json.loads(text)
         return found
 
@@ -163,14 +163,14 @@ class SkillLog:
             return None
         head = read_head(self._head, self._key().public_key())
         if head is not None and head.folder != os.path.realpath(self._home.folder):
-            raise self._tampered_error("its signed head is that of another registry")
+            raise self._create_tamper_error("its signed head is that of another registry")
         return head
 
     def _verify(self, *, make: bool = False) -> list[SkillEvent]:
         head = self._read_head()
         if not self._home.log.exists():
             if head is not None:
-                raise self._tampered_error("the log is gone")
+                raise self._create_tamper_error("the log is gone")
             if make:
                 self._create()
             return []
@@ -200,27 +200,27 @@ class SkillLog:
                 at, kind, name, version, facts, body = rest
                 events.append(SkillEvent(number, at, kind, name, version, facts, body, chain))
                 if seq != place or number != place:
-                    raise self._tampered_error("events are missing, doubled or in another order")
+                    raise self._create_tamper_error("events are missing, doubled or in another order")
         except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
-            raise self._tampered_error("a line of the log makes no sense") from error
+            raise self._create_tamper_error("a line of the log makes no sense") from error
         return events
 
     def _check(self, events: Sequence[SkillEvent], head: Head | None) -> None:
         """Compare the log with its head. After a crash between an event and its head, the log is ahead."""
         counter = head.counter if head is not None else 0
         if counter > len(events):
-            raise self._tampered_error(
+            raise self._create_tamper_error(
                 f"it is older than it was: {counter} events were recorded, and {len(events)} are there"
             )
         if head is None and len(events) > 1:
-            raise self._tampered_error("its signed head is gone")
+            raise self._create_tamper_error("its signed head is gone")
         if head is not None and events[counter - 1].chain.hex() != head.chain:
-            raise self._tampered_error("events were changed, or it is another one")
+            raise self._create_tamper_error("events were changed, or it is another one")
         for event in events[counter:]:
             with closing(self._open()) as base:
                 ((signature,),) = _fetch_all(base, "SELECT signature FROM events WHERE seq = ?", (event.seq,))
             if not self._is_genuine(event, signature):
-                raise self._tampered_error(f"event {event.seq} is not ours")
+                raise self._create_tamper_error(f"event {event.seq} is not ours")
 
     def _is_genuine(self, event: SkillEvent, signature: object) -> bool:
         return isinstance(signature, bytes) and is_signed(self._key().public_key(), _EVENT, _stamp(event), signature)
@@ -244,7 +244,7 @@ class SkillLog:
                 start = file.read(100)
             # A write-ahead log would be a second file outside of the chain.
             if start[:16] != b"SQLite format 3\0" or start[18:20] != b"\1\1" or path.is_symlink():
-                raise self._tampered_error("it is no database of ours")
+                raise self._create_tamper_error("it is no database of ours")
             base = _connect(path)
             ((application,),) = _fetch_all(base, "PRAGMA application_id")
         except OSError as error:
@@ -253,10 +253,10 @@ class SkillLog:
                 f"{to_printable(path)}: the registry cannot be read: {error.strerror}", remedy=remedy
             ) from error
         except sqlite3.Error as error:
-            raise self._tampered_error(f"it cannot be read ({error})") from error
+            raise self._create_tamper_error(f"it cannot be read ({error})") from error
         if application != _APPLICATION:
             base.close()
-            raise self._tampered_error("it is no database of ours")
+            raise self._create_tamper_error("it is no database of ours")
         return base
 
     def _write_error(self, what: str, error: Exception) -> HermesError:
@@ -265,7 +265,7 @@ class SkillLog:
         remedy = path_remedy(self._home.folder, code, "look at free space and rights there")
         return HermesError(f"{to_printable(self._home.log)}: {what}: {error}", remedy=remedy)
 
-    def _tampered_error(self, how: str) -> Refused:
+    def _create_tamper_error(self, how: str) -> Refused:
         return Refused(
             f"{to_printable(self._home.log)}: the registry cannot be trusted: {how}",
             remedy="bring registry and key back from one backup, or move both away and import bundles",
@@ -363,7 +363,7 @@ def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
     if found.st_mode & 0o077 or found.st_uid != os.geteuid():
         raise Refused(
             f"{to_printable(path)}: others can read the key, so its signatures prove nothing",
-            remedy="move key and registry away, and start anew with bundles that are proven again",
+            remedy="move key and registry away, and start again with bundles that are proven again",
         )
     try:
         key = load_pem_private_key(content, password=None)

@@ -80,7 +80,7 @@ class ScriptGrants:
     unsandboxed: bool = False
     """Whether its scripts may run in the conversation's target, where each run asks like any command."""
     interpreters: tuple[str, ...] = ()
-    """Interpreters beside Python and POSIX shells, such as ``node``."""
+    """Interpreters other than Python and POSIX shells, such as ``node``."""
     hosts: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     """``NAME=DIR``, with ``:rw`` if a script may write to the folder."""

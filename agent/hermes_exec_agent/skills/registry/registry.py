@@ -202,7 +202,7 @@ class Registry:
             Refused: it was not accepted, or the proof is of other bytes.
         """
         if not report.accepted or report.digest != version.digest or report.policy_digest != policy.digest:
-            raise Refused(f"{version.name} {version.number}: it was not proven anew")
+            raise Refused(f"{version.name} {version.number}: it was not proven again")
         with self._lock_skill(version.name):
             fresh = Version.from_facts(
                 {**version.facts(), **_report_fields(report, policy, kernel), "registered": time.time()}

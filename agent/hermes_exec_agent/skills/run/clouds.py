@@ -1,4 +1,4 @@
-"""Run a skill in a sandbox of a cloud provider, whose isolation the provider declares and nobody can prove.
+"""Run a skill in a sandbox of a cloud provider, whose isolation the provider declares and the gate cannot prove.
 
 The sandbox cannot be inspected from outside before the skill begins, so a policy is refused if the provider enforces
 none of a required rule; rules that the provider declares are reported with every run.
@@ -163,7 +163,7 @@ async def _run_bounded(
             channel.kill()
     exit = output.exit or Exit(lost="it was ended")
     if exit.lost and not output.full:
-        raise PlaceUnavailable(f"the place was lost: {exit.lost}", state="what became of the skill is not known")
+        raise PlaceUnavailable(f"the target was lost: {exit.lost}", state="the outcome of the skill is unknown")
     limit = "output" if output.full else ""
     return ProgramResult(exit, limit, bytes(output.kept[0]), bytes(output.kept[1]), time.monotonic() - began)
 

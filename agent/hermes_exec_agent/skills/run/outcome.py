@@ -31,7 +31,7 @@ class SkillOutcome:
     left: tuple[str, ...] = ()
     """Files that were not, and why."""
     declared: tuple[str, ...] = ()
-    """Rules of its policy that a cloud provider declares and nobody proved."""
+    """Rules of its policy that a cloud provider declares and no canary proved."""
     reached: tuple[str, ...] = ()
     """The hosts that it requested from the proxy, each with the status: 200 is a connection, 403 a refusal."""
     counts: RunCounts = field(default_factory=RunCounts)

@@ -214,6 +214,6 @@ def check_interpreter(version: Version, there: str) -> None:
     proven = PurePosixPath(version.interpreter.partition(" ")[0]).name
     if there != proven:
         raise Refused(
-            f"{version.name} {version.number}: it was proven with {proven}, and the place has {there or 'none'}",
+            f"{version.name} {version.number}: it was proven with {proven}, and the target has {there or 'none'}",
             remedy=f"an image with {proven} as its python3",
         )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def resolve_target(target: str | None) -> SandboxTarget | Profile:
-    """Return the place of a target or a profile; this machine, by bubblewrap, if there is none.
+    """Return where skills of a target or a profile run: this machine, by bubblewrap, if there is none.
 
     For a cloud provider it is the profile, as its sandboxes cannot be inspected.
 

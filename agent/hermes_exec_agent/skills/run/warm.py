@@ -205,7 +205,7 @@ class WarmRunner:
 
 
 def _has_ended(sandbox: SkillSandbox) -> bool:
-    """Whether somebody ended it meanwhile."""
+    """Whether it was ended meanwhile."""
     import select
 
     return bool(select.select([sandbox.run.first], [], [], 0)[0])

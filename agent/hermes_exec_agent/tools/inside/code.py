@@ -39,7 +39,7 @@ def call(name: "str", arguments: "dict[str, Any]") -> "dict[str, Any]":
             data = data[os.write(OUT, data) :]
         line = IN.readline()
     if not line:
-        raise SystemExit("nobody answers any more")
+        raise SystemExit("the agent does not answer any more")
     result = json.loads(line.decode())
     if "error" in result:
         raise ToolFailed(result)

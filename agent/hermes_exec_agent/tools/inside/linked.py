@@ -8,13 +8,13 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_exec_agent.tools.inside.sensitive import homes_of, linked_secrets
+    from hermes_exec_agent.tools.inside.sensitive import homes_of, find_linked_secrets
 
 
 def main() -> "None":
     """Print ``yes`` or ``no``."""
     request = json.load(sys.stdin)
-    found = linked_secrets(homes_of(request["home"]), request["ours"])
+    found = find_linked_secrets(homes_of(request["home"]), request["ours"])
     sys.stdout.write("yes" if request["identity"] in ["%d:%d" % each for each in found] else "no")
 
 

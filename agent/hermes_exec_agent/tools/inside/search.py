@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
     from hermes_exec.guest.files.real_path import mounts, plain, source, trace
-    from hermes_exec_agent.tools.inside.sensitive import homes_of, is_below, linked_secrets, secret_of
+    from hermes_exec_agent.tools.inside.sensitive import homes_of, is_below, find_linked_secrets, secret_of
 
 ASK = 3
 """The exit code of a search that a person must approve."""
@@ -66,7 +66,7 @@ class Limits:
         """Count a secret."""
         self.secrets += 1
         if len(self.named) < NAMED:
-            self.named.append(shown(path, self.root))
+            self.named.append(to_shown_path(path, self.root))
 
     def hides_open(self, fd: "int", path: "str") -> "bool":
         """Return whether an open file is left out because of its real path, or of its other names."""
@@ -82,7 +82,7 @@ class Limits:
             return True
         if found["links"] > 1:
             if self._linked is None:
-                self._linked = linked_secrets(self.homes, self.ours)
+                self._linked = find_linked_secrets(self.homes, self.ours)
             info = os.fstat(fd)
             if (info.st_dev, info.st_ino) in self._linked:
                 self.leave_out(path)
@@ -96,7 +96,7 @@ def main() -> "None":
     if not os.path.exists(request["path"]):
         sys.exit("there is no %s" % request["path"])
     limits = Limits(request)
-    why = refused(request, limits)
+    why = find_refusal(request, limits)
     if why:
         json.dump({"path": limits.root, "secret": why}, sys.stdout)
         sys.exit(ASK)
@@ -115,7 +115,7 @@ def main() -> "None":
     json.dump(left_out, sys.stderr)
 
 
-def refused(request: "Dict[str, Any]", limits: "Limits") -> "str":
+def find_refusal(request: "Dict[str, Any]", limits: "Limits") -> "str":
     """Return why the person must approve a search of the root; empty if no approval is needed."""
     if limits.root == request["agreed"]:
         return ""
@@ -131,7 +131,7 @@ def tell(text: "str") -> "None":
     sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
 
 
-def walked(root: "str", limits: "Limits") -> "Iterator[str]":
+def walk(root: "str", limits: "Limits") -> "Iterator[str]":
     """Yield the files below a folder, or the one file, without secrets."""
     if not os.path.isdir(root):
         yield root
@@ -145,7 +145,7 @@ def walked(root: "str", limits: "Limits") -> "Iterator[str]":
                 yield os.path.join(folder, name)
 
 
-def shown(path: "str", root: "str") -> "str":
+def to_shown_path(path: "str", root: "str") -> "str":
     """Return a path relative to the searched folder."""
     name = path if path == root else os.path.relpath(path, root)
     return name if name.isprintable() else ascii(name)[1:-1]  # a line break in a name does not begin a line
@@ -159,21 +159,21 @@ def matches(path: "str", root: "str", pattern: "str") -> "bool":
 def names(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """Yield the files whose names match."""
     root = request["path"]
-    for path in walked(root, limits):
+    for path in walk(root, limits):
         if matches(path, root, request["pattern"]):
-            yield shown(path, root)
+            yield to_shown_path(path, root)
 
 
 def lines(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """Yield the matching lines with their context, or the files that contain such lines."""
     root, around, mode = request["path"], request["context"], request["output_mode"]
     expression = re.compile(request["pattern"])
-    for path in walked(root, limits):
+    for path in walk(root, limits):
         if request["file_glob"] and not matches(path, root, request["file_glob"]):
             continue
         text = content(path, limits)
         hits = {at for at, line in enumerate(text) if expression.search(line)}
-        name = shown(path, root)
+        name = to_shown_path(path, root)
         if hits and mode == "files":
             yield name
         elif hits and mode == "count":

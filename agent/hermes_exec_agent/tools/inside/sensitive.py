@@ -92,7 +92,7 @@ _COUNTED = 20000
 """The most names that are checked to find the other names (hard links) of a file."""
 
 
-def _indexed() -> "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]":
+def _index_patterns() -> "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]":
     """Return the patterns by their first components; those that begin with a wildcard have the key ``""``."""
     table: "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]" = {}
     for kind, patterns in SECRETS:
@@ -104,7 +104,7 @@ def _indexed() -> "Dict[str, List[Tuple[Tuple[str, ...], str, str]]]":
 
 
 _WILD = re.compile(r"[*?]")
-_TABLE = _indexed()
+_TABLE = _index_patterns()
 _PARENTS = {parts[:size] for entries in _TABLE.values() for parts, _, _ in entries for size in range(1, len(parts))}
 """The first components of the patterns that have several."""
 _BEGIN_WILD = re.compile("|".join("(?:%s)" % fnmatch.translate(parts[0]) for parts, _, _ in _TABLE[""]))
@@ -136,11 +136,11 @@ def is_below(path: "str", folder: "str") -> "bool":
     return folder in ("/", path) or path.startswith(folder + "/")
 
 
-def linked_secrets(homes: "Iterable[str]", more: "Iterable[str]" = ()) -> "Set[Tuple[int, int]]":
+def find_linked_secrets(homes: "Iterable[str]", more: "Iterable[str]" = ()) -> "Set[Tuple[int, int]]":
     """Find the secret files below home folders that have more than one name, within the bounds of the walk."""
     kept = tuple(more)
     found: "Set[Tuple[int, int]]" = set()
-    for path, entry in islice(_walked([*homes, *kept], kept, 0), _COUNTED):
+    for path, entry in islice(_walk([*homes, *kept], kept, 0), _COUNTED):
         try:
             info = entry.stat(follow_symlinks=False)
         except OSError:
@@ -155,13 +155,13 @@ def secret_below(folder: "str", more: "Iterable[str]" = ()) -> "str":
     kept = tuple(more)
     if secret_of(folder, kept):
         return folder
-    for path, _ in islice(_walked([folder], (), 2), _COUNTED):
+    for path, _ in islice(_walk([folder], (), 2), _COUNTED):
         if secret_of(path, kept):
             return path
     return next((each for each in kept if is_below(each, folder)), "")
 
 
-def _walked(roots: "Iterable[str]", more: "Tuple[str, ...]", levels: "int") -> "Iterator[Tuple[str, Any]]":
+def _walk(roots: "Iterable[str]", more: "Tuple[str, ...]", levels: "int") -> "Iterator[Tuple[str, Any]]":
     """Yield paths below folders, breadth first: all folders down to ``levels``, then secrets and their parents."""
     todo: "Deque[Tuple[str, Tuple[str, ...]]]" = deque((root, ()) for root in roots)
     while todo:

@@ -1,7 +1,7 @@
 """Where a skill writes, as far as its text says so.
 
 A run writes below /app/data alone. A literal path of a data file below the folder of skills, /tmp, a home or the
-working folder is a mistake about that, which a model can correct. Hidden files and what skills are made of are not.
+working folder is a mistake about that, which a model can correct. Hidden files and the parts of skills are not.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Destinations:
         moves = any(origins.of(node.func) in {"os.chdir", "os.fchdir", "contextlib.chdir"} for node in self._calls)
         self._found: dict[str, int] = {}
         for node in self._calls:
-            if (target := self._written(node)) is not None:
+            if (target := self._find_written(node)) is not None:
                 path = self._path(target)
                 if is_misplaced(path) and (path.startswith("/") or not moves):
                     self._found.setdefault(path, node.lineno)
@@ -67,7 +67,7 @@ class Destinations:
                 line,
             )
 
-    def _written(self, node: ast.Call) -> ast.expr | None:
+    def _find_written(self, node: ast.Call) -> ast.expr | None:
         """What names the file or the folder that a call makes or writes; None where it does neither."""
         first = node.args[0] if node.args else None
         name = self._name(node)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hermes_exec_policies.gate.audit import bandit_checks, python_checks
-from hermes_exec_policies.gate.audit.python_checks import piped_to_shell
+from hermes_exec_policies.gate.audit.python_checks import pipes_to_shell
 from hermes_exec_policies.gate.audit.rules import PIPED
 from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
@@ -42,5 +42,5 @@ def _check_shell(path: str, text: str) -> list[Finding]:
     return [
         functional(PIPED.code, PIPED.explain(f"it pipes a download to a shell: {line.strip()[:120]}"), path, number)
         for number, line in enumerate(text.replace("\\\n", "  ").split("\n"), 1)
-        if not line.lstrip().startswith("#") and piped_to_shell(line)
+        if not line.lstrip().startswith("#") and pipes_to_shell(line)
     ]

@@ -40,7 +40,7 @@ _ALLOWED_IN_TESTS = frozenset({"audit.modules"})
 _DEEP = 8
 
 
-def piped_to_shell(text: str) -> bool:
+def pipes_to_shell(text: str) -> bool:
     """Whether a command pipes a download to an interpreter."""
     return _PIPE.search(text) is not None
 
@@ -154,7 +154,7 @@ class _Check:
                 yield from self._hit(rule, f"it uses .{which}", node)
         elif name in _UNPICKLES and any(self._is_decoded(each, _DEEP) for each in node.args):
             yield from self._hit(UNPICKLED, "it unpickles bytes that were decoded or downloaded", node)
-        elif name in _STARTS and any(map(piped_to_shell, self._texts(node))):
+        elif name in _STARTS and any(map(pipes_to_shell, self._texts(node))):
             yield from self._hit(PIPED, f"it pipes a download to a shell in {name}", node)
         elif name in {"sys.modules.get", "sys.modules.pop", "sys.modules.setdefault"} and node.args:
             yield from self._module(node.args[0], node)

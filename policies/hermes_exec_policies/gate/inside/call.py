@@ -28,19 +28,19 @@ def call(folder: str, entry: str, function: str, packages: str) -> None:
         bridge()
     own = os.dup(1)  # not inherited by the skill's child processes
     os.dup2(2, 1)
-    request = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from outside, where nobody has a reason to lie
+    request = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from the gate itself
     script = f"{folder}/{entry}"
     sys.path[:0] = [script.rpartition("/")[0], *([packages] if packages else [])]
     sys.argv = [script]
     code = 1
     try:
-        text = said({"result": called(getattr(load(script), function), request)})
+        text = to_json({"result": call_function(getattr(load(script), function), request)})
         code = 0
-    except BaseException as error:  # noqa: BLE001  also of SystemExit something is told
+    except BaseException as error:  # noqa: BLE001  SystemExit is reported, too
         import traceback
 
         traceback.print_exc()
-        text = said({"error": described(error)})
+        text = to_json({"error": describe(error)})
     sys.stdout.flush()
     data = text.encode()
     while data:
@@ -77,25 +77,25 @@ def bridge() -> None:
         os.dup2(nothing, number)
     while True:
         there, _ = listener.accept()
-        threading.Thread(target=handed_on, args=(there,), daemon=True).start()
+        threading.Thread(target=relay, args=(there,), daemon=True).start()
 
 
-def handed_on(one: socket.socket) -> None:
+def relay(one: socket.socket) -> None:
     """Copy in both directions until both have ended."""
     import socket
     import threading
 
     other = socket.socket(socket.AF_UNIX)
     other.connect(PROXY)
-    back = threading.Thread(target=copied, args=(other, one), daemon=True)
+    back = threading.Thread(target=copy, args=(other, one), daemon=True)
     back.start()
-    copied(one, other)
+    copy(one, other)
     back.join()
     one.close()
     other.close()
 
 
-def copied(source: socket.socket, target: socket.socket) -> None:
+def copy(source: socket.socket, target: socket.socket) -> None:
     """Copy in one direction until it ends."""
     try:
         while data := source.recv(65536):
@@ -105,7 +105,7 @@ def copied(source: socket.socket, target: socket.socket) -> None:
         return
 
 
-def said(answer: dict[str, Any]) -> str:
+def to_json(answer: dict[str, Any]) -> str:
     """Return the answer as JSON, like json.dumps. Importing that module takes as long as starting the interpreter."""
     encoder = _json.make_encoder({}, unknown, _json.encode_basestring_ascii, None, ": ", ", ", False, False, False)
     return "".join(encoder(answer, 0))
@@ -128,22 +128,22 @@ def load(script: str) -> ModuleType:
     return module
 
 
-def called(function: Any, request: Any) -> Any:
+def call_function(function: Any, request: Any) -> Any:
     """Call the function, and return its result; a coroutine is awaited."""
     given = function(*request) if isinstance(request, list) else function(**request)
     if hasattr(given, "__await__"):
         import asyncio
 
-        return asyncio.run(awaited(given))
+        return asyncio.run(wait_for(given))
     return given
 
 
-async def awaited(given: Awaitable[Any]) -> Any:
+async def wait_for(given: Awaitable[Any]) -> Any:
     """Return the result of an awaitable."""
     return await given
 
 
-def described(error: BaseException) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, str]:
     """Describe an error in short plain texts."""
     return {
         "type": type(error).__name__[:100],

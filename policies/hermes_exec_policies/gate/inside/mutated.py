@@ -40,7 +40,7 @@ def run(module: str, folder: str, testing: str, packages: str, numbers: str, sec
         if pid == 0:
             os.close(own)
             test(pytest.main, f"{folder}/{number}/{module}")
-        code = ended(pid, longest)
+        code = wait_for_end(pid, longest)
         longest = longest or max(1.0, (time.monotonic() - began) * _PATIENCE)
         os.write(own, json.dumps({"mutant": int(number), "code": code}).encode() + b"\n")
         clear()
@@ -58,7 +58,7 @@ def test(main: object, folder: str) -> None:
         os._exit(code)
 
 
-def ended(pid: int, longest: float) -> int:
+def wait_for_end(pid: int, longest: float) -> int:
     """Return the exit code of a process; kill it with its process group if it takes longer than ``longest`` seconds."""
     signal.setitimer(signal.ITIMER_REAL, longest)
     try:
