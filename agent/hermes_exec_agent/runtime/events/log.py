@@ -209,6 +209,14 @@ class EventLog:
         """Return the last ``limit`` ids of streams in their order, the journal and the notes among them."""
         return self._read(lambda base: queries.list_newest_ids(base, limit), [])
 
+    def target(self, conversation: str) -> tuple[str, str]:
+        """Return a conversation's target, and the conversation that it worked for; empty without one."""
+        return self._read(lambda base: queries.read_target(base, conversation), ("", ""))
+
+    def reopen(self) -> EventLog:
+        """Return the same log over a connection of its own, whose calls wait for no thread of this one."""
+        return EventLog(self.path, redactor=self._redactor)
+
     def latest_note(self, conversation: str) -> Event | None:
         """Return the event of a conversation's latest note; None without any."""
         return self._read(lambda base: queries.read_note(base, conversation), None)

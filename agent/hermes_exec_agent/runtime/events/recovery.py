@@ -13,7 +13,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec_agent.runtime.events import search_index, storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -70,7 +70,7 @@ def replace_file(path: Path, inode: int | None) -> None:
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Generator[None]:
     handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
