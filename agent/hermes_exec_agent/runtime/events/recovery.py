@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import sqlite3
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.agent")
 _DEFAULT_NAME = "conversations.sqlite"
 _HEADER = b"SQLite format 3\0"
+_UNDECODABLE = "Could not decode to UTF-8"
 _ROWS = 200
 _GIVE_UP = 20_000
 """Rows in succession that cannot be read."""
@@ -28,8 +30,10 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 def is_damaged(error: sqlite3.DatabaseError, path: Path) -> bool:
     """Whether the error is that of a damaged log; a file that may be another program's is never one."""
-    code = error.sqlite_errorcode & 0xFF
-    if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    code = getattr(error, "sqlite_errorcode", None)  # an error of this module of Python has none
+    if code is None and not str(error).startswith(_UNDECODABLE):
+        return False
+    if code is not None and code & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return False
     try:
         with path.open("rb") as file:
@@ -134,8 +138,8 @@ def _read_some(base: sqlite3.Connection, seq: int, most: int) -> tuple[list[tupl
     try:
         statement = "SELECT seq, conversation, number, at, kind, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         for row in base.execute(statement, (seq, most)):
-            row[5].encode()
+            json.loads(row[5])
             rows.append(row)
-    except (sqlite3.Error, UnicodeError, AttributeError) as error:
+    except (sqlite3.Error, ValueError, TypeError) as error:
         return rows, getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return rows, None

@@ -39,7 +39,9 @@ _TERM = re.compile(rf"[{CJK}]+|[^\W{CJK}]+")
 _CODE = re.compile(rf"_|\d|[a-z][A-Z]|[{CJK}]")
 """Marks of a term that may be a part of a longer one."""
 _COMMON = 20_000
-"""Matches from which on a word only narrows the results of others."""
+"""Matches from which on a word only narrows the results of others; so does one in a quarter of a smaller log."""
+_FEW = 20
+"""Matches up to which a word is never common."""
 _MOST_TERMS = 16
 _MOST_READ = 5_000
 """Matches that a search looks at, as a filter may refuse most of them."""
@@ -158,8 +160,9 @@ class _Searcher:
             yield from (row for row in rows if row is not None)
 
     def _rare(self, table: str, terms: Sequence[str]) -> str:
-        counts = {term: self._count(table, _quote(term)) for term in terms}
-        return " OR ".join(_quote(term) for term, count in counts.items() if count < _COMMON)
+        (last,) = self._base.execute("SELECT max(seq) FROM events").fetchone()
+        most = max(min(_COMMON, (last or 0) // 4), _FEW)
+        return " OR ".join(_quote(term) for term in terms if self._count(table, _quote(term)) <= most)
 
     def _may_be_parts(self, terms: Sequence[str]) -> bool:
         """Whether a term looks like code, or is no word of the log, so that it may be a part of one."""

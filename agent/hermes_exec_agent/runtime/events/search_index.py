@@ -66,7 +66,7 @@ def guard_table(table: str) -> Generator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        code = error.sqlite_errorcode & 0xFF
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
         damaged = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT)
         if not damaged or str(error).startswith(_FOREIGN):
             raise
