@@ -167,9 +167,10 @@ def parse_model_note(reply: str, events: Sequence[Event], *, model: str, usage: 
     known = {each.number: each for each in events if each.kind != "started"}
     had_output = _has_output(events)
     found: dict[Part, list[Sentence]] = {part: [] for part in PARTS}
-    for part, text, numbers in _parse_sentences(reply):
-        if not text or not numbers or not known.keys() >= set(numbers) or _find_problem(text):
+    for part, raw, numbers in _parse_sentences(reply):
+        if not raw or not numbers or not known.keys() >= set(numbers) or _find_problem(raw):
             continue
+        text = flatten(raw, _LONGEST)
         origin = create_entry(text, [known[number] for number in numbers], has_output=had_output).origin
         sentence = Sentence(part, text, numbers, quoted=origin == "untrusted")
         if all(each.text != text for each in found[part]):
@@ -261,7 +262,7 @@ def _parse_sentences(reply: str) -> Iterator[tuple[Part, str, tuple[int, ...]]]:
         for item in _as_list(_get(fields, part)):
             text, numbers = _get(item, "text"), _as_list(_get(item, "events"))
             if isinstance(text, str):
-                yield part, flatten(text.strip(), _LONGEST), _parse_numbers(numbers)
+                yield part, text.strip(), _parse_numbers(numbers)
 
 
 def _get(value: object, name: str) -> object:
