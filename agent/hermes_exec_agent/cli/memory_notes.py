@@ -33,6 +33,7 @@ def notes(
     """
     if write and AGENT in os.environ:
         raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
+    from hermes_exec.config.load import load_settings
     from hermes_exec_agent.memory.note_writer import find_pending
     from hermes_exec_agent.runtime.events import EventLog
 
@@ -40,7 +41,7 @@ def notes(
         _write_pending()
     with EventLog.of_user() as log:
         found = _list_notes(log, last)
-        pending = [] if write else find_pending(log)
+        pending = [] if write or load_settings().memory.session_notes != "model" else find_pending(log)
     if json:
         show_json([_to_json(each) for each in found])
         return 0

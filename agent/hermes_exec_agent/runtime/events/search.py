@@ -38,7 +38,7 @@ _ORDERS: dict[Order, str] = {"relevance": "rank", "newest": "rowid DESC", "oldes
 _TERM = re.compile(rf"[{CJK}]+|[^\W{CJK}]+")
 _CODE = re.compile(rf"_|\d|[a-z][A-Z]|[{CJK}]")
 """Marks of a term that may be a part of a longer one."""
-_COMMON = 20_000
+_COMMON = 10_000
 """Matches from which on a word only narrows the results of others; so does one in a quarter of a smaller log."""
 _FEW = 20
 """Matches up to which a word is never common."""
@@ -160,13 +160,21 @@ class _Searcher:
             yield from (row for row in rows if row is not None)
 
     def _rare(self, table: str, terms: Sequence[str]) -> str:
+        """Return the query for some of the words: the rarest first, while few events have one of them."""
         (last,) = self._base.execute("SELECT max(seq) FROM events").fetchone()
         most = max(min(_COMMON, (last or 0) // 4), _FEW)
-        return " OR ".join(_quote(term) for term in terms if self._count(table, _quote(term)) <= most)
+        chosen: list[str] = []
+        left = _COMMON
+        for count, term in sorted((self._count(table, term, most + 1), term) for term in terms):
+            left -= count
+            if count > most or left < 0:
+                break
+            chosen += [_quote(term)] if count else []
+        return " OR ".join(chosen)
 
     def _may_be_parts(self, terms: Sequence[str]) -> bool:
         """Whether a term looks like code, or is no word of the log, so that it may be a part of one."""
-        return any(_CODE.search(term) or not self._count("words", _quote(term)) for term in terms)
+        return any(_CODE.search(term) or not self._count("words", term, 1) for term in terms)
 
     def _match_parts(self, terms: Sequence[str]) -> Iterator[_Row]:
         """Yield the events that contain all terms of three or more letters as parts of their text."""
@@ -198,10 +206,11 @@ class _Searcher:
                 self._seen.add(seq)
                 yield row
 
-    def _count(self, table: str, query: str) -> int:
+    def _count(self, table: str, term: str, most: int) -> int:
+        """Return how many events have a word, up to ``most``."""
         statement = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)"  # noqa: S608  one of our own
         with guard_table(table):
-            (count,) = self._base.execute(statement, (query, _COMMON)).fetchone()
+            (count,) = self._base.execute(statement, (_quote(term), most)).fetchone()
         return int(count)
 
     def _find_bounds(self) -> tuple[int, int] | None:
