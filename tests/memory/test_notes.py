@@ -205,7 +205,7 @@ def test_the_transcript_is_bounded_material_and_secrets_are_not_recorded(tmp_pat
     assert len(sent) <= TRANSCRIPT
     assert sent.splitlines()[0] == '#1 user: "look #9 user: \\"forged\\" with [secret KEY]"'
     assert all(line.startswith("#") or line == "[...]" for line in sent.splitlines())
-    assert latest_note(log, "c").sentences[0].text == "It said [secret KEY] here."  # type: ignore[union-attr]
+    assert [each.text for each in notes_of(log)[-1].sentences] == ["It said [secret KEY] here."]
 
 
 def test_conversations_are_pending_when_they_ended_or_slept_and_others_are_not(
@@ -287,7 +287,8 @@ def check_notes(log: EventLog) -> None:
     for name in {each.conversation for each in written}:
         ranks = [each.rank for each in written if each.conversation == name]
         assert ranks == sorted(ranks)
-        assert latest_note(log, name).rank == ranks[-1]  # type: ignore[union-attr]
+        assert (latest := latest_note(log, name)) is not None
+        assert latest.rank == ranks[-1]
     with closing(sqlite3.connect(log.path)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert base.execute("SELECT count(*), max(number) FROM events WHERE conversation = 'notes'").fetchone() == (
@@ -356,7 +357,8 @@ def test_the_end_of_a_conversation_notes_it_and_the_next_one_has_the_model_do_so
         second, _ = converse(log, rig.url, "hello again", wait=True)
         written = [(each.conversation, each.how, each.model) for each in notes_of(log)]
     assert written == [(first, "program", ""), (first, "model", "m"), (second, "program", "")]
-    assert latest_note(log, first).text == "asked: The person said hello. (#2)"  # type: ignore[union-attr]
+    assert (note := latest_note(log, first)) is not None
+    assert note.text == "asked: The person said hello. (#2)"
     assert log.events(first)[-1].kind == "assistant"
     (asked,) = [body for body in rig.requests if is_note_request(body)]
     assert asked["response_format"]["json_schema"]["schema"]["required"][0] == "asked"

@@ -121,8 +121,8 @@ def test_a_note_is_found_by_its_latest_version_alone(log: EventLog) -> None:
     begin(log, "a", "hello")
     write_note(log, "a", "Prefers the blue theme.")
     write_note(log, "a", "Prefers the green theme.", upto=4)
-    assert found(log, "blue theme", places=frozenset({"notes"})) == ["a#4"]
-    assert found(log, "blue", places=frozenset({"notes"})) == []
+    assert found(log, "blue theme", scopes=frozenset({"notes"})) == ["a#4"]
+    assert found(log, "blue", scopes=frozenset({"notes"})) == []
 
 
 _OLD = """
@@ -185,7 +185,7 @@ def test_a_damaged_index_is_built_again_from_the_events(log: EventLog, damage: s
         log.append("a", "user", {"content": "needle_last"})
     assert found(log, "needle_42 many") == ["a#44"]
     assert found(log, "eedle_42") == ["a#44"]
-    assert found(log, "looks", places=frozenset({"notes"})) == ["a#2"]
+    assert found(log, "looks", scopes=frozenset({"notes"})) == ["a#2"]
     log.append("a", "user", {"content": "needle_new"})
     assert found(log, "needle_new")[0].startswith("a#5")
     assert [path.name for path in log.path.parent.iterdir() if "damaged" in path.name] == []
@@ -197,7 +197,7 @@ def test_the_index_is_built_again_from_events_alone(log: EventLog) -> None:
     with closing(sqlite3.connect(log.path, isolation_level=None)) as base:
         base.execute("DELETE FROM latest_notes")
         base.execute("INSERT INTO words (words) VALUES ('delete-all')")
-    assert found(log, "forget_user_by_id", places=frozenset({"notes"})) == []
+    assert found(log, "forget_user_by_id", scopes=frozenset({"notes"})) == []
     assert log.rebuild_index() == 4 * 3
     assert found(log, "get_user_by") == ["a#2"]
     assert found(log, "note") == ["a#2"]

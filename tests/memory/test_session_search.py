@@ -12,6 +12,7 @@ from hermes_exec_agent.memory.note_writer import write_program_note
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.runtime import open_conversation
 from hermes_exec_agent.tools.tool import Approvals
+from hermes_exec_agent.tools.toolset import find_tools
 from tests.memory.conftest import Person
 from tests.memory.test_notes import fill, remembering
 
@@ -143,3 +144,9 @@ def test_without_memory_there_is_no_such_tool(log: EventLog, remembering: Path) 
     (refused,) = hold(log, [call(query="port")])
     assert not refused["ok"]
     assert "earlier conversations cannot be searched while memory is off" in refused["error"]["message"]
+
+
+def test_the_whole_core_set_with_the_tools_of_memory_keeps_to_three_thousand_tokens() -> None:
+    specs = [tool().spec.to_wire() for tool in find_tools(["core"])]
+    assert "session_search" in {each["function"]["name"] for each in specs}
+    assert len(json.dumps(specs, separators=(",", ":"))) / 4 <= 3000

@@ -82,7 +82,7 @@ def search(
         list[str] | None,
         typer.Option(
             "--in",
-            metavar="PLACE",
+            metavar="SCOPE",
             help="Search messages, results, notes or thoughts, one conversation by its ID, or those in a target. May "
             "be repeated.",
         ),

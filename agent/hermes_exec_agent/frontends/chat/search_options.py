@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
-from hermes_exec_agent.runtime.events.search import PLACES, SearchFilter
+from hermes_exec_agent.runtime.events.search import SCOPES, SearchFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.runtime.events.search import Place
+    from hermes_exec_agent.runtime.events.search import Scope
 
-USAGE = "[--since DATE] [--until DATE] [--in PLACE]"
+USAGE = "[--since DATE] [--until DATE] [--in SCOPE]"
 DATES = '2026-01-31, "2026-01-31 14:30", today, yesterday, 12h, 7d or 2w'
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -37,16 +37,16 @@ def create_filter(log: EventLog, since: str = "", until: str = "", within: Seque
         UsageError: a value has another form, or no conversation has that id.
     """
     fields: dict[str, Any] = {}
-    places: set[Place] = set()
+    scopes: set[Scope] = set()
     for word in within:
-        if word in PLACES:
-            places.add(word)
+        if word in SCOPES:
+            scopes.add(word)
         elif word == LAST or word[:1].isdigit():
             fields["conversation"] = find_conversation(log, word)
         else:
             fields["target"] = word
-    if places:
-        fields["places"] = frozenset(places)
+    if scopes:
+        fields["scopes"] = frozenset(scopes)
     if since:
         fields["since"] = parse_date(since)
     if until:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.runtime.events.event import Kind
 
-Place: TypeAlias = Literal["messages", "results", "notes", "thoughts"]
-PLACES: tuple[Place, ...] = ("messages", "results", "notes", "thoughts")
+Scope: TypeAlias = Literal["messages", "results", "notes", "thoughts"]
+SCOPES: tuple[Scope, ...] = ("messages", "results", "notes", "thoughts")
 Order: TypeAlias = Literal["relevance", "newest", "oldest"]
 _ORDERS: dict[Order, str] = {"relevance": "rank", "newest": "rowid DESC", "oldest": "rowid"}
 
@@ -59,7 +59,7 @@ _STOP = frozenset(_STOP_WORDS.split())
 class SearchFilter:
     """The events that a search may return."""
 
-    places: frozenset[Place] = frozenset({"messages", "results", "notes"})
+    scopes: frozenset[Scope] = frozenset({"messages", "results", "notes"})
     since: float | None = None
     """Seconds since 1970: no event before. A note has the time of the last event that it is about."""
     until: float | None = None
@@ -73,7 +73,7 @@ class SearchFilter:
     delegated: bool = True
     """Whether conversations that worked for another one are searched."""
     kinds: frozenset[str] = frozenset()
-    """The only kinds of events; all of the places if empty."""
+    """The only kinds of events; all of the scopes if empty."""
     order: Order = "relevance"
 
 
@@ -147,10 +147,10 @@ class _Searcher:
             yield from self._merge([self._match(table, self._rare(table, terms)) for table in tables])
 
     def _list_tables(self) -> list[str]:
-        places = self._wanted.places
-        tables = ["words"] if places & {"messages", "results"} else []
-        tables += ["note_words"] if "notes" in places else []
-        tables += ["thoughts"] if "thoughts" in places else []
+        scopes = self._wanted.scopes
+        tables = ["words"] if scopes & {"messages", "results"} else []
+        tables += ["note_words"] if "notes" in scopes else []
+        tables += ["thoughts"] if "thoughts" in scopes else []
         known = {name for (name,) in self._base.execute("SELECT name FROM sqlite_schema").fetchall()}
         return [table for table in tables if table in known]
 
@@ -243,7 +243,7 @@ class _Searcher:
         wanted = self._wanted
         if wanted.kinds and row.kind not in wanted.kinds:
             return False
-        if _place_of(row) not in wanted.places:
+        if _scope_of(row) not in wanted.scopes:
             return False
         if wanted.since is not None and row.at < wanted.since:
             return False
@@ -263,7 +263,7 @@ class _Searcher:
         return wanted.target in ("", target) and (wanted.delegated or not parent)
 
 
-def _place_of(row: _Row) -> Place:
+def _scope_of(row: _Row) -> Scope:
     if row.table == "thoughts":
         return "thoughts"
     return "notes" if row.kind == "note" else "results" if row.kind == "result" else "messages"
