@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.config.load import load_settings
 from hermes_exec.config.secrets import Secret
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
@@ -25,6 +26,7 @@ from hermes_exec_agent.memory.note_writer import (
     write_model_note,
     write_pending,
     write_program_note,
+    write_when_idle,
 )
 from hermes_exec_agent.memory.notes import MOST, STREAM, Note, latest_note
 from hermes_exec_agent.models import ScriptedModel, ask, load_models, say
@@ -404,3 +406,32 @@ def test_a_conversation_that_called_tools_is_noted_with_what_it_read_as_a_quotat
     (note,) = notes_of(log)
     assert note.sentences[1].quoted
     assert note.upto == log.last(note.conversation)
+
+
+def test_a_server_writes_notes_while_it_is_idle_and_not_while_a_turn_runs(log: EventLog, remembering: Path) -> None:
+    fill(log)
+    write_program_note(log, "c")
+    settings = load_settings().memory
+    looked: list[bool] = []
+
+    def is_idle() -> bool:
+        looked.append(len(looked) > 1)
+        return looked[-1]
+
+    async def whole(url: str) -> list[str]:
+        environ = {"LLM_PROVIDER": "custom", "LLM_BASE_URL": url, "OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m"}
+        models = load_models(environ)
+        writing = asyncio.create_task(write_when_idle(log, models, settings, is_idle, pause_s=0.01))
+        while len(looked) <= 1:
+            await asyncio.sleep(0)
+        before: list[str] = [each.how for each in notes_of(log)]
+        while len(notes_of(log)) == 1:
+            await asyncio.sleep(0.01)
+        writing.cancel()
+        await asyncio.wait([writing])
+        await models.close()
+        return before
+
+    with ScriptedEndpoint([answer_or_note], forever=True) as rig:
+        assert asyncio.run(asyncio.wait_for(whole(rig.url), 30)) == ["program"]
+    assert [each.how for each in notes_of(log)] == ["program", "model"]
