@@ -160,7 +160,11 @@ def test_a_log_that_cannot_be_written_is_searched_as_it_is(log: EventLog, monkey
     write_old(log.path, 3)
     log.path.chmod(0o400)
     with closing(sqlite3.connect(f"{log.path.as_uri()}?mode=ro", uri=True)) as base:
-        monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.connect", lambda *_, **__: base)
+
+        def connect(path: Path, *, make: bool) -> sqlite3.Connection:
+            return base
+
+        monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.connect", connect)
         assert found(log, "forget_user_by_2") == ["old#2"]
 
 
