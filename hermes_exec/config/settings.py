@@ -67,6 +67,8 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Characters that USER.md may add to a prompt, its heading too."""
     nudge_interval: Annotated[int, Field(ge=0, le=1000)] = 10
     """Requests between two reviews of a conversation; accepted, and without effect yet."""
+    session_notes: Literal["model", "program", "off"] = "model"
+    """The writer of a note of each conversation: the auxiliary model, or this program. Needs memory_enabled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,10 @@ def test_thoughts_are_dimmed_and_folded_until_the_person_wants_to_see_them(cli: 
         here.see(PROMPT)
         here.type("/usage\r")
         here.see("wrote 36, of which 16 for thinking")
-        here.type("/search --thoughts look first\r")
+        here.type("/search --in thoughts look first\r")
         here.see("deepseek-thought-")
         here.type("/search grüße\r")
-        here.see("no message has these words")
+        here.see("nothing there has these words")
     assert not rig.complaints
     assert [body.get("reasoning_effort") for body in rig.requests] == [None, None, None, "high"]
 
@@ -75,5 +75,5 @@ def test_thoughts_are_no_part_of_an_answer_and_found_only_on_demand(cli: Cli) ->
     for form in ("markdown", "messages"):
         assert THOUGHT not in cli("conversations", "export", "last", "--format", form).stdout.decode()
     assert cli.json("conversations", "search", "grüße", "--json") == []
-    found = cli.json("conversations", "search", "grüße", "--thoughts", "--json")
+    found = cli.json("conversations", "search", "grüße", "--in", "thoughts", "--json")
     assert [THOUGHT in each["snippet"] for each in found] == [True, True]

@@ -113,6 +113,7 @@ FORMS = (
     Form("memory export"),
     Form("memory restore 1", code=2),
     Form("memory rebuild"),
+    Form("memory notes"),
     Form("skill archive my-skill", SKILLS),
     Form("skill restore my-skill", SKILLS),
     Form("skill gc", SKILLS),

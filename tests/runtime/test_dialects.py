@@ -11,6 +11,7 @@ import pytest
 
 from hermes_exec_agent.models import ask, load_models, say
 from hermes_exec_agent.runtime import Compacted, Retried, Thought
+from hermes_exec_agent.runtime.events import SearchFilter
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
 from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, OpenRouter, Strict, Vllm
 from tests.runtime.conftest import shows
@@ -214,9 +215,8 @@ def test_thoughts_are_told_as_they_come_and_are_no_part_of_the_answer(talk: Talk
     assert (answer.text, answer.usage.reasoning, answer.usage.completion) == ("I saw it.", 8, 18)
     assert "".join(each.text for each in told if isinstance(each, Thought)).count("grüße, I look first") == 2
     assert log.search("grüße") == []
-    assert [(each.kind, "grüße" in each.snippet) for each in log.search("look first", thoughts=True)] == [
-        ("assistant", True)
-    ] * 2
+    found = log.search("look first", wanted=SearchFilter(frozenset({"thoughts"})))
+    assert [(each.kind, "grüße" in each.snippet) for each in found] == [("assistant", True)] * 2
 
 
 def test_ids_that_an_endpoint_uses_again_go_back_to_it_as_they_were(talk: Talk) -> None:

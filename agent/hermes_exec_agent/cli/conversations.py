@@ -74,21 +74,40 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="The words to search for.")],
     *,
     last: Last = 50,
-    thoughts: Annotated[bool, typer.Option("--thoughts", help="Search the thoughts of models instead.")] = False,
+    since: Annotated[
+        str, typer.Option("--since", metavar="DATE", help="From a date: 2026-01-31, today, yesterday, 12h, 7d.")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", metavar="DATE", help="Until a date; a day is included.")] = "",
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            metavar="SCOPE",
+            help="Search messages, results, notes or thoughts, one conversation by its ID, or those in a target. May "
+            "be repeated.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
-    """Search the messages and actions of all conversations for these words."""
+    """Search the messages, results and notes of all conversations for these words, and for parts of words.
+
+    Matches of all words come first. Thoughts of models are searched with --in thoughts alone.
+    """
     from hermes_exec_agent.frontends.chat.export import format_time
+    from hermes_exec_agent.frontends.chat.search_options import create_filter
 
     with _open_log() as log:
-        found = log.search(" ".join(words), limit=last, thoughts=thoughts)
+        found = log.search(" ".join(words), last, create_filter(log, since, until, within or ()))
     if json:
         show_json([_to_json(each) for each in found])
     elif found:
-        rows = [[each.conversation, format_time(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
+        rows = [
+            [f"{each.conversation}#{each.number}", format_time(each.at), each.kind, _cut(each.snippet, _SNIPPET)]
+            for each in found
+        ]
         show_table(("ID", "AT", "WHAT", "TEXT"), rows)
     else:
-        note(f"no {'thought' if thoughts else 'message'} has these words")
+        note("nothing there has these words")
     return 0
 
 

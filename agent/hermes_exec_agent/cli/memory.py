@@ -16,6 +16,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.memory_notes import notes
 from hermes_exec_agent.cli.skill_judge import AGENT
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ User = Annotated[bool, typer.Option("--user", "-u", help="Use USER.md instead of
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/memory.md.")
-    for command in (show, edit, forget, history, restore, export, rebuild):
+    for command in (show, edit, forget, history, restore, export, rebuild, notes):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 
@@ -146,13 +147,21 @@ def export(
 
 
 def rebuild() -> int:
-    """Write both files from the event log alone; a file that differs is kept with the ending .bak."""
+    """Write both files and the search index from the event log alone; a file that differs is kept with .bak.
+
+    A rebuild of the index that was interrupted is continued.
+    """
     with _open_journal(changes=True) as journal:
         written = journal.rebuild()
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        log.rebuild_index()
     for path in written:
         note(f"written: {path}")
     if not written:
         note("the files are as the event log has them")
+    note("the search index was built again")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.load import load_settings
@@ -14,7 +14,9 @@ from hermes_exec_agent.tools.toolset import create_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
+    from hermes_exec.config.settings import MemorySettings
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.models.catalog import Models
@@ -73,9 +75,11 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     """
     chosen = log.find(resume) if resume else ""
     async with await _open_terminal(target, cwd) as terminal:
+        memory = load_settings().memory
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log),
+            repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log, memory),
+            past=log if memory.memory_enabled else None,
         )  # fmt: skip
         if approvals is not None:
             context.approvals = approvals
@@ -84,16 +88,27 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
         conversation = Conversation(models=models, tools=created, context=context, log=log, options=options)
         await conversation.begin()
-        try:
-            yield conversation
-        finally:
-            await conversation.end_background()
-            await context.close()
+        async with _keep_notes(log, models, memory, conversation.id):
+            try:
+                yield conversation
+            finally:
+                await conversation.end_background()
+                await context.close()
 
 
-def _open_journal(log: EventLog) -> Journal | None:
+def _keep_notes(
+    log: EventLog, models: Models, settings: MemorySettings, conversation: str
+) -> AbstractAsyncContextManager[None]:
+    """Return a context manager that notes conversations if the configuration enables it."""
+    if not settings.memory_enabled or settings.session_notes == "off":
+        return nullcontext()
+    from hermes_exec_agent.memory.note_writer import keep_notes
+
+    return keep_notes(log, models, settings, conversation)
+
+
+def _open_journal(log: EventLog, settings: MemorySettings) -> Journal | None:
     """Return the user's journal, or None if the configuration does not enable it."""
-    settings = load_settings().memory
     if not (settings.memory_enabled or settings.user_profile_enabled):
         return None
     from hermes_exec_agent.memory.journal import Journal

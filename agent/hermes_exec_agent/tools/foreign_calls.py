@@ -524,7 +524,7 @@ _NO_WEB = "there is no tool for the web; terminal(command='curl …') works wher
 _NO_MEMORY = "nothing is remembered beyond this conversation; write_file keeps notes in the target"
 ABSENT: Mapping[str, str] = {
     "memory": _NO_MEMORY,
-    "session_search": "other conversations cannot be searched; ask the person with clarify",
+    "session_search": "earlier conversations cannot be searched while memory is off; ask the person with clarify",
     "WebFetch": _NO_WEB,
     "WebSearch": _NO_WEB,
     "web_search": _NO_WEB,

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Skill, Version
     from hermes_exec_agent.skills.registry.registry import Registry
 
-_INWARD = frozenset(
-    {"todo", "clarify", "memory", "skills_list", "skill_view", "skill_manage", "session_search"},
-)
+_INWARD = frozenset({"todo", "clarify", "memory", "skills_list", "skill_view", "skill_manage"})
 """Tools whose results have no text from outside, except for text of skills, which has an origin of its own."""
 _NO_SOURCE = frozenset({"todo", "clarify", "skill_manage"})
 """Tools whose results have no text but the model's and the person's."""

@@ -13,6 +13,7 @@ from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_update
 from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time, parse_format, to_markdown, to_messages
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
+from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
 from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
 
@@ -38,7 +39,7 @@ COMMAND_HELP = {
     "/new": "start a new conversation; also /clear",
     "/fork": "start a new conversation from the record of this one",
     "/resume": "list past conversations, or continue one: /resume ID",
-    "/search": "search all conversations: /search [--thoughts] WORDS",
+    "/search": f"search all conversations: /search WORDS {USAGE}",
     "/export": f"write this conversation to a file: /export [{'|'.join(EXPORT_FORMATS)}] [FILE]",
     "/quit": "leave; also Ctrl-D",
 }
@@ -182,16 +183,16 @@ class SlashCommands:
             self._row(f"{each.id}  {format_time(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
 
     async def _search(self, words: str) -> None:
-        first, _, rest = words.partition(" ")
-        thoughts = first == "--thoughts"
-        words = rest.strip() if thoughts else words
-        if not words:
-            raise UsageError("/search needs words", remedy="/search WORDS")
-        found = self._talk.log.search(words, limit=_LISTED, thoughts=thoughts)
+        log = self._talk.log
+        text, wanted = parse_search(log, words)
+        if not text:
+            raise UsageError("/search needs words", remedy=f"/search WORDS {USAGE}")
+        found = log.search(text, _LISTED, wanted)
         for each in found:
-            self._row(f"{each.conversation}  {format_time(each.at)} ", each.snippet)
+            mark = "note: " if each.kind == "note" else ""
+            self._row(f"{each.conversation}#{each.number}  {format_time(each.at)} ", f"{mark}{each.snippet}")
         if not found:
-            self._show(f"no {'thought' if thoughts else 'message'} has these words")
+            self._show("nothing there has these words")
 
     async def _export(self, words: str) -> None:
         conversation = (await self._talk.conversation()).id

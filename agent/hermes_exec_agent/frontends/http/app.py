@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.frontends.http import protocol, turns
@@ -87,6 +88,7 @@ class Server:
         self._memory_checked = -math.inf
         self._memory_problem = ""
         self._preparing: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
         self.app = web.Application(middlewares=[self._handle_request], client_max_size=protocol.MAX_BODY)
         self.app.on_startup.append(self._prepare)
         self.app.router.add_get("/health", self._health)
@@ -103,12 +105,20 @@ class Server:
 
     async def close(self) -> None:
         """Close all conversations; called after the last request."""
+        if self._noting is not None:
+            self._noting.cancel()
         await self._rooms.close()
 
     async def _prepare(self, _: web.Application) -> None:
         """Import and connect in advance for the first turn."""
         if (models := self._offer.models) is not None:
             self._preparing = asyncio.create_task(asyncio.to_thread(models.prepare))
+            settings = load_settings().memory
+            if settings.memory_enabled:
+                from hermes_exec_agent.memory.note_writer import write_when_idle
+
+                idle = write_when_idle(self._offer.log, models, settings, lambda: self._rooms.is_idle)
+                self._noting = asyncio.create_task(idle)
 
     @web.middleware
     async def _handle_request(

@@ -63,6 +63,11 @@ class ConversationPool:
         """Return the number of open and opening conversations."""
         return len(self._open_conversations) + self._opening
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no turn runs, and no conversation is opening."""
+        return not self._opening and all(not each.taken for each in self._open_conversations.values())
+
     @asynccontextmanager
     async def acquire(self, id: str, options: Options) -> AsyncGenerator[Conversation]:
         """Yield a conversation for the exclusive use of one turn.

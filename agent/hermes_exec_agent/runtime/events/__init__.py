@@ -6,14 +6,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event, Kind
     from hermes_exec_agent.runtime.events.log import Conflict, EventLog, new_id
-    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
+    from hermes_exec_agent.runtime.events.queries import Summary
+    from hermes_exec_agent.runtime.events.search import SearchFilter, SearchHit
     from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLock, TurnLost
 
 _MODULES = {
     "Conflict": "log",
     "Event": "event",
     "EventLog": "log",
-    "SearchHit": "queries",
+    "SearchFilter": "search",
+    "SearchHit": "search",
     "Kind": "event",
     "Summary": "queries",
     "TurnHeld": "turn_lock",
@@ -27,6 +29,7 @@ __all__ = [
     "Event",
     "EventLog",
     "Kind",
+    "SearchFilter",
     "SearchHit",
     "Summary",
     "TurnHeld",

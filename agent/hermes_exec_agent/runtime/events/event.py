@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+NOTES = "notes"
+"""The stream of the notes of all conversations."""
 Kind = Literal[
     # {target, model, scripted, parent, version, origins, sources, has_output, hosts}; the last four are those of the
     # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
@@ -29,6 +31,9 @@ Kind = Literal[
     # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
     # journal alone: see `memory.journal`
     "memory",
+    # {conversation, upto, begun, last, sentences: [{part, text, events: [number]}], how, model, usage, reason}, in the
+    # stream of notes alone: see `memory.notes`
+    "note",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}

@@ -6,30 +6,40 @@ the event that it believes to be the last, so that two programs never continue o
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import secrets
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import queries, turn_lock
+from hermes_exec_agent.runtime.events import queries, recovery, search, search_index, storage, turn_lock
 from hermes_exec_agent.runtime.events.event import Event
-from hermes_exec_agent.runtime.events.storage import connect, conversations_file, log_exists, translate_errors
+from hermes_exec_agent.runtime.events.storage import conversations_file, log_exists
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from hermes_exec_agent.runtime.events.event import Kind
-    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
+    from hermes_exec_agent.runtime.events.queries import Summary
+    from hermes_exec_agent.runtime.events.search import SearchFilter, SearchHit
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
+
+T = TypeVar("T")
+_BATCH = 500
+"""Events that are added to the index in one transaction."""
+_FILL_S = 1.0
+"""How long a search indexes events of an earlier version."""
+_REPAIRS = 6
+"""Repairs of one call: each table of the index, and the file."""
 
 
 class Conflict(HermesError):
@@ -72,7 +82,7 @@ def _insert(base: sqlite3.Connection, conversation: str, number: int, at: float,
         (conversation, number, at, kind, text),
     ).lastrowid
     data: dict[str, Any] = json.loads(text)
-    queries.index_event(base, seq or 0, kind, data)
+    search_index.index_event(base, seq or 0, kind, data)
     return Event(conversation, number, at, kind, data)
 
 
@@ -85,6 +95,9 @@ class EventLog:
         self._redactor = redactor or Redactor()
         self._lock = threading.Lock()
         self._base: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._prepared = False
+        """Whether this connection found, or created, all tables."""
         self._executor: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -123,7 +136,8 @@ class EventLog:
         """
         at = time.time()
         texts: list[tuple[Kind, str]] = [(kind, self._redactor.redact(_json(data))) for kind, data in events]
-        with self._writing() as base:
+
+        def add(base: sqlite3.Connection) -> list[Event]:
             turn_lock.check(base, conversation, turn)
             last = _last(base, conversation, after)
             return [
@@ -131,14 +145,15 @@ class EventLog:
                 for number, (kind, text) in enumerate(texts, 1)
             ]
 
+        return self._write(add)
+
     def acquire_turn(self, conversation: str, lease_s: float = turn_lock.LEASE_S) -> TurnLock:
         """Hold the turn of a conversation until `release_turn`; renew it before ``lease_s`` seconds have passed.
 
         Raises:
             TurnHeld: another holder, in this program or in another one, may still be alive.
         """
-        with self._writing() as base:
-            return turn_lock.acquire(base, conversation, lease_s)
+        return self._write(lambda base: turn_lock.acquire(base, conversation, lease_s))
 
     def renew_turn(self, turn: TurnLock) -> None:
         """Renew the lease.
@@ -146,13 +161,11 @@ class EventLog:
         Raises:
             TurnLost: another program holds it now, or held it meanwhile.
         """
-        with self._writing() as base:
-            turn_lock.renew(base, turn)
+        self._write(lambda base: turn_lock.renew(base, turn))
 
     def release_turn(self, turn: TurnLock) -> None:
         """Release the turn; safe for a lost one."""
-        with self._writing() as base:
-            turn_lock.release(base, turn)
+        self._write(lambda base: turn_lock.release(base, turn))
 
     def refuse_held_turn(self, conversation: str) -> None:
         """Check that no turn of a conversation runs, before anything is opened for the next one.
@@ -160,19 +173,15 @@ class EventLog:
         Raises:
             TurnHeld: a turn runs.
         """
-        with self._reading() as base:
-            if base is not None:
-                turn_lock.refuse_held(base, conversation)
+        self._read(lambda base: turn_lock.refuse_held(base, conversation), None)
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """Return the events of a conversation after ``since``; none if the conversation does not exist."""
-        with self._reading() as base:
-            return queries.read_events(base, conversation, since) if base else []
+        return self._read(lambda base: queries.read_events(base, conversation, since), [])
 
     def last(self, conversation: str) -> int:
         """Return the number of a conversation's last event, or 0."""
-        with self._reading() as base:
-            return queries.last_number(base, conversation) if base else 0
+        return self._read(lambda base: queries.last_number(base, conversation), 0)
 
     def find(self, beginning: str) -> str:
         """Return the id that begins with ``beginning``.
@@ -180,8 +189,8 @@ class EventLog:
         Raises:
             UsageError: no id does, or several do.
         """
-        with self._reading() as base:
-            found = queries.find_ids(base, beginning) if base else []
+        none: list[str] = []
+        found = self._read(lambda base: queries.find_ids(base, beginning), none)
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:
@@ -190,18 +199,59 @@ class EventLog:
 
     def title(self, conversation: str) -> str:
         """Return the first line of the person's first message; escape it before a terminal shows it."""
-        with self._reading() as base:
-            return queries.read_title(base, conversation) if base else ""
+        return self._read(lambda base: queries.read_title(base, conversation), "")
 
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:
         """Return the latest conversations; ``before`` is the id of the last one of the preceding page."""
-        with self._reading() as base:
-            return queries.list_conversations(base, limit, before) if base else []
+        return self._read(lambda base: queries.list_conversations(base, limit, before), [])
 
-    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[SearchHit]:
-        """Return events that contain the words of ``text``, best first; with ``thoughts``, in models' reasoning."""
-        with self._reading() as base:
-            return queries.search(base, text, limit, thoughts=thoughts) if base else []
+    def newest_ids(self, limit: int) -> list[str]:
+        """Return the last ``limit`` ids of streams in their order, the journal and the notes among them."""
+        return self._read(lambda base: queries.list_newest_ids(base, limit), [])
+
+    def target(self, conversation: str) -> tuple[str, str]:
+        """Return a conversation's target, and the conversation that it worked for; empty without one."""
+        return self._read(lambda base: queries.read_target(base, conversation), ("", ""))
+
+    def reopen(self) -> EventLog:
+        """Return the same log over a connection of its own, whose calls wait for no thread of this one."""
+        return EventLog(self.path, redactor=self._redactor)
+
+    def latest_note(self, conversation: str) -> Event | None:
+        """Return the event of a conversation's latest note; None without any."""
+        return self._read(lambda base: queries.read_note(base, conversation), None)
+
+    def search(self, text: str, limit: int = 20, wanted: SearchFilter | None = None) -> list[SearchHit]:
+        """Return events and notes that contain the words of ``text``, best first.
+
+        Events of a log of an earlier version, whose index lacks a part, are indexed first, for a second at most.
+        """
+        if self._read(search_index.is_unfinished, False):
+            with contextlib.suppress(HermesError):  # what is indexed is searched in a log that cannot be written
+                self._fill(_FILL_S)
+        return self._read(lambda base: search.search(base, text, limit, wanted or search.SearchFilter()), [])
+
+    def rebuild_index(self) -> int:
+        """Index all events again from the log alone, and return the number of rows that were looked at.
+
+        A rebuild that was interrupted is continued.
+
+        Raises:
+            HermesError: the index cannot be written.
+        """
+        if not log_exists(self.path):
+            return 0
+        if not self._read(search_index.is_unfinished, False):
+            self._write(lambda base: search_index.reset(base, search_index.TABLES))
+        return self._fill(math.inf)
+
+    def _fill(self, limit_s: float) -> int:
+        end, done = time.monotonic() + limit_s, 0
+        while added := self._write(lambda base: search_index.fill(base, _BATCH)):
+            done += added
+            if time.monotonic() > end:
+                break
+        return done
 
     def export(self, conversation: str) -> Iterator[str]:
         """Yield the conversation as lines of JSON, one event each."""
@@ -222,9 +272,7 @@ class EventLog:
         if executor is not None:
             executor.shutdown()
         with self._lock:
-            base, self._base = self._base, None
-            if base is not None:
-                base.close()
+            self._close_base()
 
     def __enter__(self) -> Self:
         return self
@@ -235,27 +283,69 @@ class EventLog:
         self.close()
 
     def _open(self, *, make: bool) -> sqlite3.Connection:
+        if self._base is not None and storage.find_inode(self.path) not in (None, self._inode):
+            self._close_base()  # another program replaced a damaged file
         if self._base is None:
-            self._base = connect(self.path, make=make)
+            self._base = storage.connect(self.path, make=make)
+            self._inode = storage.find_inode(self.path)
         return self._base
 
-    @contextmanager
-    def _writing(self) -> Generator[sqlite3.Connection]:
-        """Open the database for a transaction, which is committed completely or not at all."""
-        with self._lock, translate_errors(self.path):
-            base = self._open(make=True)
-            base.execute("BEGIN IMMEDIATE")
-            try:
-                turn_lock.prepare(base)
-                yield base
-                base.execute("COMMIT")
-            except BaseException:
-                if base.in_transaction:  # SQLite ends some by itself, for example if the disk is full
-                    base.execute("ROLLBACK")
-                raise
+    def _close_base(self) -> None:
+        base, self._base = self._base, None
+        self._prepared = False
+        if base is not None:
+            base.close()
 
-    @contextmanager
-    def _reading(self) -> Generator[sqlite3.Connection | None]:
-        """Open the database, or return None if nothing was ever recorded."""
-        with self._lock, translate_errors(self.path):
-            yield self._open(make=False) if self._base or log_exists(self.path) else None
+    def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a transaction, which is committed completely or not at all."""
+        with self._lock:
+            return self._attempt(lambda: self._transact(change))
+
+    def _read(self, query: Callable[[sqlite3.Connection], T], empty: T) -> T:
+        """Run a query, or return ``empty`` if nothing was ever recorded."""
+        with self._lock:
+            return self._attempt(
+                lambda: query(self._open(make=False)) if self._base or log_exists(self.path) else empty
+            )
+
+    def _transact(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        base = self._open(make=True)
+        base.execute("BEGIN IMMEDIATE")
+        try:
+            turn_lock.prepare(base)
+            if not self._prepared:
+                search_index.prepare(base)
+            result = change(base)
+            base.execute("COMMIT")
+        except BaseException:
+            if base.in_transaction:  # SQLite ends some by itself, for example if the disk is full
+                base.execute("ROLLBACK")
+            raise
+        self._prepared = True
+        return result
+
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """Run it, and once more after each repair of a damaged index or file."""
+        with storage.translate_errors(self.path):
+            for _ in range(_REPAIRS):
+                try:
+                    return work()
+                except (search_index.IndexDamaged, sqlite3.DatabaseError) as error:
+                    self._repair(error)
+            return work()
+
+    def _repair(self, error: search_index.IndexDamaged | sqlite3.DatabaseError) -> None:
+        """Empty a damaged table of the index, or replace a damaged file; raise the error if neither is the case."""
+        if isinstance(error, search_index.IndexDamaged):
+            damaged = error.table
+            try:
+                self._transact(lambda base: search_index.reset(base, [damaged]))
+            except sqlite3.DatabaseError as other:
+                error = other
+            else:
+                return
+        if not recovery.is_damaged(error, self.path):
+            raise error
+        inode, self._inode = self._inode, None
+        self._close_base()
+        recovery.replace_file(self.path, inode)

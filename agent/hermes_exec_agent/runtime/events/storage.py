@@ -22,10 +22,10 @@ VARIABLE = "HERMES_EXEC_CONVERSATIONS"
 _ELSEWHERE = f"{VARIABLE}=/another/file.sqlite"
 _PATIENCE_S = 20.0
 """How long a writer waits for another one."""
-_APPLICATION = 0x68784556
+APPLICATION = 0x68784556
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
-PRAGMA application_id = {_APPLICATION};
+PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = 1;
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY,
@@ -81,32 +81,40 @@ def log_exists(path: Path) -> bool:
     return True
 
 
+def find_inode(path: Path) -> int | None:
+    """Return the number of the file, by which a replaced one is noticed; None if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
 def connect(path: Path, *, make: bool) -> sqlite3.Connection:
     """Open the database; ``make`` creates it for this user alone if it is missing.
 
     Raises:
-        HermesError: it cannot be opened, or is another kind of file.
+        HermesError: it is another kind of file.
+        OSError, sqlite3.Error: it cannot be opened; see `translate_errors`.
     """
-    with translate_errors(path):
-        if make and not path.exists():
-            make_private_folder(path.parent)
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not report the cause
-        os.close(read_only)
-        base = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",
-            uri=True,
-            timeout=_PATIENCE_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            _prepare(base, path)
-        except BaseException:
-            base.close()
-            raise
-        return base
+    if make and not path.exists():
+        make_private_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not report the cause
+    os.close(read_only)
+    base = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=_PATIENCE_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        _prepare(base, path)
+    except BaseException:
+        base.close()
+        raise
+    return base
 
 
 def _prepare(base: sqlite3.Connection, path: Path) -> None:
@@ -115,7 +123,7 @@ def _prepare(base: sqlite3.Connection, path: Path) -> None:
     (found,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
     base.execute("COMMIT")
-    if not empty and (found != _APPLICATION or version != 1):
+    if not empty and (found != APPLICATION or version != 1):
         raise HermesError(
             f"{to_printable(path)}: it is not a log of conversations, or one of a later version",
             remedy=_ELSEWHERE,
