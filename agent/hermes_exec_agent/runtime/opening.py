@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.terminal.opening import open_plan, plan_open
+from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.tools.tool import Context
@@ -15,8 +17,8 @@ from hermes_exec_agent.tools.toolset import create_tools
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
@@ -45,6 +47,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     tell: Callable[[str], None] | None = None,
     cases: Sequence[Case] = (),
     repair_skills: bool = True,
+    participant: Participant | None = None,
 ) -> AsyncGenerator[Conversation]:
     """Open ``target`` and begin a conversation there, or resume the one whose id begins with ``resume``.
 
@@ -66,17 +69,22 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         tell: shows the person a line from a tool.
         cases: a person's test cases for skills that are built here.
         repair_skills: whether a skill that fails in use may be improved and run once more.
+        participant: the person that the conversation belongs to. If left out, a resumed conversation or a branch keeps
+            its own, and a new one is of the configured person, or else of the owner.
 
     Raises:
         PlaceError, ConfigError: the target could not be opened; nothing was recorded.
-        UsageError: ``resume`` matches no conversation, or several.
+        UsageError: ``resume`` matches no conversation, or several, or one of another person.
     """
     chosen = log.find(resume) if resume else ""
+    settings = load_settings()
+    participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
     async with await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log),
+            repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant,
         )  # fmt: skip
+        await asyncio.to_thread(_open_memory, context, log, settings.memory)
         if approvals is not None:
             context.approvals = approvals
         if tell is not None:
@@ -91,14 +99,24 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             await context.close()
 
 
-def _open_journal(log: EventLog) -> Journal | None:
-    """Return the user's journal, or None if the configuration does not enable it."""
-    settings = load_settings().memory
-    if not (settings.memory_enabled or settings.user_profile_enabled):
-        return None
+def _find_participant(log: EventLog, earlier: str, participant: Participant | None, settings: Settings) -> Participant:
+    """Return the person of the conversation; ``earlier`` is the conversation that it continues or branches off."""
+    if earlier:
+        return check_participant(log, earlier, participant)
+    return participant or choose_participant(settings) or Participant()
+
+
+def _open_memory(context: Context, log: EventLog, settings: MemorySettings) -> None:
+    """Give the conversation the journal and the user model that the configuration enables; a guest gets none."""
+    if context.participant.is_guest or not (settings.memory_enabled or settings.user_profile_enabled):
+        return
     from hermes_exec_agent.memory.journal import Journal
 
-    return Journal.of_user(log, settings)
+    context.journal = Journal.of_user(log, settings, person=context.participant.name)
+    if settings.user_profile_enabled:
+        from hermes_exec_agent.memory.user_model import create_user_model
+
+        context.user_model = create_user_model(log, settings, context.participant.name)
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

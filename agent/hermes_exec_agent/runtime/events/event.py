@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal[
-    # {target, model, scripted, parent, version, origins, sources, has_output, hosts}; the last four are those of the
-    # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
+    # {target, model, scripted, parent, version, person, guest, origins, sources, has_output, hosts}; the last four are
+    # those of the conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`;
+    # person and guest as in `memory.persons`
     "started",
     # {content, parts: [{source, content}]}: parts are notices of the program in addition to the words of the person
     "user",
@@ -29,11 +30,22 @@ Kind = Literal[
     # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
     # journal alone: see `memory.journal`
     "memory",
+    # {action, after, …}, in the streams of user models alone: see `memory.claims`
+    "claim",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
     "ended",  # {reason, content}: the program's list of the turn, if the model wrote no last message
 ]
+
+
+_STREAMS = frozenset({"memory", "claims", "notes"})
+"""Ids, or their parts before a colon, of streams that are no conversations."""
+
+
+def is_stream(id: str) -> bool:
+    """Return whether an id is that of a stream of the agent's memory, and of no conversation."""
+    return id.partition(":")[0] in _STREAMS
 
 
 @dataclass(frozen=True, slots=True)

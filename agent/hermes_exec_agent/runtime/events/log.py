@@ -18,7 +18,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.runtime.events import queries, turn_lock
-from hermes_exec_agent.runtime.events.event import Event
+from hermes_exec_agent.runtime.events.event import Event, is_stream
 from hermes_exec_agent.runtime.events.storage import connect, conversations_file, log_exists, translate_errors
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 class Conflict(HermesError):
     """Another program continued the conversation; nothing was recorded."""
+
+
+_FIRST = "SELECT number, at, kind, data FROM events WHERE conversation = ? ORDER BY number LIMIT 1"
 
 
 def new_id() -> str:
@@ -174,14 +177,31 @@ class EventLog:
         with self._reading() as base:
             return queries.last_number(base, conversation) if base else 0
 
+    def first(self, conversation: str) -> Event | None:
+        """Return the first event of a conversation; None if the conversation does not exist."""
+        with self._reading() as base:
+            row = base.execute(_FIRST, (conversation,)).fetchone() if base else None
+        return Event(conversation, row[0], row[1], row[2], json.loads(row[3])) if row else None
+
+    def streams(self, name: str) -> list[str]:
+        """Return the ids of streams of memory that begin with ``name``, such as ``memory:``."""
+        with self._reading() as base:
+            return [id for id in queries.find_ids(base, name) if is_stream(id)] if base else []
+
     def find(self, beginning: str) -> str:
-        """Return the id that begins with ``beginning``.
+        """Return the id of the conversation that begins with ``beginning``.
 
         Raises:
-            UsageError: no id does, or several do.
+            UsageError: no id does, or several do, or it is that of a stream of memory.
         """
         with self._reading() as base:
-            found = queries.find_ids(base, beginning) if base else []
+            ids = queries.find_ids(base, beginning) if base else []
+        found = [id for id in ids if not is_stream(id)]
+        if ids and (not found or beginning in ids) and beginning not in found:
+            raise UsageError(
+                f"{to_printable(ids[0])} records what the agent remembers, and is no conversation",
+                remedy="hermes-exec conversations list",
+            )
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:

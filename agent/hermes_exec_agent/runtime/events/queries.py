@@ -200,8 +200,8 @@ def find_ids(base: sqlite3.Connection, start: str) -> list[str]:
 def list_conversations(base: sqlite3.Connection, limit: int, before: str | None) -> list[Summary]:
     """Return the latest conversations, after ``before`` in that order."""
     found = base.execute(
-        "SELECT conversation, max(seq) AS latest, count(*) FROM events WHERE kind <> 'memory' GROUP BY conversation"
-        " HAVING ? IS NULL OR latest < (SELECT max(seq) FROM events WHERE conversation = ?)"
+        "SELECT conversation, max(seq) AS latest, count(*) FROM events WHERE kind NOT IN ('memory', 'claim')"
+        " GROUP BY conversation HAVING ? IS NULL OR latest < (SELECT max(seq) FROM events WHERE conversation = ?)"
         " ORDER BY latest DESC LIMIT ?",
         (before, before, limit),
     ).fetchall()
