@@ -202,7 +202,10 @@ def check_claim(text: str) -> str:
 
 def guess_kind(text: str) -> ClaimKind:
     """Return the kind of a claim by its words."""
-    return next((kind for kind, shape in _SHAPES.items() if re.search(shape, text, re.IGNORECASE)), "fact")
+    for kind, shape in _SHAPES.items():
+        if re.search(shape, text, re.IGNORECASE):
+            return kind
+    return "fact"
 
 
 def find_alike(text: str, claims: Iterable[Claim]) -> list[Claim]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes_exec.config.secrets import Secret, resolve_secrets
 from hermes_exec.errors import ConfigError, HermesError
@@ -22,13 +22,15 @@ from hermes_exec_agent.memory.screening import find_refusal
 from hermes_exec_agent.memory.user_model import UNKNOWN, Answer, Learned, own_messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from honcho import Honcho
-    from honcho.peer import Peer
+    from honcho import Honcho  # pyright: ignore[reportMissingTypeStubs]  it has types, and no marker of them
+    from honcho.peer import Peer  # pyright: ignore[reportMissingTypeStubs]  it has types, and no marker of them
 
     from hermes_exec.config.settings import MemorySettings
     from hermes_exec_agent.runtime.events.event import Event
+
+T = TypeVar("T")
 
 WORKSPACE = "hermes-exec"
 LIMIT_S: float = 5.0
@@ -92,12 +94,15 @@ class HonchoUserModel:
         Raises:
             HermesError: the server does not answer in time, refuses, or sends something else.
         """
-        async with self._connect() as client:
+
+        async def work(client: Honcho) -> Answer:
             peer = await client.aio.peer(self.peer)
             reply = await peer.aio.chat(question, include_evidence=True)
             read = reply.evidence.conclusions if reply.evidence is not None else []
             claims = [_to_claim(each.id, each.content, each.level, each.created_at.timestamp()) for each in read]
             return Answer(str(reply.content or UNKNOWN), tuple(claims) if reply.content else ())
+
+        return await self._call(work)
 
     async def claims(self) -> list[Claim]:
         """Return the newest conclusions about the person.
@@ -105,10 +110,13 @@ class HonchoUserModel:
         Raises:
             HermesError: see `ask`.
         """
-        async with self._connect() as client:
+
+        async def work(client: Honcho) -> list[Claim]:
             peer: Peer = await client.aio.peer(self.peer)
             page = await peer.conclusions.aio.list(size=_BATCH)
             return [_to_claim(each.id, each.content, each.level, _seconds(each.created_at)) for each in page.items]
+
+        return await self._call(work)
 
     async def record(self, events: Sequence[Event]) -> Learned:
         """Send the person's own words that were not sent before.
@@ -123,45 +131,51 @@ class HonchoUserModel:
         messages = [(event, words) for event, words in own_messages(events, sent) if not find_refusal(words)]
         for start in range(0, len(messages), _BATCH):
             batch = messages[start : start + _BATCH]
-            async with self._connect() as client:
-                peer = await client.aio.peer(self.peer)
-                session = await client.aio.session(conversation)
-                await session.aio.add_messages(
-                    [
-                        peer.message(words[:_LONGEST], metadata={"event": event.number}, created_at=_to_iso(event.at))
-                        for event, words in batch
-                    ]
-                )
+            await self._call(partial(self._send, conversation=conversation, batch=batch))
             await asyncio.to_thread(self.store.note_sent, conversation, batch[-1][0].number)
         return Learned(lines=(f"{len(messages)} messages were sent to Honcho",))
 
-    @asynccontextmanager
-    async def _connect(self) -> AsyncGenerator[Honcho]:
-        """Yield a client for a bounded time, and translate its errors; they never have the key."""
+    async def _send(self, client: Honcho, conversation: str, batch: Sequence[tuple[Event, str]]) -> None:
+        peer = await client.aio.peer(self.peer)
+        session = await client.aio.session(conversation)
+        await session.aio.add_messages(
+            [
+                peer.message(words[:_LONGEST], metadata={"event": event.number}, created_at=_to_iso(event.at))
+                for event, words in batch
+            ]
+        )
+
+    async def _call(self, work: Callable[[Honcho], Awaitable[T]]) -> T:
+        """Run requests for a bounded time. An error has no error of the client as its context, which may have the key.
+
+        Raises:
+            HonchoFailed: the server failed, or failed repeatedly before.
+        """
         breaker = _breakers.setdefault(self.url, Breaker())
         breaker.check()
         client = await asyncio.to_thread(self._create_client)
-        from honcho.http.exceptions import HonchoError
+        from honcho.http.exceptions import HonchoError  # pyright: ignore[reportMissingTypeStubs]  see above
 
-        problem = ""
         try:
             async with asyncio.timeout(self.limit_s):
-                yield client
+                result = await work(client)
         except TimeoutError:
             problem = f"no answer within {self.limit_s:g} s"
         except HonchoError as error:  # its text comes from the server, which knows the key
             problem = f"status {error.status}" if error.status else "the connection failed"
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             problem = f"an answer of another form ({type(error).__name__})"
+        else:
+            breaker.count(failed=False)
+            return result
         finally:
-            await client._async_http_client.close()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  it has no other way
-        breaker.count(failed=bool(problem))
-        if problem:
-            remedy = "check honcho_key" if "401" in problem or "403" in problem else "check honcho_url and the server"
-            raise HonchoFailed(f"Honcho: {problem}", remedy=remedy)
+            await client._async_http_client.close()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the only way
+        breaker.count(failed=True)
+        remedy = "check honcho_key" if "401" in problem or "403" in problem else "check honcho_url and the server"
+        raise HonchoFailed(f"Honcho: {problem}", remedy=remedy)
 
     def _create_client(self) -> Honcho:
-        from honcho import Honcho
+        from honcho import Honcho  # pyright: ignore[reportMissingTypeStubs]  it has types, and no marker of them
 
         return Honcho(
             api_key=self.key.reveal() if self.key is not None else _NO_KEY,
@@ -184,7 +198,7 @@ def create_honcho(store: ClaimStore, settings: MemorySettings, environ: Mapping[
     require("honcho", "the user model of Honcho")
     key = settings.honcho_key
     secret = resolve_secrets({"honcho_key": key}, environ)["honcho_key"] if key is not None else None
-    return HonchoUserModel(store, settings.honcho_url, secret)
+    return HonchoUserModel(store, settings.honcho_url, secret, LIMIT_S)
 
 
 def _to_claim(id: str, text: str, level: str, at: float) -> Claim:

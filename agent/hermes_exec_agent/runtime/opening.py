@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.load import load_settings
+from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Approvals, Person, Tool
     from hermes_exec_policies.gate.cases import Case
 
+_log = logging.getLogger("hermes_exec.agent")
 _LEASE_S = 30.0
 """How long a command runs on after its agent was killed, in the background too, as no other program waits for it.
 Jobs, which the tool ``terminal`` starts with ``keep``, have a lease of their own."""
@@ -97,6 +100,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         finally:
             await conversation.end_background()
             await context.close()
+            await _send_words(conversation.id, context, log)
 
 
 def _find_participant(log: EventLog, earlier: str, participant: Participant | None, settings: Settings) -> Participant:
@@ -117,6 +121,16 @@ def _open_memory(context: Context, log: EventLog, settings: MemorySettings) -> N
         from hermes_exec_agent.memory.user_model import create_user_model
 
         context.user_model = create_user_model(log, settings, context.participant.name)
+
+
+async def _send_words(conversation: str, context: Context, log: EventLog) -> None:
+    """Send the person's words to an external user model, if there is one; a failure is logged, and bounded in time."""
+    if context.user_model is None or not context.user_model.is_external:
+        return
+    try:
+        await context.user_model.record(await asyncio.to_thread(log.events, conversation))
+    except HermesError as error:
+        _log.warning("the person's words were not sent: %s", error)
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:
