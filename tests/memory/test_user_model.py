@@ -41,7 +41,9 @@ def store(log: EventLog, journal: Journal) -> ClaimStore:
 
 
 def to_reply(*claims: dict[str, Any]) -> str:
-    filled: list[dict[str, Any]] = [{"kind": "preference", "confidence": 1.0, "contradicts": [], **each} for each in claims]
+    filled: list[dict[str, Any]] = [
+        {"kind": "preference", "confidence": 1.0, "contradicts": [], **each} for each in claims
+    ]
     return json.dumps({"claims": filled})
 
 

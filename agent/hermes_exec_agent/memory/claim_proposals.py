@@ -17,7 +17,6 @@ from hermes_exec_agent.memory.origins import find_words, is_same_word, read_own_
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.skills.build.draft import UnreadableReply, parse_json_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +91,8 @@ async def propose_claims(events: Sequence[Event], model: Model, known: Sequence[
     still = {each.id: each for each in known if each.is_open}
     prompt = [Message("system", _PROMPT), Message("user", _describe(list(messages.values()), list(still.values())))]
     reply = await complete(model, prompt, schema=SCHEMA)
+    from hermes_exec_agent.skills.build.draft import UnreadableReply, parse_json_object
+
     try:
         listed = parse_json_object(reply.message.content).get("claims")
     except UnreadableReply:

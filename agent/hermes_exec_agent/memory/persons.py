@@ -45,7 +45,9 @@ class Participant:
         return {"person": self.name, **({"guest": True} if self.is_guest else {})}
 
     def __str__(self) -> str:
-        return f"{self.name or OWNER} (guest)" if self.is_guest else self.name or OWNER
+        if not self.is_guest:
+            return self.name or OWNER
+        return f"the guest {self.name}" if self.name else "a guest"
 
 
 def parse_person(word: str) -> str:
