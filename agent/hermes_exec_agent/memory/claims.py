@@ -2,7 +2,7 @@
 
 The claims of a person are computed from two streams of the event log, so that the log alone has all of them: the
 changes of their ``USER.md``, and the events of kind ``claim``. An entry that was added is a claim; one that was removed
-closes its claim; an entry at the place of a removed one closes that claim as its contradiction. An event of kind
+closes its claim; an entry in the position of a removed one closes that claim as its contradiction. An event of kind
 ``claim`` has the number of the last change of ``USER.md`` before it, which orders the two streams whatever the clock
 shows.
 

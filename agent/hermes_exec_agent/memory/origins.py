@@ -56,13 +56,13 @@ def create_entry(text: str, events: Sequence[Event], *, has_output: bool) -> Ent
     if found := _find_person(text, events):
         return Entry(text, "person", found)
     conversation = events[-1].conversation if events else ""
-    if not has_output:
+    results = [each for each in events if _is_outside(each)]
+    if not has_output and all(each.kind != "user" for each in results):
         asked = [each.number for each in events if each.kind == "assistant"][-1:]
         return Entry(text, "agent", tuple(Source(conversation, number) for number in asked))
-    results = [each for each in events if each.kind == "result" and not is_inward(str(each.data.get("name")))]
     same = [each for each in results if " ".join(text.split()) in " ".join(str(each.data["content"]).split())]
     chosen = same[-1:] or results[-_NEWEST:]
-    names = dict.fromkeys(str(each.data.get("name")) for each in chosen)
+    names = dict.fromkeys(str(each.data.get("name") or "an attached file") for each in chosen)
     sources = tuple(Source(conversation, each.number) for each in chosen)
     where = ", ".join([*names, *(str(each) for each in sources[-1:])]) or "an earlier conversation"
     return Entry(f"[from {where}] {quote(text, len(text) + 1)}", "untrusted", sources)
@@ -106,8 +106,15 @@ def _find_person(text: str, events: Sequence[Event]) -> tuple[Source, ...]:
 
 def _read_message(event: Event) -> Iterator[list[str]]:
     """Yield the words of what the person wrote: a request, or the answer to a question."""
-    if event.kind == "user" or (event.kind == "result" and event.data.get("name") == "clarify"):
-        yield _words(str(event.data["content"]))
+    if words := read_own_words(event):
+        yield _words(words)
+
+
+def _is_outside(event: Event) -> bool:
+    """Return whether an event has text from outside: a tool's result, or a request with an attached file."""
+    if event.kind == "user":
+        return _FENCED.search(str(event.data["content"])) is not None
+    return event.kind == "result" and not is_inward(str(event.data.get("name")))
 
 
 def _words(text: str) -> list[str]:
