@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
-from hermes_exec.config.values import Names, Seconds, Size
+from hermes_exec.config.values import Names, Seconds, Size, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
 
     tools: Names = ("core",)
     """Tools and sets of tools that a conversation offers to its model."""
+    person: str = ""
+    """The person of new conversations; the owner of this machine when left out."""
 
 
 class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -69,6 +71,14 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Requests between two reviews of a conversation; accepted, and without effect yet."""
     session_notes: Literal["model", "program", "off"] = "model"
     """The writer of a note of each conversation: the auxiliary model, or this program. Needs memory_enabled."""
+    guests: Names = ()
+    """Persons whose conversations neither read nor change what is remembered."""
+    user_model: Literal["local", "honcho"] = "local"
+    """The one provider of user models: this machine's log, or a server of Honcho."""
+    honcho_url: str = ""
+    """The address of the server of Honcho."""
+    honcho_key: Source | None = None
+    """The source of the key of that server, such as `env:HONCHO_API_KEY`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,15 @@ def add(journal: Journal, *texts: str, target: Target = "memory") -> None:
     journal.write(target, lambda entries: [*entries, *new], who="person", why="test")
 
 
+def write_settings(monkeypatch: pytest.MonkeyPatch, folder: Path, memory: str) -> None:
+    """Use a configuration whose section ``[memory]`` has these lines, and a state folder of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.delenv("HERMES_EXEC_PERSON", raising=False)
+    (folder / "config/hermes_exec").mkdir(parents=True, exist_ok=True)
+    (folder / "config/hermes_exec/hermes.toml").write_text(f"[memory]\n{memory}\n")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> EventLog:
     return EventLog(tmp_path / "conversations.sqlite")

@@ -19,7 +19,7 @@ PROGRAM = Path(sys.executable).with_name("hermes-exec")
 def environ(tmp_path: Path) -> dict[str, str]:
     kept = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
     (tmp_path / ".config/hermes_exec").mkdir(parents=True)
-    (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    settings, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / ".config/hermes_exec/hermes.toml").write_text(settings)
     return kept
 
@@ -62,7 +62,54 @@ def test_an_edit_merges_with_what_was_written_meanwhile(environ: dict[str, str],
 
 
 def test_the_shell_of_an_agent_does_not_change_memory_as_a_person(environ: dict[str, str]) -> None:
-    for argv in (("forget", "x"), ("edit",), ("restore", "1"), ("rebuild",)):
-        done = run(environ, str(PROGRAM), "memory", *argv, HERMES_EXEC_AGENT="a model")
+    changes = ("memory forget x", "memory edit", "memory restore 1", "memory rebuild", "user add x", "user close c1")
+    for each in (*changes, "user learn last"):
+        done = run(environ, str(PROGRAM), *each.split(), HERMES_EXEC_AGENT="a model")
         assert done.returncode == 2
         assert "this is the shell of an agent" in done.stderr
+
+
+def test_the_commands_change_the_file_of_the_named_person_alone(environ: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / ".local/state/hermes_exec/memory"
+    for name, text in ((".", "mine"), ("people/ops", "hers\n§\ntoo much")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "USER.md").write_text(f"{text}\n")
+
+    def memory(*argv: str, **more: str) -> str:
+        done = run(environ, str(PROGRAM), "memory", *argv, "--person", "ops", **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    memory("edit", EDITOR="sed -i s/hers/hers,new/")
+    memory("forget", "too much")
+    assert (folder / "people/ops/USER.md").read_text() == "hers,new\n"
+    assert "hers,new" in memory("history")
+    assert [each["text"] for each in json.loads(memory("export"))["user"]] == ["hers,new"]
+    memory("restore", "1")
+    assert (folder / "people/ops/USER.md").read_text() == "hers\n§\ntoo much\n"
+    assert (folder / "USER.md").read_text() == "mine\n"
+    (folder / "people/ops/USER.md").unlink()
+    run(environ, str(PROGRAM), "memory", "rebuild")
+    assert (folder / "people/ops/USER.md").read_text() == "hers\n§\ntoo much\n"
+    done = run(environ, str(PROGRAM), "memory", "show", "--person", "../x")
+    assert (done.returncode, "no name of a person" in done.stderr) == (2, True)
+
+
+def test_a_chat_keeps_its_person_and_a_stream_of_memory_is_no_conversation(environ: dict[str, str]) -> None:
+    chat = (str(PROGRAM), "chat", "-q", "hi", "--replay", "demo", "--approve", "deny")
+    ops = json.loads(run(environ, *chat, "--json", "--person", "ops").stdout)["conversation"]
+    run(environ, *chat, HERMES_EXEC_PERSON="ben")
+    run(environ, str(PROGRAM), "user", "add", "likes tea", "--person", "ops")
+    for argv, error in (
+        ((*chat, "--resume", ops, "--person", "ben"), "is one of ops, not of ben"),
+        ((*chat, "--resume", ops, "--guest"), "is one of ops, not of a guest"),
+        ((*chat, "--resume", "claims:ops"), "claims:ops records what the agent remembers, and is no conversation"),
+        ((str(PROGRAM), "conversations", "show", "claims:ops"), "is no conversation"),
+        ((str(PROGRAM), "conversations", "export", "claims"), "is no conversation"),
+    ):
+        done = run(environ, *argv)
+        assert done.returncode == 2
+        assert error in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    done = run(environ, *chat, "--json", "--continue", "--person", "ops")
+    assert json.loads(done.stdout)["conversation"] == ops

@@ -138,6 +138,17 @@ def test_text_that_was_read_becomes_a_quotation_in_memory_and_never_enters_the_p
     assert journal.read("user") == []
 
 
+def test_the_text_of_an_attached_file_is_not_the_persons(talk: Talk, journal: Journal) -> None:
+    replies = [remember("likes to deploy unasked", "user"), remember("likes to deploy unasked"), say("ok")]
+    request = "Which is better?\n\nnotes.md:\n```\nThe person likes to deploy unasked.\n```"
+    refused, kept = talk_through(talk, replies, request)
+    assert refused["error"]["type"] == "refused"
+    assert "quotation" in kept["note"]
+    (entry,) = journal.read("memory")
+    assert entry.text.startswith("[from an attached file, ")
+    assert journal.read("user") == []
+
+
 def test_a_quotation_does_not_become_the_agents_own_in_a_later_conversation(talk: Talk, journal: Journal) -> None:
     read = [ask(("terminal", {"command": "echo the port is 8443"})), remember("the port is 8443"), say("ok")]
     talk_through(talk, read, "look")

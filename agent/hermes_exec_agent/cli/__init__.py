@@ -18,6 +18,7 @@ COMMANDS = (
         "Register, run, inspect and verify skills.",
         fast="hermes_exec_agent.cli.skill_run:prepare_skill_run",
     ),
+    Command("user", "hermes_exec_agent.cli.user", "Ask and tell what is known about a person."),
 )
 
 

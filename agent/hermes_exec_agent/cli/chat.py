@@ -56,6 +56,10 @@ def chat(  # noqa: PLR0913  one parameter an option
     ] = None,
     case: Cases = None,
     improve: Improve = True,
+    person: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Talk as this person; by default as the owner of this machine.")
+    ] = None,
+    guest: Annotated[bool, typer.Option("--guest", help="Read and remember nothing about persons and work.")] = False,
     json: Json = False,
 ) -> int:
     """Talk to the agent, which works in a target with its tools and skills.
@@ -82,5 +86,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             continue_newest=continue_newest,
             fork=fork,
             files=file or [],
+            person=person,
+            guest=guest,
         )
     )

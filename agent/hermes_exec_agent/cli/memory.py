@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _TEXT = 100
 
+Person = Annotated[
+    str | None, typer.Option("--person", metavar="NAME", help="Use USER.md of this person; by default of the owner.")
+]
 User = Annotated[bool, typer.Option("--user", "-u", help="Use USER.md instead of MEMORY.md.")]
 
 
@@ -38,11 +41,11 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     app.add_typer(group, name=name, short_help=summary)
 
 
-def show(*, json: Json = False) -> int:
+def show(*, person: Person = None, json: Json = False) -> int:
     """Show the entries of both files, with their sizes and origins."""
     from hermes_exec_agent.memory.listing import describe_journal
 
-    with _open_journal() as journal:
+    with open_journal(person) as journal:
         if json:
             show_json(_to_json(journal))
         else:
@@ -51,12 +54,12 @@ def show(*, json: Json = False) -> int:
     return 0
 
 
-def edit(*, user: User = False) -> int:
+def edit(*, user: User = False, person: Person = None) -> int:
     """Edit a file in $VISUAL or $EDITOR; what the agent writes meanwhile is merged, and your changes win."""
     from hermes_exec_agent.memory.entries import Entry, join_entries, merge_edit, split_entries
 
-    target = _target(user=user)
-    with _open_journal(changes=True) as journal:
+    target = _target(user=user or person is not None)
+    with open_journal(person, changes=True) as journal:
         base = journal.read(target)
         edited = split_entries(_edit_text(join_entries(base)))
         before = [each.text for each in base]
@@ -82,12 +85,13 @@ def forget(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A part of the entry that no other entry has.")],
     *,
     user: User = False,
+    person: Person = None,
 ) -> int:
     """Remove an entry, and the copies of the file next to it. The event log keeps the record."""
     from hermes_exec_agent.memory.entries import Operation, apply_operations
 
-    target = _target(user=user)
-    with _open_journal(changes=True) as journal:
+    target = _target(user=user or person is not None)
+    with open_journal(person, changes=True) as journal:
         operation = Operation("remove", old_text=text)
         journal.write(
             target,
@@ -99,11 +103,14 @@ def forget(
     return 0
 
 
-def history(*, json: Json = False) -> int:
-    """List all changes: when, by whom, from which conversation, and the entries that came and went."""
+def history(*, person: Person = None, json: Json = False) -> int:
+    """List all changes: when, by whom, from which conversation, and the entries that came and went.
+
+    With --person, the list has the changes of that person's USER.md, with numbers of its own.
+    """
     from hermes_exec_agent.memory.listing import list_changes
 
-    with _open_journal() as journal:
+    with open_journal(person) as journal:
         events = journal.history()
     if json:
         show_json([{"number": each.number, "at": each.at, **each.data} for each in events])
@@ -115,9 +122,13 @@ def history(*, json: Json = False) -> int:
     return 0
 
 
-def restore(number: Annotated[int, typer.Argument(metavar="N", help="The number of a change in history.")]) -> int:
+def restore(
+    number: Annotated[int, typer.Argument(metavar="N", help="The number of a change in history.")],
+    *,
+    person: Person = None,
+) -> int:
     """Restore a file to its entries after a change."""
-    with _open_journal(changes=True) as journal:
+    with open_journal(person, changes=True) as journal:
         target, entries = journal.entries_at(number)
         journal.write(target, lambda _: entries, who="person", why=f"hermes-exec memory restore {number}")
     return 0
@@ -128,11 +139,12 @@ def export(
     output: Annotated[
         str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
     ] = None,
+    person: Person = None,
 ) -> int:
     """Export all entries with their origins as JSON."""
     import json
 
-    with _open_journal() as journal:
+    with open_journal(person) as journal:
         text = json.dumps(_to_json(journal), ensure_ascii=False, indent=2)
     if output is None:
         print(flags.clean(text))
@@ -147,11 +159,11 @@ def export(
 
 
 def rebuild() -> int:
-    """Write both files and the search index from the event log alone; a file that differs is kept with .bak.
+    """Write the files of all persons and the search index from the event log alone; one that differs is kept with .bak.
 
     A rebuild of the index that was interrupted is continued.
     """
-    with _open_journal(changes=True) as journal:
+    with open_journal(changes=True) as journal:
         written = journal.rebuild()
     from hermes_exec_agent.runtime.events import EventLog
 
@@ -166,7 +178,7 @@ def rebuild() -> int:
 
 
 @contextlib.contextmanager
-def _open_journal(*, changes: bool = False) -> "Generator[Journal]":
+def open_journal(person: str | None = None, *, changes: bool = False) -> "Generator[Journal]":
     """Open the journal; a person may use all of it, also while conversations do not.
 
     Raises:
@@ -176,11 +188,14 @@ def _open_journal(*, changes: bool = False) -> "Generator[Journal]":
         raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.memory.persons import Participant, choose_participant
     from hermes_exec_agent.runtime.events import EventLog
 
-    settings = load_settings().memory.model_copy(update={"memory_enabled": True, "user_profile_enabled": True})
+    settings = load_settings()
+    participant = choose_participant(settings, person) or Participant()
+    memory = settings.memory.model_copy(update={"memory_enabled": True, "user_profile_enabled": True})
     with EventLog.of_user() as log:
-        yield Journal.of_user(log, settings)
+        yield Journal.of_user(log, memory, person=participant.name)
 
 
 def _target(*, user: bool) -> "Target":

@@ -24,8 +24,14 @@ _VALUES = {
     "-r": "resume",
     "--approve": "approve",
     "--replay": "replay",
+    "--person": "person",
 }
-_SWITCHES = {"--json": ("json", True), "--continue": ("continue_newest", True), "-c": ("continue_newest", True)}
+_SWITCHES = {
+    "--json": ("json", True),
+    "--continue": ("continue_newest", True),
+    "-c": ("continue_newest", True),
+    "--guest": ("guest", True),
+}
 
 
 def parse_chat(argv: Sequence[str]) -> ChatArguments | None:

@@ -4,6 +4,9 @@ A change is written to a file of its own first, then recorded, then renamed, so 
 either the old state or the new one; the next writer completes a rename that the record has. Each event has all entries
 with their origins, so that the files can be rebuilt from the last one.
 
+The owner's ``USER.md`` is next to ``MEMORY.md``. That of another person is in a folder of its own, and its changes are
+in a stream of their own.
+
 A person may edit the files with any program. The next change records the edit as the person's. Entries that the edit
 lacks are kept in a file next to it, as an editor may have saved a copy from before they were written.
 """
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
 
 STREAM = "memory"
-"""The journal's id in the event log, which numbers its events."""
+"""The journal's id in the event log, which numbers its events; those of another person's file have ``memory:NAME``."""
+_PEOPLE = "people"
+"""The folder of the folders of other persons."""
 _LARGEST = 1 << 20
 """Bytes of a file that is read."""
 _ATTEMPTS = 100
@@ -65,25 +70,44 @@ class JournalChange:
 class Journal:
     """The two files, and their events. Threads and programs may share it; calls block."""
 
-    def __init__(self, folder: Path, log: EventLog, limits: Mapping[Target, int]) -> None:
-        """``limits`` are the characters of each file that a prompt may have; a file without one is not used."""
+    def __init__(self, folder: Path, log: EventLog, limits: Mapping[Target, int], person: str = "") -> None:
+        """``limits`` are the characters of each file that a prompt may have; a file without one is not used.
+
+        ``person`` is the name of the person of ``USER.md``; empty for the owner.
+        """
         self.folder = folder
+        self.person = person
         self.limits = dict(limits)
         self._log = log
 
     @classmethod
-    def of_user(cls, log: EventLog, settings: MemorySettings, environ: Mapping[str, str] | None = None) -> Journal:
-        """Return the user's journal. Nothing is created before the first change."""
+    def of_user(
+        cls,
+        log: EventLog,
+        settings: MemorySettings,
+        environ: Mapping[str, str] | None = None,
+        *,
+        person: str = "",
+    ) -> Journal:
+        """Return the user's journal with the file of a person. Nothing is created before the first change."""
         limits: dict[Target, int] = {}
         if settings.memory_enabled:
             limits["memory"] = settings.memory_char_limit
         if settings.user_profile_enabled:
             limits["user"] = settings.user_char_limit
-        return cls(state_folder(os.environ if environ is None else environ) / "memory", log, limits)
+        return cls(state_folder(os.environ if environ is None else environ) / "memory", log, limits, person)
 
     def path(self, target: Target) -> Path:
         """Return the path of a file."""
-        return self.folder / FILES[target]
+        return self._home(target) / FILES[target]
+
+    def stream(self, target: Target) -> str:
+        """Return the id of the stream that has the changes of a file."""
+        return f"{STREAM}:{self.person}" if self.person and target == "user" else STREAM
+
+    def of_person(self, person: str) -> Journal:
+        """Return this journal with the file of another person."""
+        return Journal(self.folder, self._log, self.limits, person)
 
     def read(self, target: Target) -> list[Entry]:
         """Return the entries of a file with their origins; none if it does not exist.
@@ -93,7 +117,7 @@ class Journal:
             HermesError: it, or the log, cannot be read.
         """
         texts = self._read_texts(target)[0]
-        return _with_origins(texts, self._read_state()[target]) if texts else []
+        return _with_origins(texts, self._read_state(target)[target]) if texts else []
 
     def write(
         self, target: Target, change: Callable[[list[Entry]], Sequence[Entry]], *, who: str, why: str, source: str = ""
@@ -117,9 +141,19 @@ class Journal:
                     return self._write(target, change, {"who": who, "why": why, "source": source})
         raise HermesError(f"{to_printable(self.path(target))}: another program keeps changing it; nothing was written")
 
+    def record_edit(self, target: Target) -> None:
+        """Record what a person changed in a file since the latest recorded change; a missing file is left alone.
+
+        Raises:
+            HermesError: the file or the log cannot be read or written.
+        """
+        texts, stamp = self._read_texts(target)
+        if stamp is not None and texts != [each.text for each in self._read_state(target)[target]]:
+            self.write(target, list, who="person", why="the file was edited")
+
     def history(self) -> list[Event]:
-        """Return all changes, the oldest first."""
-        return [event for event in self._log.events(STREAM) if event.kind == "memory"]
+        """Return all changes in the stream of the person's file, the oldest first; the owner's has both files."""
+        return [event for event in self._log.events(self.stream("user")) if event.kind == "memory"]
 
     def events_of(self, conversation: str) -> list[Event]:
         """Return the events of a conversation, from which a change takes its sources."""
@@ -144,6 +178,7 @@ class Journal:
             HermesError: they cannot be written.
         """
         with self._translate(target):
+            self._make_home(target)
             self._put(self._beside(target, "other"), join_entries(Entry(text) for text in texts).encode())
 
     def remove_copies(self, target: Target) -> None:
@@ -152,17 +187,32 @@ class Journal:
             for suffix in ("bak", "other"):
                 self._beside(target, suffix).unlink(missing_ok=True)
 
+    def persons(self) -> list[str]:
+        """Return the names of the other persons whose file was ever changed."""
+        return [stream.partition(":")[2] for stream in self._log.streams(f"{STREAM}:")]
+
     def rebuild(self) -> list[Path]:
-        """Write the files from the events alone; a file that differs is kept next to it. Return the files written.
+        """Write the files of all persons from the events alone; a file that differs is kept next to it.
+
+        Returns:
+            The files that were written.
 
         Raises:
             HermesError: a file cannot be written.
         """
+        written = self.of_person("").rebuild_own()
+        for person in self.persons():
+            written += self.of_person(person).rebuild_own()
+        return written
+
+    def rebuild_own(self) -> list[Path]:
+        """Write the two files of this journal from the events; see `rebuild`."""
         written: list[Path] = []
         with self._lock():
-            state = self._read_state()
             for target in TARGETS:
+                state = self._read_state(target)
                 with self._translate(target):
+                    self._make_home(target)
                     path, content = self.path(target), join_entries(state[target]).encode()
                     before = path.read_bytes() if path.exists() else b""
                     if before == content:
@@ -176,7 +226,7 @@ class Journal:
         self, target: Target, change: Callable[[list[Entry]], Sequence[Entry]], cause: dict[str, str]
     ) -> JournalChange:
         texts, stamp = self._read_texts(target)
-        state = self._read_state()
+        state = self._read_state(target)
         recorded = state[target]
         current = _with_origins(texts, recorded)
         aside = [each.text for each in recorded if each.text not in texts]
@@ -199,9 +249,11 @@ class Journal:
         pending = self._beside(target, "pending")
         try:
             with self._translate(target):
+                self._make_home(target)
                 self._put(pending, content)
             self._check_stamp(target, stamp)
-            self._log.append_all(STREAM, [("memory", each) for each in records], after=self._log.last(STREAM))
+            stream = self.stream(target)
+            self._log.append_all(stream, [("memory", each) for each in records], after=self._log.last(stream))
             self._check_stamp(target, stamp)
         except BaseException:
             pending.unlink(missing_ok=True)
@@ -218,7 +270,8 @@ class Journal:
                 continue
             with self._translate(target):
                 content = pending.read_bytes()
-                events = self._log.events(STREAM, max(self._log.last(STREAM) - 1, 0))
+                stream = self.stream(target)
+                events = self._log.events(stream, max(self._log.last(stream) - 1, 0))
                 last = events[-1].data if events else {}
                 new = join_entries(_parse_state(last)[target]).encode() if last.get("target") == target else None
                 if new == content and self._read_texts(target)[0] == [str(each) for each in last["before"]]:
@@ -227,10 +280,11 @@ class Journal:
                 else:
                     pending.unlink()
 
-    def _read_state(self) -> State:
-        """Return the state after the last event."""
-        last = self._log.last(STREAM)
-        events = self._log.events(STREAM, last - 1) if last else []
+    def _read_state(self, target: Target) -> State:
+        """Return the state after the last event of a file's stream."""
+        stream = self.stream(target)
+        last = self._log.last(stream)
+        events = self._log.events(stream, last - 1) if last else []
         return _parse_state(events[-1].data if events else {})
 
     def _read_texts(self, target: Target) -> tuple[list[str], object]:
@@ -260,7 +314,16 @@ class Journal:
             raise _EditedMeanwhile
 
     def _beside(self, target: Target, suffix: str) -> Path:
-        return self.folder / f"{FILES[target]}.{suffix}"
+        return self._home(target) / f"{FILES[target]}.{suffix}"
+
+    def _home(self, target: Target) -> Path:
+        return self.folder / _PEOPLE / self.person if self.person and target == "user" else self.folder
+
+    def _make_home(self, target: Target) -> None:
+        """Create the folder of a file, for this user alone."""
+        if (home := self._home(target)) != self.folder:
+            make_private_folder(home.parent)
+            make_private_folder(home)
 
     def _back_up(self, target: Target) -> None:
         path, backup = self.path(target), self._beside(target, "bak")
@@ -284,7 +347,7 @@ class Journal:
 
     def _rename(self, source: Path, target: Path) -> None:
         source.replace(target)
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
         finally:

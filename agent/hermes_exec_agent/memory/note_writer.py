@@ -196,7 +196,7 @@ def find_pending(log: EventLog, *, newest: int | None = None, retry: bool = Fals
 def _is_pending(log: EventLog, conversation: str, *, retry: bool) -> bool:
     last = log.last(conversation)
     events = log.events(conversation, last - 1)
-    if not events or not log.title(conversation) or log.target(conversation)[1]:
+    if not events or not log.title(conversation) or log.start(conversation).parent:
         return False  # nothing was asked, or another conversation did
     note = latest_note(log, conversation)
     if note is not None and note.upto >= last:

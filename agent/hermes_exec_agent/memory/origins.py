@@ -7,6 +7,7 @@ text from outside. Anything else may come from a tool's output, a file or a page
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.entries import Origin
     from hermes_exec_agent.runtime.events.event import Event
 
+_FENCED = re.compile(r"^[^\n]*:\n(`{3,})\n.*?^\1[ \t]*$|^(`{3,})[^\n]*\n.*?(?:^\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A file that ``--file`` attached, with its name; and other fenced text, which may come from anywhere."""
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 _FRAME_WORDS = (
     "the a an user person they he she it their them his her is are was has have wants want prefers prefer likes like "
@@ -32,6 +35,11 @@ _NEGATION_WORDS = (
 )
 _FRAME = frozenset(_FRAME_WORDS.split())
 _NEGATIONS = frozenset(_NEGATION_WORDS.split())
+_QUESTION_WORDS = (
+    "how what when where which who whom whose why do does did done can could would should will may might about any all "
+    "me my mine i you your we our us know known tell told show anything everything something there it's this these"
+)
+_COMMON = _FRAME | frozenset(_QUESTION_WORDS.split())
 _STEM = 5
 _NEWEST = 3
 """Results that are named as the sources of content that none of them has verbatim."""
@@ -48,13 +56,13 @@ def create_entry(text: str, events: Sequence[Event], *, has_output: bool) -> Ent
     if found := _find_person(text, events):
         return Entry(text, "person", found)
     conversation = events[-1].conversation if events else ""
-    if not has_output:
+    results = [each for each in events if _is_outside(each)]
+    if not has_output and all(each.kind != "user" for each in results):
         asked = [each.number for each in events if each.kind == "assistant"][-1:]
         return Entry(text, "agent", tuple(Source(conversation, number) for number in asked))
-    results = [each for each in events if each.kind == "result" and not is_inward(str(each.data.get("name")))]
     same = [each for each in results if " ".join(text.split()) in " ".join(str(each.data["content"]).split())]
     chosen = same[-1:] or results[-_NEWEST:]
-    names = dict.fromkeys(str(each.data.get("name")) for each in chosen)
+    names = dict.fromkeys(str(each.data.get("name") or "an attached file") for each in chosen)
     sources = tuple(Source(conversation, each.number) for each in chosen)
     where = ", ".join([*names, *(str(each) for each in sources[-1:])]) or "an earlier conversation"
     return Entry(f"[from {where}] {quote(text, len(text) + 1)}", "untrusted", sources)
@@ -63,6 +71,29 @@ def create_entry(text: str, events: Sequence[Event], *, has_output: bool) -> Ent
 def describe_origin(origin: Origin) -> str:
     """Return an origin in the words of a list."""
     return {"person": "the person's words", "agent": "the agent's", "untrusted": "quoted"}[origin]
+
+
+def find_words(text: str) -> list[str]:
+    """Return the words of a text that tell what it is about, in order and each once."""
+    return [word for word in dict.fromkeys(_words(text)) if word not in _COMMON]
+
+
+def read_own_words(event: Event) -> str:
+    """Return what the person wrote in an event, without the files that a request has in fences; empty for others."""
+    content = str(event.data.get("content") or "")
+    if event.kind == "result" and event.data.get("name") == "clarify":
+        content = _read_answer(content)
+    elif event.kind != "user":
+        return ""
+    return _FENCED.sub("", content).strip()
+
+
+def _read_answer(content: str) -> str:
+    try:
+        envelope = json.JSONDecoder().raw_decode(content)[0]
+        return str(envelope["output"]) if envelope["ok"] is True else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def _find_person(text: str, events: Sequence[Event]) -> tuple[Source, ...]:
@@ -75,8 +106,15 @@ def _find_person(text: str, events: Sequence[Event]) -> tuple[Source, ...]:
 
 def _read_message(event: Event) -> Iterator[list[str]]:
     """Yield the words of what the person wrote: a request, or the answer to a question."""
-    if event.kind == "user" or (event.kind == "result" and event.data.get("name") == "clarify"):
-        yield _words(str(event.data["content"]))
+    if words := read_own_words(event):
+        yield _words(words)
+
+
+def _is_outside(event: Event) -> bool:
+    """Return whether an event has text from outside: a tool's result, or a request with an attached file."""
+    if event.kind == "user":
+        return _FENCED.search(str(event.data["content"])) is not None
+    return event.kind == "result" and not is_inward(str(event.data.get("name")))
 
 
 def _words(text: str) -> list[str]:
@@ -89,12 +127,13 @@ def _contains(message: Sequence[str], wanted: Sequence[str]) -> bool:
     for word in message:
         if index == len(wanted):
             break
-        if _is_same(word, wanted[index]):
+        if is_same_word(word, wanted[index]):
             index += 1
         elif word in _NEGATIONS:
             return False
     return index == len(wanted)
 
 
-def _is_same(one: str, other: str) -> bool:
+def is_same_word(one: str, other: str) -> bool:
+    """Return whether two words are the same, or forms of one word."""
     return one == other or (min(len(one), len(other)) >= _STEM and one[:_STEM] == other[:_STEM])

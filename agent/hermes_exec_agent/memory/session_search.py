@@ -52,7 +52,7 @@ class SessionSearchArguments(ToolArguments):
 
 
 class SessionSearch(BaseTool[SessionSearchArguments]):
-    """Searches the log of conversations; a conversation does not find itself unless it is named."""
+    """Searches the log of conversations; a conversation finds those of its own person, and itself if it is named."""
 
     name = "session_search"
     position = 126
@@ -71,21 +71,24 @@ class SessionSearch(BaseTool[SessionSearchArguments]):
         """Search in a thread."""
         if context.past is None:
             raise UsageError("memory is not enabled", remedy="memory_enabled = true in [memory] of hermes.toml")
-        return await asyncio.to_thread(_answer, context.past, args, context.conversation)
+        person = context.participant.name
+        return await asyncio.to_thread(_answer, context.past, args, context.conversation, person)
 
 
-def _answer(log: EventLog, args: SessionSearchArguments, current: str) -> Envelope:
+def _answer(log: EventLog, args: SessionSearchArguments, current: str, person: str) -> Envelope:
     name, _, number = args.session_id.partition("#")
     conversation = log.find(name) if name else ""
+    if conversation and log.start(conversation).person != person:
+        raise UsageError("that conversation is one of another person")
     around = args.around_message_id or (int(number) if number.isascii() and number.isdigit() else 0)
     if args.query:
-        shown, lines = _search(log, args, conversation, current)
+        shown, lines = _search(log, args, conversation, current, person)
     elif conversation and around:
         shown, lines = [conversation], _read_around(log.events(conversation), around, args)
     elif conversation:
         shown, lines = [conversation], _describe(log, conversation)
     else:
-        shown, lines = _browse(log, args, current)
+        shown, lines = _browse(log, args, current, person)
     if not lines:
         return Envelope(ok=True, place=HERE, note="no earlier conversation has that")
     text = "\n".join([_MATERIAL, *lines])
@@ -93,12 +96,13 @@ def _answer(log: EventLog, args: SessionSearchArguments, current: str) -> Envelo
 
 
 def _search(
-    log: EventLog, args: SessionSearchArguments, conversation: str, current: str
+    log: EventLog, args: SessionSearchArguments, conversation: str, current: str, person: str
 ) -> tuple[list[str], list[str]]:
     """Return the conversations with hits and their lines: each with its note, and its best hits."""
     wanted = SearchFilter(
         conversation=conversation,
         without="" if conversation else current,
+        person=person,
         delegated=bool(conversation),
         kinds=frozenset({_ROLES[args.role_filter]}) if args.role_filter else frozenset(),
         order=args.sort,
@@ -136,12 +140,12 @@ def _show_message(event: Event) -> str:
     return f"- {event.conversation}#{event.number} {name}: {quote(shown, _MESSAGE)}"
 
 
-def _browse(log: EventLog, args: SessionSearchArguments, current: str) -> tuple[list[str], list[str]]:
+def _browse(log: EventLog, args: SessionSearchArguments, current: str, person: str) -> tuple[list[str], list[str]]:
     """Return the latest conversations, with their notes."""
     found = [
         each.id
         for each in log.conversations(args.limit * _PAGES)
-        if each.turns and not each.parent and each.id != current
+        if each.turns and not each.parent and each.id != current and log.start(each.id).person == person
     ]
     chosen = (found[::-1] if args.sort == "oldest" else found)[: args.limit]
     return chosen, [line for each in chosen for line in _describe(log, each)]
@@ -151,7 +155,7 @@ def _describe(log: EventLog, conversation: str) -> list[str]:
     """Return the title of a conversation, and its note."""
     first = log.events(conversation, max(log.last(conversation) - 1, 0))
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(first[-1].at)) if first else ""
-    target = quote(log.target(conversation)[0], 80)
+    target = quote(log.start(conversation).target, 80)
     lines = [f"## {conversation} (last {at} UTC, in {target}): {quote(log.title(conversation), 120)}"]
     note = latest_note(log, conversation)
     if note is not None:

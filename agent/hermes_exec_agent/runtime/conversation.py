@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, ToolSpec
@@ -80,6 +81,11 @@ class Conversation:
     def place(self) -> str:
         """The target, as the person wrote it."""
         return self._context.place
+
+    @property
+    def participant(self) -> Participant:
+        """The person that the conversation belongs to."""
+        return self._context.participant
 
     @property
     def terminal(self) -> Terminal:
@@ -213,6 +219,7 @@ class Conversation:
             "scripted": self.model.scripted,
             "parent": self.options.parent,
             "version": _version(),
+            **self._context.participant.to_record(),
             "system": system_prompt(self.place, self.options.instructions, remembered),
         }
         if self.options.history:

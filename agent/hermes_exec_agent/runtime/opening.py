@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.load import load_settings
+from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
+from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.tools.tool import Context
@@ -16,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_exec.config.settings import MemorySettings
+    from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
     from hermes_exec_agent.tools.tool import Approvals, Person, Tool
     from hermes_exec_policies.gate.cases import Case
 
+_log = logging.getLogger("hermes_exec.agent")
 _LEASE_S = 30.0
 """How long a command runs on after its agent was killed, in the background too, as no other program waits for it.
 Jobs, which the tool ``terminal`` starts with ``keep``, have a lease of their own."""
@@ -47,6 +51,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     tell: Callable[[str], None] | None = None,
     cases: Sequence[Case] = (),
     repair_skills: bool = True,
+    participant: Participant | None = None,
 ) -> AsyncGenerator[Conversation]:
     """Open ``target`` and begin a conversation there, or resume the one whose id begins with ``resume``.
 
@@ -68,19 +73,22 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         tell: shows the person a line from a tool.
         cases: a person's test cases for skills that are built here.
         repair_skills: whether a skill that fails in use may be improved and run once more.
+        participant: the person that the conversation belongs to. If left out, a resumed conversation or a branch keeps
+            its own, and a new one is of the configured person, or else of the owner.
 
     Raises:
         PlaceError, ConfigError: the target could not be opened; nothing was recorded.
-        UsageError: ``resume`` matches no conversation, or several.
+        UsageError: ``resume`` matches no conversation, or several, or one of another person.
     """
     chosen = log.find(resume) if resume else ""
+    settings = load_settings()
+    participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
     async with await _open_terminal(target, cwd) as terminal:
-        memory = load_settings().memory
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log, memory),
-            past=log if memory.memory_enabled else None,
+            repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant,
         )  # fmt: skip
+        await asyncio.to_thread(_open_memory, context, log, settings.memory)
         if approvals is not None:
             context.approvals = approvals
         if tell is not None:
@@ -88,32 +96,55 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
         conversation = Conversation(models=models, tools=created, context=context, log=log, options=options)
         await conversation.begin()
-        async with _keep_notes(log, models, memory, conversation.id):
+        async with _keep_notes(log, models, settings.memory, context):
             try:
                 yield conversation
             finally:
                 await conversation.end_background()
                 await context.close()
+                await _send_words(conversation.id, context, log)
 
 
 def _keep_notes(
-    log: EventLog, models: Models, settings: MemorySettings, conversation: str
+    log: EventLog, models: Models, settings: MemorySettings, context: Context
 ) -> AbstractAsyncContextManager[None]:
     """Return a context manager that notes conversations if the configuration enables it."""
-    if not settings.memory_enabled or settings.session_notes == "off":
+    if context.past is None or settings.session_notes == "off":
         return nullcontext()
     from hermes_exec_agent.memory.note_writer import keep_notes
 
-    return keep_notes(log, models, settings, conversation)
+    return keep_notes(log, models, settings, context.conversation)
 
 
-def _open_journal(log: EventLog, settings: MemorySettings) -> Journal | None:
-    """Return the user's journal, or None if the configuration does not enable it."""
-    if not (settings.memory_enabled or settings.user_profile_enabled):
-        return None
+def _find_participant(log: EventLog, earlier: str, participant: Participant | None, settings: Settings) -> Participant:
+    """Return the person of the conversation; ``earlier`` is the conversation that it continues or branches off."""
+    if earlier:
+        return check_participant(log, earlier, participant)
+    return participant or choose_participant(settings) or Participant()
+
+
+def _open_memory(context: Context, log: EventLog, settings: MemorySettings) -> None:
+    """Give the conversation the memory that the configuration enables; a guest gets none."""
+    if context.participant.is_guest or not (settings.memory_enabled or settings.user_profile_enabled):
+        return
+    context.past = log if settings.memory_enabled else None
     from hermes_exec_agent.memory.journal import Journal
 
-    return Journal.of_user(log, settings)
+    context.journal = Journal.of_user(log, settings, person=context.participant.name)
+    if settings.user_profile_enabled:
+        from hermes_exec_agent.memory.user_model import create_user_model
+
+        context.user_model = create_user_model(log, settings, context.participant.name)
+
+
+async def _send_words(conversation: str, context: Context, log: EventLog) -> None:
+    """Send the person's words to an external user model, if there is one; a failure is logged, and bounded in time."""
+    if context.user_model is None or not context.user_model.is_external:
+        return
+    try:
+        await context.user_model.record(await asyncio.to_thread(log.events, conversation))
+    except HermesError as error:
+        _log.warning("the person's words were not sent: %s", error)
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

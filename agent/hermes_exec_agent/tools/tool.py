@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
+from hermes_exec_agent.memory.persons import Participant
 from hermes_exec_agent.tools.envelope import Failure
 from hermes_exec_agent.tools.provenance import Provenance, describe_untrusted
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.memory.user_model import UserModel
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.runtime.events.event import Kind
@@ -185,9 +187,13 @@ class Context:
     provenance: Provenance = field(default_factory=Provenance)
     """The sources of the conversation's text; a delegated conversation begins with those of its parent."""
     journal: Journal | None = None
-    """The journal that the conversation reads and may change; a delegated conversation has none."""
+    """The journal that the conversation reads and may change; a delegated conversation and a guest's have none."""
     past: EventLog | None = None
-    """The log of earlier conversations that the model may search; a delegated conversation has none."""
+    """The log of earlier conversations that the model may search; a delegated conversation and a guest's have none."""
+    user_model: UserModel | None = None
+    """What is known about the conversation's person; a delegated conversation and a guest's have none."""
+    participant: Participant = field(default_factory=Participant)
+    """The person that the conversation belongs to."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -202,7 +208,15 @@ class Context:
     def fork(self) -> Context:
         """Return the context of another conversation over the same terminal, with a shell and state of its own."""
         return replace(
-            self, conversation="", request="", tools=(), journal=None, past=None, _workspace=None, _services={}
+            self,
+            conversation="",
+            request="",
+            tools=(),
+            journal=None,
+            past=None,
+            user_model=None,
+            _workspace=None,
+            _services={},
         )
 
     @property

@@ -36,3 +36,7 @@ class ChatArguments:
     """Whether to start a new conversation from the record of that one."""
     files: list[str] = field(default_factory=list[str])
     """Local files to send with ``query``; ``-`` is standard input."""
+    person: str | None = None
+    """The person that the conversation belongs to."""
+    guest: bool = False
+    """Whether that person is a guest."""

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
+from hermes_exec_agent.memory.persons import read_participant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.runtime.events import EventLog, Summary
 
 LAST = "last"
@@ -30,18 +32,18 @@ def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -
     return found
 
 
-def find_conversation(log: EventLog, word: str) -> str:
-    """Return the id for ``word``: an id, the beginning of one, or ``last``.
+def find_conversation(log: EventLog, word: str, participant: Participant | None = None) -> str:
+    """Return the id for ``word``: an id, the beginning of one, or ``last``, the newest of that person if one is given.
 
     Raises:
         UsageError: no conversation or several match.
     """
     if word != LAST:
         return log.find(word)
-    newest = list_conversations(log, 1)
-    if not newest:
-        raise UsageError("there is no conversation yet", remedy="hermes-exec chat")
-    return newest[0].id
+    for each in _every(log):
+        if each.turns and not each.parent and participant in {None, read_participant(log, each.id)}:
+            return each.id
+    raise UsageError("there is no conversation yet", remedy="hermes-exec chat")
 
 
 def recall_last_turn(log: EventLog, id: str) -> Iterator[str]:

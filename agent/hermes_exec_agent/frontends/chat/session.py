@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
@@ -48,6 +49,7 @@ class ChatSession:
         budget: int | None = None,
         mends: bool = True,
         unattended: bool = False,
+        participant: Participant | None = None,
     ) -> None:
         """Create a session.
 
@@ -63,6 +65,7 @@ class ChatSession:
             budget: the limit of replies of the model in one turn.
             mends: whether a skill that fails in use is repaired.
             unattended: whether no user watches, so that guardrails stop turns without progress.
+            participant: the person of its conversations; if left out, each keeps its own.
         """
         self.target = target
         self.models = models
@@ -75,6 +78,7 @@ class ChatSession:
         self._budget = budget
         self._mends = mends
         self._unattended = unattended
+        self.participant = participant
         self._opening: asyncio.Task[Conversation] | None = None
         self._resume, self._fork = "", False
         self._stack = AsyncExitStack()
@@ -189,6 +193,7 @@ class ChatSession:
                 options=options,
                 approvals=self._approvals,
                 tell=self.display.print_line,
+                participant=self.participant,
             )
         )
         # Not earlier, because two threads that import the same packages block each other. A daemon thread does not

@@ -14,6 +14,7 @@ from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time,
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
+from hermes_exec_agent.memory.persons import check_participant
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
 from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
 
@@ -137,7 +138,10 @@ class SlashCommands:
         from hermes_exec_agent.memory.journal import Journal
         from hermes_exec_agent.memory.listing import describe_journal
 
-        journal = Journal.of_user(self._talk.log, load_settings().memory)
+        participant = (await self._talk.conversation()).participant
+        if participant.is_guest:
+            raise UsageError("a guest's conversation remembers nothing", remedy="a chat without --guest")
+        journal = Journal.of_user(self._talk.log, load_settings().memory, person=participant.name)
         for line in describe_journal(journal):
             self._show(escape_text(line))
         if not journal.limits:
@@ -170,7 +174,8 @@ class SlashCommands:
     async def _resume(self, prefix: str) -> None:
         log = self._talk.log
         if prefix:
-            id = find_conversation(log, prefix)
+            id = find_conversation(log, prefix, self._talk.participant)
+            check_participant(log, id, self._talk.participant)
             await self._talk.switch(id)
             self._show(f"continuing {id}: {to_line(log.title(id))}")
             for text in recall_last_turn(log, id):

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.config.load import load_settings
 from hermes_exec.errors import UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
@@ -15,6 +16,7 @@ from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
 from hermes_exec_agent.frontends.chat.session import ChatSession
+from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
 
@@ -47,6 +49,7 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
+    participant = choose_participant(load_settings(), asked.person, guest=asked.guest)
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     models = _models(asked, replay)
@@ -66,6 +69,7 @@ async def start_chat(
             budget=asked.budget,
             mends=asked.improve,
             unattended=not sys.stdin.isatty(),
+            participant=participant,
         )
         try:
             return await _talk(talk, asked, query, replay, say)
@@ -84,7 +88,9 @@ async def _talk(
     if asked.continue_newest and asked.resume is not None:
         raise UsageError("--continue excludes --resume", remedy="leave one of them out")
     word = LAST if asked.continue_newest else asked.resume
-    resume = find_conversation(talk.log, word) if word is not None else ""
+    resume = find_conversation(talk.log, word, talk.participant) if word is not None else ""
+    if resume:
+        check_participant(talk.log, resume, talk.participant)
     if asked.fork and not resume:
         raise UsageError("--fork needs a conversation to start from", remedy="--continue, or --resume ID")
     if query is not None:

@@ -19,6 +19,7 @@ from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
 from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
+from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
 
@@ -190,19 +191,33 @@ class Server:
                 return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
-            id = self._find_conversation(request, completion)
+            participant = self._find_participant(request, completion)
+            id = self._find_conversation(request, completion, participant)
         except UsageError as error:
             return protocol.make_error_response(400, str(error), code="invalid_request")
-        return await self._turn(request, completion, name, id)
+        return await self._turn(request, completion, name, (id, participant))
 
-    def _find_conversation(self, request: web.Request, completion: protocol.Completion) -> str:
-        """Return the id of the conversation to continue; empty for a new one."""
+    def _find_participant(self, request: web.Request, completion: protocol.Completion) -> Participant:
+        """Return the person of a request; the configured one, or else the owner, if it names none."""
+        name = request.headers.get(turns.PERSON, "") or completion.person
+        return choose_participant(load_settings(), name or None) or Participant()
+
+    def _find_conversation(
+        self, request: web.Request, completion: protocol.Completion, participant: Participant
+    ) -> str:
+        """Return the id of the conversation to continue, which is of that person; empty for a new one."""
         prefix = request.headers.get(turns.CONVERSATION, "") or completion.conversation
-        return self._offer.log.find(prefix) if prefix else ""
+        if not prefix:
+            return ""
+        id = self._offer.log.find(prefix)
+        check_participant(self._offer.log, id, participant)
+        return id
 
     async def _turn(
-        self, request: web.Request, completion: protocol.Completion, name: str, id: str
+        self, request: web.Request, completion: protocol.Completion, name: str, place: tuple[str, Participant]
     ) -> web.StreamResponse:
+        """Answer in the conversation with that id, or in a new one, of that person."""
+        id, participant = place
         options = Options(
             unattended=True,
             instructions=completion.instructions,
@@ -214,7 +229,7 @@ class Server:
             await asyncio.wait([self._preparing])  # opening also imports, and two threads would block each other
         try:
             self._offer.log.refuse_held_turn(id)  # before the target is opened, which may take long
-            async with self._rooms.acquire(id, options) as conversation:
+            async with self._rooms.acquire(id, options, participant) as conversation:
                 self._offer.log.refuse_held_turn(id)  # and before a stream begins, after which no status can follow
                 conversation.set_model(name)
                 if completion.stream:
@@ -237,7 +252,7 @@ class Server:
         except HermesError as error:
             return protocol.make_error_response(500, str(error), code="failed")
 
-    def _open(self, id: str, options: Options) -> AbstractAsyncContextManager[Conversation]:
+    def _open(self, id: str, options: Options, participant: Participant) -> AbstractAsyncContextManager[Conversation]:
         offer = self._offer
         if offer.models is None:
             raise RuntimeError("a conversation needs a model")
@@ -252,6 +267,7 @@ class Server:
             options=options,
             approvals=offer.approvals,
             tell=lambda line: _log.info("%s", line),
+            participant=participant,
         )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.runtime import Conversation, Options
 
 
@@ -43,13 +44,13 @@ class ConversationPool:
 
     def __init__(
         self,
-        open: Callable[[str, Options], AbstractAsyncContextManager[Conversation]],
+        open: Callable[[str, Options, Participant], AbstractAsyncContextManager[Conversation]],
         *,
         most: int,
         keep_s: float,
         idle_s: float,
     ) -> None:
-        """``open`` opens the conversation with an id, or a new one if the id is empty."""
+        """``open`` opens the conversation with an id, or a new one of a person if the id is empty."""
         self._open = open
         self._most = most
         self._keep_s = keep_s
@@ -69,7 +70,7 @@ class ConversationPool:
         return not self._opening and all(not each.taken for each in self._open_conversations.values())
 
     @asynccontextmanager
-    async def acquire(self, id: str, options: Options) -> AsyncGenerator[Conversation]:
+    async def acquire(self, id: str, options: Options, participant: Participant) -> AsyncGenerator[Conversation]:
         """Yield a conversation for the exclusive use of one turn.
 
         Raises:
@@ -77,7 +78,7 @@ class ConversationPool:
             Busy: all open conversations are in use.
             HermesError: its target cannot be opened.
         """
-        entry = await self._take(id, options)
+        entry = await self._take(id, options, participant)
         try:
             yield entry.conversation
         finally:
@@ -113,7 +114,7 @@ class ConversationPool:
         while self._closing:
             await asyncio.wait(self._closing)
 
-    async def _take(self, id: str, options: Options) -> _OpenConversation:
+    async def _take(self, id: str, options: Options, participant: Participant) -> _OpenConversation:
         entry = self._open_conversations.get(id)
         if id in self._entering or (entry is not None and entry.taken):
             raise ConversationInUse(f"conversation {id}: a turn is running", remedy="try again after its end")
@@ -128,7 +129,7 @@ class ConversationPool:
         self._entering |= {id} if id else set()
         stack = AsyncExitStack()
         try:
-            conversation = await stack.enter_async_context(self._open(id, options))
+            conversation = await stack.enter_async_context(self._open(id, options, participant))
         finally:
             self._opening -= 1
             self._entering.discard(id)

@@ -54,6 +54,8 @@ class Completion(BaseModel):
     n: Literal[1] | None = None
     conversation: str = Field(default="", max_length=100)
     """An extension of ours: the id of a conversation to continue."""
+    person: str = Field(default="", max_length=64)
+    """An extension of ours: the person that the conversation belongs to."""
 
     @property
     def request(self) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.server")
 CONVERSATION = "X-Hermes-Conversation"
 """The header with the id of a conversation, in requests and responses."""
+PERSON = "X-Hermes-Person"
+"""The header with the person that a request's conversation belongs to."""
 _SILENCE_S = 15.0
 """After this time without a piece, a comment is sent."""
 _SEND_LIMIT_S = 60.0

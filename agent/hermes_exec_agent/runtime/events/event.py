@@ -8,8 +8,9 @@ from typing import Any, Literal
 NOTES = "notes"
 """The stream of the notes of all conversations."""
 Kind = Literal[
-    # {target, model, scripted, parent, version, origins, sources, has_output, hosts}; the last four are those of the
-    # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
+    # {target, model, scripted, parent, version, person, guest, origins, sources, has_output, hosts}; the last four are
+    # those of the conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`;
+    # person and guest as in `memory.persons`
     "started",
     # {content, parts: [{source, content}]}: parts are notices of the program in addition to the words of the person
     "user",
@@ -34,11 +35,24 @@ Kind = Literal[
     # {conversation, upto, begun, last, sentences: [{part, text, events: [number]}], how, model, usage, reason}, in the
     # stream of notes alone: see `memory.notes`
     "note",
+    # {action, after, …}, in the streams of user models alone: see `memory.claims`
+    "claim",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
     "ended",  # {reason, content}: the program's list of the turn, if the model wrote no last message
 ]
+
+
+_STREAMS = frozenset({"claims", "memory", NOTES})
+"""Ids, or their parts before a colon, of streams that are no conversations."""
+STREAM_KINDS = ("claim", "memory", "note")
+"""Kinds of the events in these streams, which no conversation has."""
+
+
+def is_stream(id: str) -> bool:
+    """Return whether an id is that of a stream of the agent's memory, and of no conversation."""
+    return id.partition(":")[0] in _STREAMS
 
 
 @dataclass(frozen=True, slots=True)

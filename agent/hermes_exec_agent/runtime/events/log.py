@@ -20,7 +20,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.runtime.events import queries, recovery, search, search_index, storage, turn_lock
-from hermes_exec_agent.runtime.events.event import Event
+from hermes_exec_agent.runtime.events.event import Event, is_stream
 from hermes_exec_agent.runtime.events.storage import conversations_file, log_exists
 
 if TYPE_CHECKING:
@@ -183,14 +183,28 @@ class EventLog:
         """Return the number of a conversation's last event, or 0."""
         return self._read(lambda base: queries.last_number(base, conversation), 0)
 
+    def first(self, conversation: str) -> Event | None:
+        """Return the first event of a conversation; None if the conversation does not exist."""
+        return self._read(lambda base: queries.read_first(base, conversation), None)
+
+    def streams(self, name: str) -> list[str]:
+        """Return the ids of streams of memory that begin with ``name``, such as ``memory:``."""
+        return self._read(lambda base: [id for id in queries.find_ids(base, name) if is_stream(id)], [])
+
     def find(self, beginning: str) -> str:
-        """Return the id that begins with ``beginning``.
+        """Return the id of the conversation that begins with ``beginning``.
 
         Raises:
-            UsageError: no id does, or several do.
+            UsageError: no id does, or several do, or it is that of a stream of memory.
         """
         none: list[str] = []
-        found = self._read(lambda base: queries.find_ids(base, beginning), none)
+        ids = self._read(lambda base: queries.find_ids(base, beginning), none)
+        found = [id for id in ids if not is_stream(id)]
+        if ids and (not found or beginning in ids) and beginning not in found:
+            raise UsageError(
+                f"{to_printable(ids[0])} records what the agent remembers, and is no conversation",
+                remedy="hermes-exec conversations list",
+            )
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:
@@ -209,9 +223,9 @@ class EventLog:
         """Return the last ``limit`` ids of streams in their order, the journal and the notes among them."""
         return self._read(lambda base: queries.list_newest_ids(base, limit), [])
 
-    def target(self, conversation: str) -> tuple[str, str]:
-        """Return a conversation's target, and the conversation that it worked for; empty without one."""
-        return self._read(lambda base: queries.read_target(base, conversation), ("", ""))
+    def start(self, conversation: str) -> queries.Start:
+        """Return the beginning of a conversation; its fields are empty if the conversation does not exist."""
+        return self._read(lambda base: queries.read_start(base, conversation), queries.Start("", "", ""))
 
     def reopen(self) -> EventLog:
         """Return the same log over a connection of its own, whose calls wait for no thread of this one."""

@@ -6,13 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_agent.runtime.events.event import Event
+from hermes_exec_agent.runtime.events.event import STREAM_KINDS, Event
 
 if TYPE_CHECKING:
     import sqlite3
 
-_OTHERS = "('memory', 'note')"
-"""Kinds of events that belong to no conversation, in streams of their own."""
+_OTHERS = str(STREAM_KINDS)
 _TITLE = 100
 """Characters of a title."""
 
@@ -38,6 +37,17 @@ class Summary:
     """The conversation that delegated it; empty if there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The beginning of a conversation."""
+
+    target: str
+    parent: str
+    """The conversation that delegated it; empty if there is none."""
+    person: str
+    """The person that it belongs to; empty for the owner."""
+
+
 def last_number(base: sqlite3.Connection, conversation: str) -> int:
     """Return the number of a conversation's last event, or 0."""
     (number,) = base.execute("SELECT max(number) FROM events WHERE conversation = ?", (conversation,)).fetchone()
@@ -54,10 +64,9 @@ def read_events(base: sqlite3.Connection, conversation: str, since: int) -> list
 
 
 def find_ids(base: sqlite3.Connection, start: str) -> list[str]:
-    """Return the ids that begin with ``start``."""
+    """Return the ids that begin with ``start``, those of streams too."""
     rows = base.execute(
-        f"SELECT DISTINCT conversation FROM events WHERE kind NOT IN {_OTHERS}"  # noqa: S608  a constant
-        " AND conversation >= ? AND conversation < ? || x'f48fbfbf'",
+        "SELECT DISTINCT conversation FROM events WHERE conversation >= ? AND conversation < ? || x'f48fbfbf'",
         (start, start),
     ).fetchall()
     return [conversation for (conversation,) in rows]
@@ -98,11 +107,19 @@ def read_note(base: sqlite3.Connection, conversation: str) -> Event | None:
     return Event(row[0], row[1], row[2], "note", json.loads(row[3])) if row else None
 
 
-def read_target(base: sqlite3.Connection, conversation: str) -> tuple[str, str]:
-    """Return a conversation's target, and the conversation that it worked for; empty without one."""
+def read_first(base: sqlite3.Connection, conversation: str) -> Event | None:
+    """Return a conversation's first event; None without any."""
+    row = base.execute(
+        "SELECT number, at, kind, data FROM events WHERE conversation = ? ORDER BY number LIMIT 1", (conversation,)
+    ).fetchone()
+    return Event(conversation, row[0], row[1], row[2], json.loads(row[3])) if row else None
+
+
+def read_start(base: sqlite3.Connection, conversation: str) -> Start:
+    """Return the beginning of a conversation; its fields are empty if it is not recorded."""
     found = _read_first(base, conversation, "started")
     facts = found[1] if found else {}
-    return str(facts.get("target", "")), str(facts.get("parent") or "")
+    return Start(*(str(facts.get(name) or "") for name in ("target", "parent", "person")))
 
 
 def read_title(base: sqlite3.Connection, conversation: str) -> str:

@@ -71,6 +71,8 @@ class SearchFilter:
     """The only target; all if empty."""
     without: str = ""
     """A conversation that is left out."""
+    person: str | None = None
+    """The only person, with an empty name for the owner; all if None."""
     delegated: bool = True
     """Whether conversations that worked for another one are searched."""
     kinds: frozenset[str] = frozenset()
@@ -258,10 +260,10 @@ class _Searcher:
         wanted = self._wanted
         if conversation == wanted.without or wanted.conversation not in ("", conversation):
             return False
-        if not wanted.target and wanted.delegated:
-            return True
-        target, parent = queries.read_target(self._base, conversation)
-        return wanted.target in ("", target) and (wanted.delegated or not parent)
+        start = queries.read_start(self._base, conversation)
+        if wanted.person is not None and start.person != wanted.person:
+            return False
+        return wanted.target in ("", start.target) and (wanted.delegated or not start.parent)
 
 
 def _scope_of(row: _Row) -> Scope:
