@@ -80,7 +80,7 @@ class Postgres:
         self._count += 1
         name = f"test{self._count}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+            connection.execute(f'CREATE DATABASE "{name}"')
         if vectors:
             with psycopg.connect(self.url(name), autocommit=True) as connection:
                 connection.execute("CREATE EXTENSION vector")
@@ -94,9 +94,10 @@ class Postgres:
     def _reachable(self, wheel: Path) -> Path:
         """The wheel's folder, or a copy where the user may read it."""
         program = str(wheel / "pginstall/bin/postgres")
-        if os.geteuid() != 0 or not subprocess.run(
-            self._as_user(program, "--version"), check=False, capture_output=True
-        ).returncode:
+        if (
+            os.geteuid() != 0
+            or not subprocess.run(self._as_user(program, "--version"), check=False, capture_output=True).returncode
+        ):
             return wheel
         for name in (wheel.name, f"{wheel.name}.libs"):
             leave_out = shutil.ignore_patterns("pginstall18", "__pycache__")

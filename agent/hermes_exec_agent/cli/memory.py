@@ -16,6 +16,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli import memory_longterm
 from hermes_exec_agent.cli.skill_judge import AGENT
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     group = StrictTyper(help=f"{summary} See docs/memory.md.")
     for command in (show, edit, forget, history, restore, export, rebuild):
         group.command(command.__name__)(command)
+    memory_longterm.add(group)
     app.add_typer(group, name=name, short_help=summary)
 
 
@@ -146,13 +148,14 @@ def export(
 
 
 def rebuild() -> int:
-    """Write both files from the event log alone; a file that differs is kept with the ending .bak."""
+    """Write both files, and the index of long-term memory, from the event log alone; a file that differs is kept."""
     with _open_journal(changes=True) as journal:
         written = journal.rebuild()
     for path in written:
         note(f"written: {path}")
     if not written:
         note("the files are as the event log has them")
+    memory_longterm.rebuild_longterm()
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
     from hermes_exec_agent.tools.tool import Approvals, Person, Tool
     from hermes_exec_policies.gate.cases import Case
 
+_log = logging.getLogger("hermes_exec.agent")
 _LEASE_S = 30.0
 """How long a command runs on after its agent was killed, in the background too, as no other program waits for it.
 Jobs, which the tool ``terminal`` starts with ``keep``, have a lease of their own."""
@@ -72,10 +75,11 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         UsageError: ``resume`` matches no conversation, or several.
     """
     chosen = log.find(resume) if resume else ""
-    async with await _open_terminal(target, cwd) as terminal:
+    async with _open_longterm(log, tell) as longterm, await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
             repair_skills=repair_skills, delegate=Delegator(models, log), journal=_open_journal(log),
+            longterm=longterm,
         )  # fmt: skip
         if approvals is not None:
             context.approvals = approvals
@@ -99,6 +103,19 @@ def _open_journal(log: EventLog) -> Journal | None:
     from hermes_exec_agent.memory.journal import Journal
 
     return Journal.of_user(log, settings)
+
+
+@asynccontextmanager
+async def _open_longterm(log: EventLog, tell: Callable[[str], None] | None) -> AsyncGenerator[LongTermMemory | None]:
+    """Use the long-term memory, or None if the configuration does not enable it, or cannot be followed."""
+    settings = load_settings().memory
+    if not (settings.memory_enabled and settings.embedder) or settings.long_term == "off":
+        yield None
+        return
+    from hermes_exec_agent.memory.longterm.shared import share_memory
+
+    with share_memory(log, settings, tell or _log.warning) as longterm:
+        yield longterm
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

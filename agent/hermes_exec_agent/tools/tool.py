@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.runtime.events.event import Kind
@@ -185,6 +186,8 @@ class Context:
     """The sources of the conversation's text; a delegated conversation begins with those of its parent."""
     journal: Journal | None = None
     """The journal that the conversation reads and may change; a delegated conversation has none."""
+    longterm: LongTermMemory | None = None
+    """The long-term memory that requests are compared with; a delegated conversation has none."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -198,7 +201,9 @@ class Context:
 
     def fork(self) -> Context:
         """Return the context of another conversation over the same terminal, with a shell and state of its own."""
-        return replace(self, conversation="", request="", tools=(), journal=None, _workspace=None, _services={})
+        return replace(
+            self, conversation="", request="", tools=(), journal=None, longterm=None, _workspace=None, _services={}
+        )
 
     @property
     def workspace(self) -> Workspace:

@@ -9,7 +9,8 @@ Kind = Literal[
     # {target, model, scripted, parent, version, origins, sources, has_output, hosts}; the last four are those of the
     # conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`
     "started",
-    # {content, parts: [{source, content}]}: parts are notices of the program in addition to the words of the person
+    # {content, parts: [{source, content, memories, has_output}]}: parts are notices of the program in addition to the
+    # words of the person; a part that recalls has the sources of its memories, and whether one is untrusted
     "user",
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
     # origin as in `Message`
@@ -29,6 +30,7 @@ Kind = Literal[
     # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
     # journal alone: see `memory.journal`
     "memory",
+    "note",  # {conversation, upto, text}, in the stream of notes alone: of a conversation up to one of its events
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import queries, turn_lock
+from hermes_exec_agent.runtime.events import queries, scan, turn_lock
 from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.events.storage import connect, conversations_file, log_exists, translate_errors
 
@@ -202,6 +202,16 @@ class EventLog:
         """Return events that contain the words of ``text``, best first; with ``thoughts``, in models' reasoning."""
         with self._reading() as base:
             return queries.search(base, text, limit, thoughts=thoughts) if base else []
+
+    def identity(self) -> str:
+        """Return an id of this log, which never changes; empty before the first event."""
+        with self._reading() as base:
+            return scan.read_identity(base) if base else ""
+
+    def scan(self, after: int, kinds: Sequence[Kind], marker: str, limit: int) -> tuple[list[Event], int]:
+        """Return events of all conversations in the order of their recording; see `scan.read_after`."""
+        with self._reading() as base:
+            return scan.read_after(base, after, kinds, marker, limit) if base else ([], after)
 
     def export(self, conversation: str) -> Iterator[str]:
         """Yield the conversation as lines of JSON, one event each."""
