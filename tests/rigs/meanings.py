@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from hermes_exec_agent.memory.longterm.exact import ExactStore
+from hermes_exec_agent.memory.longterm.indexer import Indexer
+from hermes_exec_agent.memory.longterm.postgres import PostgresStore
+from hermes_exec_agent.runtime.events import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from hermes_exec_agent.runtime.events import EventLog
 
 
 class WordEmbedder:
@@ -36,3 +40,11 @@ class WordEmbedder:
 def add_note(log: EventLog, conversation: str, text: str, upto: int = 1) -> None:
     """Append a note as the program that writes notes does."""
     log.append("notes", "note", {"conversation": conversation, "upto": upto, "text": text})
+
+
+def open_indexer(store: str, log: str, embedder: WordEmbedder) -> Indexer:
+    """An indexer of a log, over a store that is named by its URL or its path."""
+    opened = PostgresStore(store) if store.startswith("postgresql:") else ExactStore(Path(store))
+    if embedder.name == "words":
+        opened.prepare(embedder.name, embedder.dimension)
+    return Indexer(EventLog(Path(log)), opened, embedder, read_skills=list)

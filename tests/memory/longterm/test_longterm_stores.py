@@ -86,12 +86,19 @@ def test_vectors_of_another_embedder_are_refused_until_all_are_replaced(
     with pytest.raises(AnotherEmbedder, match="hermes-exec memory reembed"):
         store.prepare(other.name, other.dimension)
 
-    def kill(done: int) -> None:
-        if done >= 32:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Indexer(log, store, other).reembed(kill)
+    script = """
+import sys, time
+from tests.rigs.meanings import WordEmbedder, open_indexer
+indexer = open_indexer(*sys.argv[1:], WordEmbedder("other words", 512))
+indexer.reembed(lambda done: (print(done, flush=True), time.sleep(60)))
+"""
+    program = subprocess.Popen(
+        [sys.executable, "-c", script, name_store(store), str(log.path)], stdout=subprocess.PIPE, text=True
+    )
+    with program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "32\n"
+        program.kill()
     assert store.count_stale() == 48
     with pytest.raises(AnotherEmbedder):
         put(store_again(store, embedder), embedder, remember("mixed"), log=log.identity())
@@ -101,9 +108,14 @@ def test_vectors_of_another_embedder_are_refused_until_all_are_replaced(
     assert find(store, other, "note number7", log.identity())[0] == "note number7"
 
 
+def name_store(store: MemoryStore) -> str:
+    """The argument by which a program opens the same store."""
+    return str(store.path) if isinstance(store, ExactStore) else store._url  # type: ignore[attr-defined]
+
+
 def store_again(store: MemoryStore, embedder: WordEmbedder) -> MemoryStore:
     """The store as a program has it that prepared it before another one recorded another embedder."""
-    again = ExactStore(store.path) if isinstance(store, ExactStore) else PostgresStore(store._url)  # type: ignore[attr-defined]
+    again = ExactStore(store.path) if isinstance(store, ExactStore) else PostgresStore(name_store(store))
     again._embedder = (embedder.name, embedder.dimension)
     return again
 
@@ -129,28 +141,21 @@ def test_many_programs_at_once_neither_lose_nor_double_a_row(
     for log in logs:
         for number in range(40):
             add_note(log, f"before{number}", f"text {number}")
-    where = str(store.path) if isinstance(store, ExactStore) else store._url  # type: ignore[attr-defined]
     script = """
 import sys
-from hermes_exec_agent.memory.longterm.exact import ExactStore
-from hermes_exec_agent.memory.longterm.indexer import Indexer
-from hermes_exec_agent.memory.longterm.postgres import PostgresStore
-from hermes_exec_agent.runtime.events import EventLog
-from tests.rigs.meanings import WordEmbedder, add_note
 from pathlib import Path
+from hermes_exec_agent.runtime.events import EventLog
+from tests.rigs.meanings import WordEmbedder, add_note, open_indexer
 where, log, name = sys.argv[1:]
-store = PostgresStore(where) if where.startswith("postgresql") else ExactStore(Path(where))
-embedder = WordEmbedder()
-log = EventLog(Path(log))
-store.prepare(embedder.name, embedder.dimension)
-indexer = Indexer(log, store, embedder, read_skills=lambda: [])
+indexer = open_indexer(where, log, WordEmbedder())
 for number in range(25):
-    add_note(log, f"{name}{number}", f"from {name} {number}")
+    add_note(EventLog(Path(log)), f"{name}{number}", f"from {name} {number}")
     indexer.catch_up()
-store.close()
 """
     programs = [
-        subprocess.Popen([sys.executable, "-c", script, where, str(log.path), name], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", script, name_store(store), str(log.path), name], stderr=subprocess.PIPE, text=True
+        )
         for log, name in zip([*logs, *logs], "pqrs", strict=True)
     ]
     assert [(each.communicate()[1], each.returncode) for each in programs] == [("", 0)] * 4
