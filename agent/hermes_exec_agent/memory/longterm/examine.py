@@ -51,8 +51,8 @@ def _examine(store: MemoryStore, embedder: Embedder, log: EventLog) -> Iterator[
     took_ms = 1000 * (time.perf_counter() - began)
     yield Check("embedder", "ok", f"{embedder.name}, {embedder.dimension} numbers, a query takes {took_ms:.0f} ms")
     store.prepare(embedder.name, embedder.dimension)
-    where = "PostgreSQL with pgvector" if isinstance(store, PostgresStore) else "SQLite and NumPy"
-    yield Check("store", "ok", f"{where} answers, and its schema is the newest")
+    where = "PostgreSQL with pgvector" if isinstance(store, PostgresStore) else "SQLite with NumPy"
+    yield Check("store", "ok", f"{where}; its schema is current")
     identity = log.identity()
     counts = store.count(identity)
     yield Check("rows", "ok", ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))
