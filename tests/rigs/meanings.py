@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hermes_exec_agent.memory.longterm.store import MemoryStore
+
 
 class WordEmbedder:
     """Counts words in a vector, each at a place of its own: the cosine grows with the words in common."""
@@ -42,9 +44,14 @@ def add_note(log: EventLog, conversation: str, text: str, upto: int = 1) -> None
     log.append("notes", "note", {"conversation": conversation, "upto": upto, "text": text})
 
 
-def open_indexer(store: str, log: str, embedder: WordEmbedder) -> Indexer:
-    """An indexer of a log, over a store that is named by its URL or its path."""
-    opened = PostgresStore(store) if store.startswith("postgresql:") else ExactStore(Path(store))
-    if embedder.name == "words":
-        opened.prepare(embedder.name, embedder.dimension)
-    return Indexer(EventLog(Path(log)), opened, embedder, read_skills=list)
+def open_store(address: str) -> MemoryStore:
+    """The store of a URL, or of a path."""
+    return PostgresStore(address) if address.startswith("postgresql:") else ExactStore(Path(address))
+
+
+def open_indexer(address: str, log: str, embedder: WordEmbedder, *, prepare: bool = False) -> Indexer:
+    """An indexer of a log, over the store of an address."""
+    store = open_store(address)
+    if prepare:
+        store.prepare(embedder.name, embedder.dimension)
+    return Indexer(EventLog(Path(log)), store, embedder, read_skills=list)

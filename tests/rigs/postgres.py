@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 from tests.conftest import require_part
 from tests.rigs import claims
@@ -80,7 +81,7 @@ class Postgres:
         self._count += 1
         name = f"test{self._count}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         if vectors:
             with psycopg.connect(self.url(name), autocommit=True) as connection:
                 connection.execute("CREATE EXTENSION vector")

