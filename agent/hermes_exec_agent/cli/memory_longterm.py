@@ -36,7 +36,7 @@ def search(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Search long-term memory by meaning, after what is new in the event log was indexed."""
+    """Show the ten memories nearest in meaning, and which ones a request would recall; new events are indexed first."""
     from hermes_exec_agent.memory.longterm.memory import KINDS
 
     kinds: list[Kind] = [each for each in KINDS if kind in (None, each)]
@@ -44,17 +44,27 @@ def search(
         raise UsageError(f"--kind {kind}: not a kind of memory", remedy=", ".join(KINDS))
     with _open_memory() as memory:
         memory.catch_up()
-        matches = memory.search(" ".join(words), kinds, floor=memory.floor)
+        matches = memory.search(" ".join(words), kinds, floor=-1.0)
     if json:
-        show_json([_to_json(each) for each in matches])
+        show_json([_to_json(each, memory.floor) for each in matches])
     elif matches:
         rows = [
-            [f"{each.score:.2f}", each.memory.kind, each.memory.origin, each.memory.source, _cut(each.memory.text)]
+            [
+                f"{each.cosine:.2f}",
+                "yes" if each.cosine >= memory.floor else "no",
+                each.memory.kind,
+                each.memory.origin,
+                each.memory.source,
+                _cut(each.memory.text),
+            ]
             for each in matches
         ]
-        show_table(("SCORE", "KIND", "ORIGIN", "SOURCE", "TEXT"), [[flags.clean(cell) for cell in row] for row in rows])
+        show_table(
+            ("COSINE", "RECALLED", "KIND", "ORIGIN", "SOURCE", "TEXT"),
+            [[flags.clean(cell) for cell in row] for row in rows],
+        )
     else:
-        note("nothing is near enough in meaning")
+        note("nothing was remembered yet")
     return 0
 
 
@@ -125,11 +135,17 @@ def _refuse_agent() -> None:
         raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
-def _to_json(match: Any) -> dict[str, Any]:
+def _to_json(match: Any, floor: float) -> dict[str, Any]:
     memory = match.memory
     evidence = [[each.conversation, each.number] for each in memory.evidence]
     found = {name: getattr(memory, name) for name in ("kind", "source", "text", "at", "origin")}
-    return {**found, "evidence": evidence, "cosine": round(match.cosine, 4), "score": round(match.score, 4)}
+    return {
+        **found,
+        "evidence": evidence,
+        "cosine": round(match.cosine, 4),
+        "score": round(match.score, 4),
+        "recalled": match.cosine >= floor,
+    }
 
 
 def _cut(text: str) -> str:
