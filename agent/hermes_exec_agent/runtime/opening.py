@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.config.load import load_settings
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.runtime.conversation import Conversation
@@ -112,10 +114,17 @@ async def _open_longterm(log: EventLog, tell: Callable[[str], None] | None) -> A
     if not (settings.memory_enabled and settings.embedder) or settings.long_term == "off":
         yield None
         return
-    from hermes_exec_agent.memory.longterm.shared import share_memory
+    from hermes_exec_agent.memory.longterm.shared import acquire_memory, release_memory
 
-    with share_memory(log, settings, tell or _log.warning) as longterm:
+    async def release(memory: LongTermMemory | None) -> None:
+        if memory is not None:
+            await asyncio.to_thread(release_memory, memory)
+
+    longterm = await create_or_rollback(asyncio.to_thread(acquire_memory, log, settings, tell or _log.warning), release)
+    try:
         yield longterm
+    finally:
+        await shield_to_completion(release(longterm))
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -48,6 +49,8 @@ _LOAD_S = 4.0
 """How long the first request waits for the embedder to be loaded."""
 _EMBED_S = 1.0
 _SEARCH_S = 0.3
+_FIRST_SEARCH_S = 1.5
+"""How long the first request waits for the store, which may have to be connected and migrated."""
 _CLOSE_S = 0.5
 _PASSING = (StoreUnavailable, EmbeddingFailed)
 """Failures that may pass; other ones end the use of the memory in this program."""
@@ -84,6 +87,7 @@ class LongTermMemory:
         self._clock = clock
         self._refusal = ""
         self._is_prepared = self._is_loaded = False
+        self._preparing = threading.Lock()
         self._searcher, self._writer = Worker("hermes-recall"), Worker("hermes-memory-index")
 
     def start(self) -> None:
@@ -109,7 +113,8 @@ class LongTermMemory:
         load_s = _EMBED_S if self._is_loaded else _LOAD_S
         try:
             vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), load_s)
-            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), _SEARCH_S)
+            search_s = _SEARCH_S if self._is_prepared else _FIRST_SEARCH_S
+            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), search_s)
         except TimeoutError:
             self._breaker.fail()
             return Found(problem="long-term memory: it does not answer in time")
@@ -120,9 +125,10 @@ class LongTermMemory:
 
     def prepare(self) -> None:
         """Create the schema, and check the embedder; raises the errors of both."""
-        if not self._is_prepared:
-            self.store.prepare(self._embedder.name, self._embedder.dimension)
-            self._is_prepared = True
+        with self._preparing:
+            if not self._is_prepared:
+                self.store.prepare(self._embedder.name, self._embedder.dimension)
+                self._is_prepared = True
 
     def catch_up(self) -> int:
         """Index what is new in the log; blocks, and raises the errors of the embedder and the store."""
@@ -163,8 +169,16 @@ class LongTermMemory:
 
     def _catch_up(self) -> int:
         written = self.catch_up()
+        self._warm_up()
         self._breaker.succeed()
         return written
+
+    def _warm_up(self) -> None:
+        """Search once, so that connections are open and vectors are in memory before a request waits for them."""
+        import numpy as np
+
+        size = self._embedder.dimension
+        self._search(np.full(size, size**-0.5, dtype=np.float32), KINDS)
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
         """Do background work; a failure is judged as one of a search is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
 
     from hermes_exec.config.settings import MemorySettings
     from hermes_exec_agent.memory.longterm.store import MemoryStore
@@ -54,46 +53,33 @@ def create_memory(log: EventLog, settings: MemorySettings) -> LongTermMemory | N
     return LongTermMemory(log, create_store(settings), embedder, floor=settings.recall_floor)
 
 
-@contextlib.contextmanager
-def share_memory(
-    log: EventLog, settings: MemorySettings, tell: Callable[[str], None]
-) -> Generator[LongTermMemory | None]:
-    """Use the memory of a log; the first user starts it, and the last one closes it.
+def acquire_memory(log: EventLog, settings: MemorySettings, tell: Callable[[str], None]) -> LongTermMemory | None:
+    """Return the memory of a log, or None if none is configured; the first user starts it. Blocks.
 
     A configuration that cannot be followed is shown to the person in one line, and None is returned.
     """
     key = (str(log.path), repr(settings), os.environ.get(VARIABLE, ""))
-    try:
-        memory = _acquire(key, log, settings)
-    except HermesError as error:
-        tell(str(error))
-        memory = None
-    try:
-        yield memory
-    finally:
-        if memory is not None:
-            _release(key)
-
-
-def _acquire(key: tuple[str, str, str], log: EventLog, settings: MemorySettings) -> LongTermMemory | None:
     with _LOCK:
-        if key in _open:
-            memory, users = _open[key]
-            _open[key] = memory, users + 1
-            return memory
-        # The log of the first user may be closed before that of the last one.
-        created = create_memory(EventLog(log.path), settings)
-        if created is not None:
-            _open[key] = created, 1
-            created.start()
-        return created
+        memory, users = _open.get(key, (None, 0))
+        if memory is None:
+            try:
+                # The log of the first user may be closed before that of the last one.
+                memory = create_memory(EventLog(log.path), settings)
+            except HermesError as error:
+                tell(str(error))
+            if memory is None:
+                return None
+            memory.start()
+        _open[key] = memory, users + 1
+        return memory
 
 
-def _release(key: tuple[str, str, str]) -> None:
+def release_memory(memory: LongTermMemory) -> None:
+    """End a use; the last user closes the memory. Blocks for a moment."""
     with _LOCK:
-        memory, users = _open[key]
+        key = next(each for each, (known, _) in _open.items() if known is memory)
+        users = _open.pop(key)[1]
         if users > 1:
             _open[key] = memory, users - 1
             return
-        del _open[key]
     memory.close()
