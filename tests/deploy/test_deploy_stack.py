@@ -91,6 +91,26 @@ def test_the_databases_own_client_adds_the_extension_as_often_as_it_is_asked_to(
     assert (done.returncode, done.stdout.strip()) == (0, "CREATE EXTENSION"), done.stderr
 
 
+def test_the_agents_long_term_memory_is_in_the_database_of_the_stack(stack: Stack) -> None:
+    script = """
+import os, numpy
+from hermes_exec_agent.memory.longterm.memory import Memory
+from hermes_exec_agent.memory.longterm.postgres import PostgresStore
+from hermes_exec_agent.memory.longterm.store import Batch
+vectors = numpy.eye(3, dtype=numpy.float32)
+store = PostgresStore(os.environ["MEMORY_DB_URL"])
+store.prepare("test", 3)
+memories = [Memory("episodic", text, f"note:{text}", 0.0) for text in ("one", "two", "three")]
+print(store.write("log", Batch(0, 1, memories, vectors)), store.write("log", Batch(0, 1, memories, vectors)))
+print([each.text for each, _ in store.nearest("log", vectors[1], ["episodic"], 1)], store.count("log")["episodic"])
+store.forget("log")
+store.close()
+"""
+    done = stack.run("/opt/hermes/bin/python", "-c", script)
+    assert done.stdout.splitlines() == ["True False", "['two'] 3"], done.stderr
+    assert SECRET not in done.stderr
+
+
 def test_the_database_is_published_on_this_machine_alone(stack: Stack) -> None:
     published = stack.docker("port", "hermes-vector-db", "5432/tcp").stdout.split()
     assert [each.rpartition(":")[0] for each in published] == ["127.0.0.1"]

@@ -100,7 +100,9 @@ PARTICIPLES = set(
     """.split()  # noqa: SIM905  a table of words reads better as text
 )
 """Irregular past participles that are no base form of a verb; the regular ones end with ``ed``."""
-NO_PARTICIPLES = {"bleed", "breed", "embed", "exceed", "feed", "heed", "need", "proceed", "seed", "speed", "succeed"}
+NO_PARTICIPLES = {
+    "bleed", "breed", "embed", "exceed", "feed", "heed", "need", "proceed", "reembed", "seed", "speed", "succeed",
+}  # fmt: skip
 """Base forms that end with ``ed``."""
 EXCEPTIONS = {
     "limits.py:shared_memory": "the name of an attempt, which proofs record",

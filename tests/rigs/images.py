@@ -148,7 +148,7 @@ def _planned(image: str, more: Sequence[str]) -> bytes:
     """The files of the packages, whose names tell versions; kept while what apt knows of packages is the same."""
     lists = sorted(_LISTS.glob("*_Packages*"))
     facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in lists]
-    known = hashlib.sha256(repr(facts).encode() + Path(__file__).read_bytes())
+    known = hashlib.sha256(repr((facts, more)).encode() + Path(__file__).read_bytes())
     kept = CACHE / f"{image}-plan"
     seen, _, names = kept.read_bytes().partition(b"\n") if kept.exists() else (b"", b"", b"")
     if seen.decode() != known.hexdigest():

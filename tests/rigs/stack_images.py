@@ -62,9 +62,9 @@ def add_stack(engine: Engine) -> None:
 
 
 def core_base() -> Path:
-    """A small Debian with bubblewrap and the environment that the image of the agent installs."""
+    """A small Debian with bubblewrap, the library that NumPy needs, and the environment of the agent's image."""
     content = (DEPLOY / "requirements.txt").read_text(encoding="utf-8") + inspect.getsource(_environment)
-    return images.made_of_packages("stack-core", ("bubblewrap",), content.encode(), _environment)
+    return images.made_of_packages("stack-core", ("bubblewrap", "libstdc++6"), content.encode(), _environment)
 
 
 def _database() -> Path:

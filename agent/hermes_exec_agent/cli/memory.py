@@ -16,6 +16,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli import memory_longterm
 from hermes_exec_agent.cli.memory_notes import notes
 from hermes_exec_agent.cli.skill_judge import AGENT
 
@@ -38,6 +39,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     group = StrictTyper(help=f"{summary} See docs/memory.md.")
     for command in (show, edit, forget, history, restore, export, rebuild, notes):
         group.command(command.__name__)(command)
+    memory_longterm.add(group)
     app.add_typer(group, name=name, short_help=summary)
 
 
@@ -159,9 +161,9 @@ def export(
 
 
 def rebuild() -> int:
-    """Write the files of all persons and the search index from the event log alone; one that differs is kept with .bak.
+    """Write files of all persons, search index and long-term memory from the event log; a file that differs is kept.
 
-    A rebuild of the index that was interrupted is continued.
+    A rebuild that was interrupted is continued.
     """
     with open_journal(changes=True) as journal:
         written = journal.rebuild()
@@ -174,6 +176,7 @@ def rebuild() -> int:
     if not written:
         note("the files are as the event log has them")
     note("the search index was built again")
+    memory_longterm.rebuild_longterm()
     return 0
 
 

@@ -40,16 +40,17 @@ async def _find_problem(url: str) -> str:
         connection = await psycopg.AsyncConnection[tuple[str]].connect(url, autocommit=True)
     except psycopg.Error as error:
         # The error's text may quote the URL; its type and the server's code do not.
-        return f"memory: the database cannot be reached ({_kind(error)}). Try: check {VARIABLE} and the server"
+        return f"memory: the database cannot be reached ({describe_error(error)}). Try: check {VARIABLE} and the server"
     try:
         async with connection, connection.cursor() as cursor:
             await cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (EXTENSION,))
             found = await cursor.fetchone()
     except psycopg.Error as error:
-        return f"memory: the database cannot be queried ({_kind(error)})"
+        return f"memory: the database cannot be queried ({describe_error(error)})"
     return "" if found else f"memory: the database lacks {EXTENSION}. Try: CREATE EXTENSION {EXTENSION}"
 
 
-def _kind(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """Return the type of an error of the client and the server's code, which contain no part of the URL."""
     code = getattr(error, "sqlstate", None)
     return f"{type(error).__name__} {code}" if code else type(error).__name__

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.memory.longterm.recall import Recaller
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.messages import Message
@@ -71,6 +72,7 @@ class Conversation:
         self._turn: Turn | None = None
         self._reason = ""
         self._lost: TurnLost | None = None
+        self._recaller: Recaller | None = None
 
     @property
     def id(self) -> str:
@@ -143,6 +145,7 @@ class Conversation:
                 started |= await self._branch(self.options.branch_of)
             await self._recorder.record("started", started)
         self._count(before)
+        self._recaller = self._create_recaller(before)
         if self._recorder.history.open:
             with contextlib.suppress(TurnHeld):
                 async with self._hold_turn():
@@ -264,6 +267,8 @@ class Conversation:
         finally:
             self._turn, self._task = None, None
             self.usage = sum_usage([self.usage, *turn.usages])
+            if self._context.longterm is not None:
+                self._context.longterm.index_soon()
         tell(Ended(answer))
         return answer
 
@@ -309,16 +314,35 @@ class Conversation:
                 await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
                 raise
 
-    async def _find_parts(self, request: str) -> list[dict[str, str]]:
-        """Return the notices that accompany a request: changes of the journal, and skills that fit the first."""
+    async def _find_parts(self, request: str) -> list[dict[str, object]]:
+        """Return the notices that accompany a request.
+
+        They are changes of the journal, the skills that fit the first request, and memories that fit a request.
+        """
         parts = await self._find_journal_changes()
         first = all(message.role == "system" for message in self.messages)
-        if not first or all(spec.name != SkillView.name for spec in self._specs):
-            return parts
-        note = await asyncio.to_thread(describe_fitting, self._context, request)
-        return [*parts, {"source": "skills", "content": note}] if note else parts
+        if first and any(spec.name == SkillView.name for spec in self._specs):
+            note = await asyncio.to_thread(describe_fitting, self._context, request)
+            if note:
+                parts.append({"source": "skills", "content": note})
+        if self._recaller is not None:
+            shown = [message.content for message in self.messages] + [str(each["content"]) for each in parts]
+            parts += await self._recaller.find_parts(request, shown)
+        return parts
 
-    async def _find_journal_changes(self) -> list[dict[str, str]]:
+    def _create_recaller(self, events: Sequence[Event]) -> Recaller | None:
+        context = self._context
+        if context.longterm is None:
+            return None
+        from hermes_exec_agent.memory.longterm.recall import Recaller
+
+        def is_own(conversation: str) -> bool:
+            return self._log.start(conversation).person == context.participant.name
+
+        own, tell = context.conversation, context.tell
+        return Recaller(context.longterm, context.journal, tell, own, events, is_own=is_own)
+
+    async def _find_journal_changes(self) -> list[dict[str, object]]:
         """Return the notice of entries that were added to the journal, or left it, after the latest notice."""
         journal = self._context.journal
         if journal is None:

@@ -125,6 +125,7 @@ class MessageHistory:
         content = str(data["content"])
         parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ())]
         self._messages.append(Message("user", "\n\n".join([content, *parts])))
+        self.provenance.has_output |= any(each.get("has_output") for each in data.get("parts", ()))
         self.request, self.open = content, True
         self.hosts |= find_hosts(content)
 

@@ -7,6 +7,7 @@ import logging
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
@@ -83,10 +85,12 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     chosen = log.find(resume) if resume else ""
     settings = load_settings()
     participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
-    async with await _open_terminal(target, cwd) as terminal:
+    remembers = settings.memory.memory_enabled and not participant.is_guest
+    longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
+    async with longterm as opened, await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant,
+            repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant, longterm=opened,
         )  # fmt: skip
         await asyncio.to_thread(_open_memory, context, log, settings.memory)
         if approvals is not None:
@@ -145,6 +149,27 @@ async def _send_words(conversation: str, context: Context, log: EventLog) -> Non
         await context.user_model.record(await asyncio.to_thread(log.events, conversation))
     except HermesError as error:
         _log.warning("the person's words were not sent: %s", error)
+
+
+@asynccontextmanager
+async def _open_longterm(
+    log: EventLog, settings: MemorySettings, tell: Callable[[str], None] | None
+) -> AsyncGenerator[LongTermMemory | None]:
+    """Use the long-term memory, or None if the configuration does not enable it, or cannot be followed."""
+    if not settings.embedder or settings.long_term == "off":
+        yield None
+        return
+    from hermes_exec_agent.memory.longterm.shared import acquire_memory, release_memory
+
+    async def release(memory: LongTermMemory | None) -> None:
+        if memory is not None:
+            await asyncio.to_thread(release_memory, memory)
+
+    longterm = await create_or_rollback(asyncio.to_thread(acquire_memory, log, settings, tell or _log.warning), release)
+    try:
+        yield longterm
+    finally:
+        await shield_to_completion(release(longterm))
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

@@ -98,7 +98,7 @@ class Turn:
         self._steps = 0
         self._calls = 0
 
-    async def run(self, request: str, parts: Sequence[Mapping[str, str]] = ()) -> Answer:
+    async def run(self, request: str, parts: Sequence[Mapping[str, object]] = ()) -> Answer:
         """Answer ``request``; ``parts`` are notices of the program for the model, recorded with it.
 
         Raises:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.memory.user_model import UserModel
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
@@ -190,6 +191,8 @@ class Context:
     """The journal that the conversation reads and may change; a delegated conversation and a guest's have none."""
     past: EventLog | None = None
     """The log of earlier conversations that the model may search; a delegated conversation and a guest's have none."""
+    longterm: LongTermMemory | None = None
+    """The long-term memory that requests are compared with; a delegated conversation and a guest's have none."""
     user_model: UserModel | None = None
     """What is known about the conversation's person; a delegated conversation and a guest's have none."""
     participant: Participant = field(default_factory=Participant)
@@ -214,6 +217,7 @@ class Context:
             tools=(),
             journal=None,
             past=None,
+            longterm=None,
             user_model=None,
             _workspace=None,
             _services={},

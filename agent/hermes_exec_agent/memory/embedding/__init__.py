@@ -1,0 +1,1 @@
+"""Embedders, which turn texts into vectors, and rankings by meaning."""

@@ -1,0 +1,133 @@
+"""The memories in events of the log, and in the registry of skills.
+
+A text with hidden characters or a secret is left out. The journal's latest change decides which entries exist, so that
+a forgotten entry leaves the index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.memory.embedding.protocol import clean_text
+from hermes_exec_agent.memory.entries import Entry, Source
+from hermes_exec_agent.memory.journal import STREAM
+from hermes_exec_agent.memory.longterm.memory import Memory
+from hermes_exec_agent.memory.notes import Note
+from hermes_exec_agent.memory.screening import find_refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hermes_exec_agent.memory.entries import Origin
+    from hermes_exec_agent.memory.longterm.memory import Kind
+    from hermes_exec_agent.runtime.events.event import Event
+    from hermes_exec_agent.runtime.events.event import Kind as EventKind
+
+TRACEBACK = "Traceback (most recent call last)"
+KINDS_OF_EVENTS: tuple[EventKind, ...] = ("memory", "note", "failed", "result")
+_LONGEST = 2000
+_TRACE = 600
+"""Characters of the end of a traceback, where the error is."""
+_COMMAND = 200
+
+
+def read_events(
+    events: Iterable[Event], read_title: Callable[[str], str]
+) -> tuple[list[Memory], dict[Kind, frozenset[str]]]:
+    """Return the memories in these events, and of each kind that was replaced as a whole, all sources that remain.
+
+    Args:
+        events: in the order of the log.
+        read_title: returns the title of a conversation.
+    """
+    found: dict[str, Memory] = {}
+    keep: dict[Kind, frozenset[str]] = {}
+    for event in events:
+        if event.kind == "memory":
+            if event.conversation != STREAM:
+                continue  # a change of the USER.md of a person
+            entries = _read_journal(event)
+            sources = frozenset(each.source for each in entries)
+            gone = [source for source, each in found.items() if each.kind == "semantic" and source not in sources]
+            for source in gone:
+                del found[source]
+            for each in entries:
+                found.setdefault(each.source, each)
+            keep["semantic"] = sources
+        elif memory := _read_event(event, read_title):
+            found[memory.source] = memory
+    return [each for each in found.values() if not find_refusal(each.text)], keep
+
+
+def identify_entry(text: str) -> str:
+    """Return the source of an entry of the journal."""
+    return f"journal:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def list_skills() -> list[Memory] | None:
+    """Return what the skills report about themselves; None if the registry cannot be read.
+
+    Skills of untrusted origin are left out, as their descriptions may instruct.
+    """
+    from hermes_exec_agent.skills.registry.home import default_home
+
+    try:
+        if not default_home().log.exists():
+            return []
+        from hermes_exec_agent.skills.registry.registry import Registry
+        from hermes_exec_agent.tools.skill_index import read_entries
+
+        entries = [each for each in read_entries(Registry()) if not each.is_material]
+    except (HermesError, ImportError, OSError):
+        return None
+    found = [
+        Memory("declarative", clean_text(each.version.summary)[:_LONGEST], f"skill:{each.version.name}", 0.0, "agent")
+        for each in entries
+    ]
+    return [each for each in found if not find_refusal(each.text)]
+
+
+def _read_journal(event: Event) -> list[Memory]:
+    records: Sequence[dict[str, Any]] = event.data.get("entries", {}).get("memory", ())
+    entries = [Entry.from_record(each) for each in records]
+    return [
+        Memory("semantic", clean_text(each.text)[:_LONGEST], identify_entry(each.text), event.at, each.origin,
+               each.sources or (Source(event.conversation, event.number),))
+        for each in entries
+    ]  # fmt: skip
+
+
+def _read_event(event: Event, read_title: Callable[[str], str]) -> Memory | None:
+    data, here = event.data, Source(event.conversation, event.number)
+    if event.kind == "note":
+        note = Note.from_event(event)
+        evidence = Source(note.conversation, note.upto)
+        text = clean_text("\n".join(f"{each.part}: {each.text}" for each in note.sentences))[:_LONGEST]
+        origin: Origin = "untrusted" if any(each.quoted for each in note.sentences) else "agent"
+        source = f"note:{note.conversation}"
+        return Memory("episodic", text, source, note.last, origin, (evidence,)) if text.strip() else None
+    if event.kind == "failed":
+        text = f"{read_title(event.conversation)}: failed: {data.get('error', '')}"
+    elif event.kind == "result":
+        trace = _read_traceback(str(data.get("content", "")))
+        if not trace:
+            return None
+        text = f"{str(data.get('source') or data.get('name') or '')[:_COMMAND]}\n{trace}"
+    else:
+        return None
+    source = f"run:{event.conversation}#{event.number}"
+    return Memory("episodic", clean_text(text)[:_LONGEST], source, event.at, evidence=(here,))
+
+
+def _read_traceback(content: str) -> str:
+    """Return the end of the last traceback in a tool's result."""
+    try:
+        fields = json.JSONDecoder().raw_decode(content)[0]
+        output = str(fields["output"])
+    except (ValueError, TypeError, KeyError):
+        output = content
+    start = output.rfind(TRACEBACK)
+    return output[start:].strip()[-_TRACE:] if start >= 0 else ""
