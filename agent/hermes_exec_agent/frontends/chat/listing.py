@@ -31,13 +31,13 @@ def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -
 
 
 def find_conversation(log: EventLog, word: str) -> str:
-    """Return the id for ``word``: an id, the beginning of one, or ``last``.
+    """Return the id for ``word``: an id, the beginning of one, the ``ID#NUMBER`` of a message, or ``last``.
 
     Raises:
         UsageError: no conversation or several match.
     """
     if word != LAST:
-        return log.find(word)
+        return log.find(word.partition("#")[0])
     newest = list_conversations(log, 1)
     if not newest:
         raise UsageError("there is no conversation yet", remedy="hermes-exec chat")
