@@ -278,7 +278,7 @@ def test_conversations_are_left_found_and_gone_on_with(cli: Cli, chat: Chat, scr
     here.see("Of dogs")
     here.see(PROMPT)
     here.type("/search cats\r")
-    cats = here.see(r"(\d{8}-\d{6}-\w{8})  ").group(1).decode()
+    cats = here.see(r"(\d{8}-\d{6}-\w{8}#2)  ").group(1).decode()
     here.see(PROMPT)
     here.type(f"/resume {cats}\r")
     here.see("continuing .*: about cats")

@@ -33,13 +33,18 @@ def list_conversations(log: EventLog, limit: int, *, everything: bool = False) -
 
 
 def find_conversation(log: EventLog, word: str, participant: Participant | None = None) -> str:
-    """Return the id for ``word``: an id, the beginning of one, or ``last``, the newest of that person if one is given.
+    """Return the id for a word.
+
+    Args:
+        log: the log.
+        word: an id, the beginning of one, the ``ID#NUMBER`` of a message, or ``last`` for the newest conversation.
+        participant: the only person whose conversations ``last`` means; all if left out.
 
     Raises:
         UsageError: no conversation or several match.
     """
     if word != LAST:
-        return log.find(word)
+        return log.find(word.partition("#")[0])
     for each in _every(log):
         if each.turns and not each.parent and participant in {None, read_participant(log, each.id)}:
             return each.id
