@@ -31,8 +31,8 @@ def test_a_conversation_is_continued_by_its_own_person_alone(serve: Serve, monke
         last = served.log.last(ops["conversation"])
         for body, headers in (
             (ops, {}),
-            (ops | {"person": "ben"}, {}),
-            (ops | {"person": "ops"}, {"X-Hermes-Person": "ben"}),
+            (ops | {"person": "lab"}, {}),
+            (ops | {"person": "ops"}, {"X-Hermes-Person": "lab"}),
             (owner | {"person": "ops"}, {}),
             ({"person": "../x"}, {}),
             ({"conversation": "memory"}, {}),

@@ -98,10 +98,10 @@ def test_the_commands_change_the_file_of_the_named_person_alone(environ: dict[st
 def test_a_chat_keeps_its_person_and_a_stream_of_memory_is_no_conversation(environ: dict[str, str]) -> None:
     chat = (str(PROGRAM), "chat", "-q", "hi", "--replay", "demo", "--approve", "deny")
     ops = json.loads(run(environ, *chat, "--json", "--person", "ops").stdout)["conversation"]
-    run(environ, *chat, HERMES_EXEC_PERSON="ben")
+    run(environ, *chat, HERMES_EXEC_PERSON="lab")
     run(environ, str(PROGRAM), "user", "add", "likes tea", "--person", "ops")
     for argv, error in (
-        ((*chat, "--resume", ops, "--person", "ben"), "is one of ops, not of ben"),
+        ((*chat, "--resume", ops, "--person", "lab"), "is one of ops, not of lab"),
         ((*chat, "--resume", ops, "--guest"), "is one of ops, not of a guest"),
         ((*chat, "--resume", "claims:ops"), "claims:ops records what the agent remembers, and is no conversation"),
         ((str(PROGRAM), "conversations", "show", "claims:ops"), "is no conversation"),

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.memory.journal import Journal
+    from hermes_exec_agent.models.protocol import Reply
     from hermes_exec_agent.runtime.events import EventLog
 
 ENABLED = "memory_enabled = true\nuser_profile_enabled = true"
-ANNA, BEN, GUEST = Participant("ops"), Participant("ben"), Participant(is_guest=True)
+OPS, LAB, GUEST = Participant("ops"), Participant("lab"), Participant(is_guest=True)
 
 
 @pytest.fixture
@@ -49,11 +50,15 @@ async def hold(
 
 def test_on_the_wire_a_person_sees_their_own_file_and_no_other_one(log: EventLog, journal: Journal) -> None:
     add(journal, "The tests run with make")
-    for name, likes in (("", "owner likes tea"), ("ops", "ops likes rye"), ("ben", "ben likes wine")):
+    for name, likes in (("", "owner likes tea"), ("ops", "ops likes rye"), ("lab", "lab likes wine")):
         add(journal.of_person(name), likes, target="user")
         ClaimStore(log, journal.of_person(name)).add(NewClaim(f"{name or 'owner'} works at night"))
-    asking = [ask(("user_ask", {"question": "when do they work, and what do they like?"})), say("ok")]
-    people = (Participant(), ANNA, BEN, GUEST, Participant("ops", is_guest=True))
+    asking = ask(("user_ask", {"question": "when do they work, and what do they like?"}))
+
+    def reply(body: dict[str, Any]) -> Reply:
+        return asking if body.get("tools") and body["messages"][-1]["role"] == "user" else say("ok")
+
+    people = (Participant(), OPS, LAB, GUEST, Participant("ops", is_guest=True))
 
     async def whole(url: str) -> None:
         environ = {"LLM_PROVIDER": "custom", "LLM_BASE_URL": url, "OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m"}
@@ -64,11 +69,12 @@ def test_on_the_wire_a_person_sees_their_own_file_and_no_other_one(log: EventLog
         finally:
             await models.close()
 
-    with ScriptedEndpoint(asking * len(people)) as rig:
+    with ScriptedEndpoint([reply], forever=True) as rig:
         asyncio.run(whole(rig.url))
-        sent = [json.dumps(each, ensure_ascii=False) for each in rig.requests]
+        sent = [json.dumps(each, ensure_ascii=False) for each in rig.requests if each.get("tools")]
+    assert len(sent) == 2 * len(people)
     assert not rig.complaints
-    names = ("owner", "ops", "ben")
+    names = ("owner", "ops", "lab")
     for index, each in enumerate(people):
         text = "".join(sent[2 * index : 2 * index + 2])
         own = "" if each.is_guest else each.name or "owner"
@@ -83,8 +89,8 @@ def test_what_a_person_tells_is_written_to_their_file_alone_and_a_guest_writes_n
     def remember(target: str, text: str) -> Models:
         return Models(ScriptedModel([ask(("memory", {"target": target, "content": text})), say("ok")]))
 
-    asyncio.run(hold(log, remember("user", "likes rye"), ANNA, "I like rye. Remember that."))
-    asyncio.run(hold(log, remember("memory", "tests run with make"), ANNA, "The tests run with make."))
+    asyncio.run(hold(log, remember("user", "likes rye"), OPS, "I like rye. Remember that."))
+    asyncio.run(hold(log, remember("memory", "tests run with make"), OPS, "The tests run with make."))
     before = sorted(path.name for path in journal.folder.rglob("*"))
     for target in ("user", "memory"):
         asyncio.run(hold(log, remember(target, "likes wine"), GUEST, "I like wine."))
@@ -107,11 +113,11 @@ def test_a_conversation_and_its_branches_keep_their_person(log: EventLog, journa
     def replies() -> Models:
         return Models(ScriptedModel([say("ok")]))
 
-    id = asyncio.run(hold(log, replies(), ANNA))
+    id = asyncio.run(hold(log, replies(), OPS))
     assert asyncio.run(hold(log, replies(), None, resume=id)) == id
     branch = asyncio.run(hold(log, replies(), None, options=Options(branch_of=id)))
     assert [event.data["person"] for event in log.events(branch) if event.kind == "started"] == ["ops"]
-    for other in (Participant(), BEN, Participant("ops", is_guest=True)):
+    for other in (Participant(), LAB, Participant("ops", is_guest=True)):
         last = log.last(id)
         with pytest.raises(UsageError, match="is one of ops, not of"):
             asyncio.run(hold(log, replies(), other, resume=id))
@@ -123,13 +129,13 @@ def test_a_conversation_and_its_branches_keep_their_person(log: EventLog, journa
 def test_the_configuration_names_the_person_and_the_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_settings(monkeypatch, tmp_path, 'guests = ["carl"]\n[agent]\nperson = "ops"')
     settings = load_settings()
-    assert choose_participant(settings, environ={}) == ANNA
-    assert choose_participant(settings, environ={"HERMES_EXEC_PERSON": "ben"}) == BEN
-    assert choose_participant(settings, "owner", environ={"HERMES_EXEC_PERSON": "ben"}) == Participant()
+    assert choose_participant(settings, environ={}) == OPS
+    assert choose_participant(settings, environ={"HERMES_EXEC_PERSON": "lab"}) == LAB
+    assert choose_participant(settings, "owner", environ={"HERMES_EXEC_PERSON": "lab"}) == Participant()
     assert choose_participant(settings, "carl", environ={}) == Participant("carl", is_guest=True)
     with pytest.raises(ConfigError, match="HERMES_EXEC_PERSON"):
         choose_participant(settings, environ={"HERMES_EXEC_PERSON": "../x"})
-    for wrong in ("", "Anna", "a b", "../x", "-a", "a" * 65, "a\n", "ä"):
+    for wrong in ("", "Ops", "a b", "../x", "-a", "a" * 65, "a\n", "ä"):
         with pytest.raises(UsageError, match="no name of a person"):
             parse_person(wrong)
 

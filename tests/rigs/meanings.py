@@ -43,7 +43,7 @@ class WordEmbedder:
 
 def add_note(log: EventLog, conversation: str, text: str, upto: int = 1) -> None:
     """Append a note as the program that writes notes does."""
-    note = Note(conversation, upto, time.time(), time.time(), (Sentence("done", text, (upto,)),), "model")
+    note = Note(conversation, upto, time.time(), time.time(), (Sentence("done", text, (upto,), quoted=True),), "model")
     log.append(STREAM, "note", note.to_record())
 
 

@@ -211,9 +211,18 @@ def _open_store(log: "EventLog", person: str | None) -> "ClaimStore":
 
 
 def _load_models() -> "Models":
+    """Return the models.
+
+    Raises:
+        UsageError: there is none, which ends the command with exit code 2, as in a chat.
+    """
+    from hermes_exec_agent.errors import NoModel
     from hermes_exec_agent.models import load_models
 
-    return load_models()
+    try:
+        return load_models()
+    except NoModel as error:
+        raise UsageError(error.what, remedy=error.remedy) from None
 
 
 def _run(work: "Coroutine[None, None, T]", models: "Models | None" = None) -> T:

@@ -108,7 +108,7 @@ indexer.reembed(lambda done: (print(done, flush=True), time.sleep(60)))
     other.count = 0
     assert Indexer(log, store, other).reembed() == 48
     assert (other.count, store.count_stale()) == (48, 0)
-    assert find(store, other, "note number7", log.identity())[0] == "note number7"
+    assert find(store, other, "note number7", log.identity())[0] == "done: note number7"
 
 
 def test_age_lowers_scores_by_kind_and_never_hides_what_fits() -> None:
@@ -153,8 +153,8 @@ for number in range(25):
     store.prepare(embedder.name, embedder.dimension)
     for log, names in zip(logs, ("pr", "qs"), strict=True):
         Indexer(log, store, embedder, read_skills=list).catch_up()
-        expected = {f"note:{name}{number}": f"from {name} {number}" for name in names for number in range(25)}
-        expected |= {f"note:before{number}": f"text {number}" for number in range(40)}
+        expected = {f"note:{name}{number}": f"done: from {name} {number}" for name in names for number in range(25)}
+        expected |= {f"note:before{number}": f"done: text {number}" for number in range(40)}
         assert store.texts(log.identity(), "episodic") == expected
     assert store.count()["episodic"] == 180
 
@@ -169,7 +169,7 @@ def test_a_damaged_file_is_kept_aside_and_built_again_from_the_log(
     with caplog.at_level(logging.WARNING):
         store.prepare(embedder.name, embedder.dimension)
         Indexer(log, store, embedder, read_skills=list).catch_up()
-    assert find(store, embedder, "cluster nodes", log.identity()) == ["the cluster has two nodes"]
+    assert find(store, embedder, "cluster nodes", log.identity()) == ["done: the cluster has two nodes"]
     assert path.with_suffix(".damaged").read_bytes().startswith(b"no database")
     assert "built again" in caplog.text
     # Damage while it is open: the pages of the table.
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_kept_aside_and_built_again_from_the_log(
         file.write(b"\xff" * (size - 4096))
     assert find(store, embedder, "cluster nodes", log.identity()) == []
     Indexer(log, store, embedder, read_skills=list).catch_up()
-    assert find(store, embedder, "cluster nodes", log.identity()) == ["the cluster has two nodes"]
+    assert find(store, embedder, "cluster nodes", log.identity()) == ["done: the cluster has two nodes"]
 
 
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path, embedder: WordEmbedder) -> None:
