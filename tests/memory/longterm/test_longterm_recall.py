@@ -118,7 +118,7 @@ def test_memories_that_fit_stand_quoted_beside_the_request_and_the_system_messag
         f"- note:c2 (episodic, {day}, untrusted) [withheld: an order to ignore instructions]",
     ]
     assert users[1] == requests[1]  # no new words
-    assert '"backups restore from restic bucket"' in users[2]
+    assert '"done: backups restore from restic bucket"' in users[2]
     assert users[3] == requests[3]  # nothing that was not given before
     assert [sorted(each) for each in list_parts(log, id)] == [["note:c1", "note:c2"], [], ["note:c3"], []]
     assert MessageHistory(log.events(id)).provenance.has_output  # untrusted text was read
