@@ -8,7 +8,7 @@ import marshal
 import os
 import secrets
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,9 @@ SCRIPT_POLICY = "skill-script"
 PYTHON = "/usr/bin/python3"
 SHELL = "/bin/sh"
 _DATA = "/app/data"
-_SCRIPT = 'cp -R "$1/." "$2" && export PYTHONPATH="$3" && shift 3 && exec "$@"'
+_PROGRAMS = f"{SKILLS}/.bin"
+"""A folder with the name ``python``, which many scripts call; a system may have ``python3`` alone."""
+_SCRIPT = f'cp -R "$1/." "$2" && export PYTHONPATH="$3" PATH="{_PROGRAMS}:$PATH" && shift 3 && exec "$@"'
 """Copies the input to the data folder, and becomes the script's interpreter."""
 _BRIDGED = f'{PYTHON} {FLAGS} "$1" "$2" && shift 2 && {_SCRIPT}'
 _START_BRIDGE = 'import sys; names = {"__name__": ""}; exec(sys.argv[1], names); names["bridge"]()'
@@ -159,9 +161,11 @@ def launch_script(
     if policy.network.access == "hosts":
         first = ("-c", _BRIDGED, "sh", _START_BRIDGE, read_program("call"))
     words = (*first, GIVEN, _DATA, paths, *argv)
-    return _build_launch(
+    launch = _build_launch(
         policy, tree, name, words, b"", environment, {str(given): GIVEN}, place, program=SHELL, cwd=_DATA
     )
+    links = (*launch.confinement.links, (f"{_PROGRAMS}/python", PYTHON))
+    return replace(launch, confinement=replace(launch.confinement, links=links))
 
 
 def launch_tests(
