@@ -22,9 +22,9 @@ from hermes_exec_policies.gate.packages.environments import Environments
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
 from tests.rigs import corpus, hostile, matrix, verdicts
+from tests.rigs.tables import replace_block
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- what stops hostile items: written by tests/rigs/contained.py -->", "<!-- end of what stops them -->"
 STOPPERS = {
     "audit": "certain rule", "manifest": "structure", "dependencies": "packages", "denied": "act seen in a run",
@@ -101,8 +101,7 @@ def _main() -> int:
     told = table(items, stopped)
     print(told)
     if given.write:
-        head, _, rest = TABLE.read_text(encoding="utf-8").partition(BEGIN)
-        TABLE.write_text(f"{head}{BEGIN}\n{told}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        replace_block(BEGIN, END, told)
     missed = [name for name, how in stopped.items() if how in {"escaped", "invalid"}]
     print("not contained:", ", ".join(missed) or "none")
     return bool(missed)

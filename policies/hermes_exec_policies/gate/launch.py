@@ -211,6 +211,26 @@ def launch_mutants(
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
+def launch_varied(
+    policy: Policy,
+    tree: Path,
+    module: str,
+    *,
+    entry: str,
+    function: str,
+    requests: Sequence[Mapping[str, Any] | list[Any]],
+    environment: Path | None = None,
+) -> SkillLaunch:
+    """Prepare the launch of calls with several requests, one after the other in one new sandbox.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+    """
+    given = (f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "", read_program("call"))
+    words = ("-I", "-S", "-B", "-c", read_program("varied"), *given)
+    return _build_launch(policy, tree, module, words, marshal.dumps([*requests], _OLDEST), environment)
+
+
 def launch_imports(
     policy: Policy, tree: Path, module: str, names: Sequence[str], *, testing: Path, environment: Path | None = None
 ) -> SkillLaunch:
@@ -233,7 +253,13 @@ def read_result(ended: ProgramResult) -> CallResult:
         told = json.loads(ended.stdout)
     except (ValueError, RecursionError):
         return CallResult(ok=False, error="no result")
-    if ended.exit.code == 0 and isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
+    called = to_call_result(told)
+    return called if not called.ok or ended.exit.code == 0 else CallResult(ok=False, error="no result")
+
+
+def to_call_result(told: Any) -> CallResult:
+    """Convert a document of the program that calls a skill; all of it is untrusted output of the skill."""
+    if isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
         return CallResult(ok=True, result=told["result"])
     error: Any = told.get("error") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  JSON
     if not isinstance(error, dict):
