@@ -24,7 +24,6 @@ from hermes_exec_policies.start_program import LOCAL
 from tests.rigs import corpus, hostile, matrix, verdicts
 from tests.rigs.tables import replace_block
 
-ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- what stops hostile items: written by tests/rigs/contained.py -->", "<!-- end of what stops them -->"
 STOPPERS = {
     "audit": "certain rule", "manifest": "structure", "dependencies": "packages", "denied": "act seen in a run",

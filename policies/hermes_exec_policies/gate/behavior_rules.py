@@ -61,76 +61,15 @@ _CONTROL = re.compile(r"(docker|containerd|podman|crio|snapd|libvirt[^/]*|ssh|gp
 _PERSISTS = re.compile(
     r"^/(etc|usr|lib\w*|s?bin|boot|opt|srv|var/(spool|lib)|sys|proc/sys)/|^/app/skills/.*(\.py|\.pth|SKILL\.md)$"
 )
-_PROGRAMS = frozenset(
-    [
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ssh",
-        "scp",
-        "sftp",
-        "ssh-keyscan",
-        "telnet",
-        "ftp",
-        "nslookup",
-        "dig",
-        "host",
-        "ping",
-        "docker",
-        "podman",
-        "nerdctl",
-        "kubectl",
-        "crictl",
-        "sudo",
-        "su",
-        "doas",
-        "pkexec",
-        "mount",
-        "umount",
-        "unshare",
-        "nsenter",
-        "chroot",
-        "insmod",
-        "modprobe",
-        "rmmod",
-        "gdb",
-        "strace",
-        "ltrace",
-        "crontab",
-        "systemctl",
-        "service",
-        "iptables",
-        "nft",
-        "tcpdump",
-        "nmap",
-        "masscan",
-        "xmrig",
-    ]
-)
-_NETWORKED = frozenset(
-    [
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ssh",
-        "scp",
-        "sftp",
-        "ssh-keyscan",
-        "telnet",
-        "ftp",
-        "nslookup",
-        "dig",
-        "host",
-        "ping",
-    ]
-)
-
+_NETWORKED = frozenset({
+    "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "ssh-keyscan", "telnet", "ftp",
+    "nslookup", "dig", "host", "ping",
+})  # fmt: skip
+_PROGRAMS = _NETWORKED | {
+    "docker", "podman", "nerdctl", "kubectl", "crictl", "sudo", "su", "doas", "pkexec", "mount", "umount",
+    "unshare", "nsenter", "chroot", "insmod", "modprobe", "rmmod", "gdb", "strace", "ltrace", "crontab",
+    "systemctl", "service", "iptables", "nft", "tcpdump", "nmap", "masscan", "xmrig",
+}  # fmt: skip
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BEFORE = frozenset({"exec", "nohup", "then", "do", "else", "if", "while", "!", "{", "time"})
 """Words of a shell that stand before a program's name."""

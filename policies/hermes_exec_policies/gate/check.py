@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from hermes_exec_policies.model import Policy
 __all__ = ["Case", "Grants", "Report", "check"]
-POLICY = "skill-validate"
 
 
 async def check(  # noqa: PLR0913  each by its name
@@ -44,7 +43,7 @@ async def check(  # noqa: PLR0913  each by its name
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
     files: Collection[str] = (),
-    policy: Policy | str = POLICY,
+    policy: Policy | str = verdict.FUNCTION_POLICY,
     taken: Collection[str] = (),
     folder: str = "",
     work: Path | None = None,
