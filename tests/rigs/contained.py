@@ -21,7 +21,7 @@ from hermes_exec_policies.gate.audit.look import look
 from hermes_exec_policies.gate.packages.environments import Environments
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
-from tests.rigs import corpus, hostile, matrix, verdicts
+from tests.rigs import controls, corpus, hostile, matrix, verdicts
 from tests.rigs.tables import replace_block
 
 BEGIN, END = "<!-- what stops hostile items: written by tests/rigs/contained.py -->", "<!-- end of what stops them -->"
@@ -87,12 +87,12 @@ def _main() -> int:
         again = 'ip link set lo up && exec "$0" -m tests.rigs.contained "$@"'
         command = ["unshare", "--net", "sh", "-c", again, sys.executable, *sys.argv[1:]]
         os.execvpe("unshare", command, {**os.environ, _APART: "1"})
-    acts = hostile.acts(given.corpus / "hostile.jsonl")
+    acts = [item for item in hostile.acts(given.corpus / "hostile.jsonl") if item["id"] in controls.read_controls()]
     stopped = asyncio.run(stop_acts(acts))
     items = list(acts)
     if not given.acts:
         lines = (given.corpus / "hostile.jsonl").read_text("utf-8").splitlines()
-        known = {item["id"] for item in acts}
+        known = {item["id"] for item in hostile.acts(given.corpus / "hostile.jsonl")}
         skills = [each for each in map(json.loads, lines) if each["id"] not in known and "run" not in each]
         skills += corpus.items("probes") + [{"class": "tricks"} | each for each in corpus.items("tricks")]
         stopped |= asyncio.run(stop_skills(skills))

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ _BAIT = {"OPENAI_API_KEY": "canary", "MEMORY_DB_URL": "postgresql://u:canary@h/d
 _LISTENED = 18999
 _WALL_S = {"resource": 10.0}
 _OTHERWISE_S = 60.0
+_LONG_S = {"res-pending-timers": 60.0, "sec-private-keys": 400.0}
 _REFUSALS = {1, 13, 38}
 """The numbers with which a filter refuses a call: EPERM, EACCES, ENOSYS. Others show that the kernel took it."""
 _LEAVES = {"res-pipe-holder", "fs-unix-socket-file", "fs-deep-tree"}
@@ -35,6 +37,11 @@ with open(sys.argv[0]) as file:
 print("STARTED", flush=True)
 exec(compile(text, sys.argv[0], "exec"), {"__name__": "__main__"})
 """
+_JUDGED = "import sys, types\nsys.modules['hermes_exec'] = types.ModuleType('hermes_exec')\n"
+"""A judge that would run an act in its own process."""
+_FEW_FILES = 'for each in /work /var /opt /home /usr/local /usr/share /usr/include /usr/src /usr/libexec; do mount -t tmpfs none "$each" || true; done; exec "$@"'
+"""Hides the large folders of the machine, which take minutes to walk through."""
+_FLOOD = 16 << 20
 hits: list[object] = []
 
 
@@ -50,6 +57,10 @@ def plant() -> list[Any]:
     ctypes.CDLL(None).shmget(0, ctypes.c_size_t(4096), 0o1666)
     for address in ("192.0.2.1/32", "192.0.2.25/32"):
         subprocess.run(["ip", "address", "add", address, "dev", "lo"], check=True)
+    Path("/run/hostname").write_text("canary\n")  # on a file system that has handles of files
+    subprocess.run(["mount", "--bind", "/run/hostname", "/etc/hostname"], check=True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (1 << 20, 1 << 20))
     Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 2147483647")
     return [listen(port) for port in (18080, 80, 443, 25)]
 
@@ -91,13 +102,17 @@ def works(item: dict[str, Any]) -> str:
     )
     file = Path("/app/skills/hostile/scripts") / ("main.py" if item["lang"] == "python" else "main.sh")
     file.write_text(item["code"] + "\n")
-    argv = ["/usr/bin/python3", "-I", "-S", "-B", "-c", _START, str(file)]
+    start = _JUDGED + _START if item["id"] == "sec-gc-frames" else _START
+    argv = ["/usr/bin/python3", "-I", "-S", "-B", "-c", start, str(file)]
     if item["lang"] == "sh":
         argv = ["/bin/sh", "-c", 'echo STARTED && . "$1"', "sh", str(file)]
     apart = ["unshare", "--mount", "--propagation", "private"]
-    if item["class"] == "resource":
-        apart += ["--pid", "--fork", "--kill-child", "--mount-proc"]
-    wall_s = _WALL_S.get(item["class"], _OTHERWISE_S)
+    if item["class"] == "resource" and item["id"] not in _LEAVES:
+        # The first process of a namespace ignores most signals, so the act is its child.
+        apart += ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"]
+    if item["id"] == "sec-private-keys":
+        apart += ["sh", "-c", _FEW_FILES, "sh"]
+    wall_s = _LONG_S.get(item["id"]) or _WALL_S.get(item["class"], _OTHERWISE_S)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         held = os.open(__file__, os.O_RDWR | os.O_APPEND)  # descriptors that a careless parent passes on
         pair = socket.socketpair()
@@ -149,8 +164,10 @@ def describe(
         return "a listener was reached"
     if stays or any(line.startswith("PLANTED") for line in said):
         return "it leaves something"
+    if item["class"] == "resource" and size > _FLOOD:
+        return "it writes without end"
     if item["class"] == "resource" and late:
-        return f"a clock ends it{', after much output' if size > 1 << 22 else ''}"
+        return "a clock ends it"
     if item["class"] == "resource" and code and (code < 0 or code > 128):
         return f"it ends by signal {-code if code < 0 else code - 128}"
     if item["id"] == "res-mem-swallow" and "1 passed" in said:

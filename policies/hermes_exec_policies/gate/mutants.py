@@ -197,12 +197,21 @@ def _omit_write(node: ast.AST) -> str | None:
 
 def _writes(call: ast.Call) -> bool:
     match call.func:
-        case ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr")):
+        case ast.Attribute(value=stream) if _is_stream(stream):
             return False
         case ast.Attribute(attr=name):
             return name in _WRITERS
         case ast.Name(id="print"):
-            return any(each.arg == "file" for each in call.keywords)
+            return any(each.arg == "file" and not _is_stream(each.value) for each in call.keywords)
+        case _:
+            return False
+
+
+def _is_stream(node: ast.expr) -> bool:
+    """Return whether a node is ``sys.stdout`` or ``sys.stderr``, whose text is a message and no file."""
+    match node:
+        case ast.Attribute(attr="stdout" | "stderr"):
+            return True
         case _:
             return False
 
