@@ -39,7 +39,8 @@ exec(compile(text, sys.argv[0], "exec"), {"__name__": "__main__"})
 """
 _JUDGED = "import sys, types\nsys.modules['hermes_exec'] = types.ModuleType('hermes_exec')\n"
 """A judge that would run an act in its own process."""
-_FEW_FILES = 'for each in /work /var /opt /home /usr/local /usr/share /usr/include /usr/src /usr/libexec; do mount -t tmpfs none "$each" || true; done; exec "$@"'
+_LARGE = "/work /var /opt /home /usr/local /usr/share /usr/include /usr/src /usr/libexec"
+_FEW_FILES = f'for each in {_LARGE}; do mount -t tmpfs none "$each" || true; done; exec "$@"'
 """Hides the large folders of the machine, which take minutes to walk through."""
 _FLOOD = 16 << 20
 hits: list[object] = []
@@ -191,8 +192,10 @@ def errno_name(number: int) -> str:
 def main() -> None:
     """Run all, those that may harm the machine last."""
     os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    items = json.loads(Path("/share/items.json").read_text())
-    items.sort(key=lambda item: (item["class"] == "resource", item["id"] == "res-fork-bomb"))
+    items: list[dict[str, Any]] = json.loads(Path("/share/items.json").read_text())
+    harmless = [item for item in items if item["class"] != "resource"]
+    bombs = [item for item in items if item not in harmless and item["id"] != "res-fork-bomb"]
+    items = [*harmless, *bombs, *(item for item in items if item["id"] == "res-fork-bomb")]
     kept = plant()
     assert kept
     with open("/share/found", "a") as found:
