@@ -257,6 +257,13 @@ def find_connection(act: ObservedCall) -> tuple[str, int] | None:
     return None if local and int(port) != DNS_PORT else (host, int(port))
 
 
+def find_server(act: ObservedCall) -> tuple[str, int] | None:
+    """Return the internet address and port that a call binds a socket to; None for any other call."""
+    if act.name != "bind" or act.refused or len(act.texts) != _INTERNET_TEXTS:
+        return None
+    return act.texts[1], int(act.texts[2])
+
+
 def _signals(act: ObservedCall) -> bool:
     """Return whether a signal goes to every process, or one other than 0 to the first process."""
     target = act.arguments[0] & 0xFFFFFFFF
@@ -268,7 +275,7 @@ def _notable(act: ObservedCall) -> bool:
 
 
 def _notable_of_script(act: ObservedCall) -> bool:
-    return judge_call(act) is not None or find_connection(act) is not None
+    return judge_call(act) is not None or find_connection(act) is not None or find_server(act) is not None
 
 
 @functools.cache
@@ -287,5 +294,5 @@ WATCH = WatchSpec(frozenset(NUMBERS["x86_64"]), _notable)
 """The calls to observe while a skill is checked."""
 REFUSED_CALLS = WatchSpec(frozenset(), _notable, linger_s=None)
 """The calls to observe in normal use: refused calls alone. Allowed calls are not traced, and cost nothing."""
-SCRIPT_CALLS = WatchSpec(frozenset({"connect"}), _notable_of_script, linger_s=None)
-"""The same for scripts, with connections to other hosts, which their sandbox has no route to."""
+SCRIPT_CALLS = WatchSpec(frozenset({"connect", "bind"}), _notable_of_script, linger_s=None)
+"""The same for scripts, with connections to other hosts, which their sandbox has no route to, and with servers."""

@@ -36,7 +36,7 @@ SCRIPT_POLICY = "skill-script"
 PYTHON = "/usr/bin/python3"
 SHELL = "/bin/sh"
 _DATA = "/app/data"
-_PROGRAMS = f"{SKILLS}/.bin"
+_PROGRAMS = "/app/bin"
 """A folder with the name ``python``, which many scripts call; a system may have ``python3`` alone."""
 _SCRIPT = f'cp -R "$1/." "$2" && export PYTHONPATH="$3" PATH="{_PROGRAMS}:$PATH" && shift 3 && exec "$@"'
 """Copies the input to the data folder, and becomes the script's interpreter."""
