@@ -1,6 +1,6 @@
 """Wrong functions that behave while they are judged: ``python -m tests.rigs.judged`` judges all, and writes the table.
 
-Each adds two numbers, and its test and a person's case hold. Its result is false for arguments that nobody tried, on
+Each adds two numbers, and its test and a person's case hold. Its result is false for untried arguments, on
 another day, or where it believes that it is not judged (``class`` says which). ``false`` are arguments of that kind.
 """
 

@@ -27,7 +27,7 @@ def run(folder: str, entry: str, function: str, packages: str) -> None:
     """Serve the requests on standard input, a list; what the skill prints goes to the log."""
     own = os.dup(1)  # closed in the skill's processes
     os.dup2(2, 1)
-    requests: Any = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from outside, where nobody has a reason to lie
+    requests: Any = marshal.load(sys.stdin.buffer)  # noqa: S302  the judge writes it
     sys.path[:0] = [f"{folder}/{entry}".rpartition("/")[0], *([packages] if packages else [])]
     sys.argv = [f"{folder}/{entry}"]
     signal.signal(signal.SIGALRM, _interrupt)
@@ -43,7 +43,7 @@ def run(folder: str, entry: str, function: str, packages: str) -> None:
             os.close(reading)
             serve(f"{folder}/{entry}", function, request, writing)
         os.close(writing)
-        outcome = received(reading, pid)
+        outcome = read_outcome(reading, pid)
         os.write(own, json.dumps({"request": number, **outcome}).encode() + b"\n")
         clear()
 
@@ -56,7 +56,7 @@ def serve(script: str, function: str, request: Any, writing: int) -> None:
         exec(CALLER, names)  # noqa: S102  the program that calls a skill in use
         try:
             outcome = names["said"]({"result": names["called"](getattr(names["load"](script), function), request)})
-        except BaseException as error:  # noqa: BLE001  also of SystemExit something is told
+        except BaseException as error:  # noqa: BLE001  SystemExit is reported, too
             outcome = names["said"]({"error": names["described"](error)})
         with os.fdopen(writing, "w") as file:
             file.write(outcome)
@@ -64,7 +64,7 @@ def serve(script: str, function: str, request: Any, writing: int) -> None:
         os._exit(0)
 
 
-def received(reading: int, pid: int) -> dict[str, Any]:
+def read_outcome(reading: int, pid: int) -> dict[str, Any]:
     """Return what a child process tells; it is killed with its process group if it takes too long."""
     data = b""
     late = False
