@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec_policies.gate.generated import generate_arguments
+from hermes_exec_policies.gate.launch import read_program
 from hermes_exec_policies.gate.outcomes import instrument, read_outcomes
 from hermes_exec_policies.gate.source import read_signature
 from tests.rigs import corpus, judged
@@ -112,3 +114,11 @@ def test_what_depends_on_more_than_the_arguments_is_ambient() -> None:
     assert ambient("a if 'X' in os.environ else 0")
     assert ambient("len(open('/proc/self/mounts').read())")
     assert not ambient("len(os.environ.get('HERMES_DATA_DIR', '/app/data'))")
+
+
+def test_the_caller_of_several_requests_uses_what_the_caller_of_one_has() -> None:
+    called = re.findall(r'names\["(\w+)"\]', read_program("varied"))
+    assert set(called) <= {
+        each.name for each in ast.parse(read_program("call")).body if isinstance(each, ast.FunctionDef)
+    }
+    assert called

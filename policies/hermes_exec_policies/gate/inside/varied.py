@@ -55,9 +55,11 @@ def serve(script: str, function: str, request: Any, writing: int) -> None:
         names: dict[str, Any] = {}
         exec(CALLER, names)  # noqa: S102  the program that calls a skill in use
         try:
-            outcome = names["said"]({"result": names["called"](getattr(names["load"](script), function), request)})
+            outcome = names["to_json"](
+                {"result": names["call_function"](getattr(names["load"](script), function), request)}
+            )
         except BaseException as error:  # noqa: BLE001  SystemExit is reported, too
-            outcome = names["said"]({"error": names["described"](error)})
+            outcome = names["to_json"]({"error": names["describe"](error)})
         with os.fdopen(writing, "w") as file:
             file.write(outcome)
     finally:
