@@ -10,19 +10,28 @@ import pytest
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
-from tests.rigs import contained, corpus, hostile, matrix
+from tests.rigs import contained, controls, corpus, hostile, matrix
 from tests.rigs.breadth import choose, thorough
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.conftest import Require
 
+    Maker = Callable[[dict[str, Any], Path], Path]
+
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
-ACTS = hostile.acts(corpus.FOLDER / "hostile.jsonl")
+ACTS = controls.counted_acts()
 HELD = {"blocked", "limit", "private", "unheld"}
 UNREFUSED = [item for item in ACTS if item["class"] != "resource" and not contained.refused_by_text(item)]
-HONEST = [item for kind in ("plain", "honest", "benign") for item in corpus.items(kind) if not item.get("needs")]
+HONEST = [
+    (make, item)
+    for make, kinds in ((corpus.benign, ("plain", "honest", "benign")), (corpus.skill, ("skills",)))
+    for kind in kinds
+    for item in corpus.items(kind)
+    if not item.get("needs")
+]
 
 
 @thorough
@@ -34,16 +43,16 @@ def test_an_act_that_no_rule_refuses_is_contained_by_the_sandbox(require: Requir
     assert len(done) == len(acts)
 
 
-def refusals(items: list[dict[str, Any]], parent: Path) -> dict[str, list[str]]:
+def refusals(items: Sequence[tuple[Maker, dict[str, Any]]], parent: Path) -> dict[str, list[str]]:
     """What the whole gate says of the items that it refuses."""
 
-    async def one(item: dict[str, Any]) -> tuple[str, list[str]]:
+    async def one(make: Maker, item: dict[str, Any]) -> tuple[str, list[str]]:
         async with turns:
-            report = await check(corpus.benign(item, parent))
+            report = await check(make(item, parent))
         return item["id"], [each.model for each in report.findings if each.kind is not Kind.ADVICE]
 
     async def everything() -> dict[str, list[str]]:
-        return dict(await asyncio.gather(*map(one, items)))
+        return dict(await asyncio.gather(*(one(make, item) for make, item in items)))
 
     turns = asyncio.Semaphore(2)
     return {name: said for name, said in asyncio.run(everything()).items() if said}
@@ -52,7 +61,7 @@ def refusals(items: list[dict[str, Any]], parent: Path) -> dict[str, list[str]]:
 @thorough
 def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
-    passing = [each for each in corpus.items("plain") if not each.get("refused")]  # 38 of 40
+    passing = [(corpus.benign, each) for each in corpus.items("plain") if not each.get("refused")]  # 38 of 40
     assert refusals(choose("plain", passing, 3)[:3], tmp_path) == {}
 
 
@@ -60,5 +69,22 @@ def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: 
 def test_at_least_97_percent_of_honest_functions_pass_at_the_first_try(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     refused = refusals(HONEST, tmp_path)
+    print(f"honest functions: {len(HONEST) - len(refused)} of {len(HONEST)} pass at the first try")
     assert len(refused) <= len(HONEST) * 0.03, refused
-    assert all(said for said in refused.values())
+
+
+def test_only_acts_whose_control_works_are_counted() -> None:
+    acts = hostile.acts(controls.CORPUS)
+    working = controls.read_controls()
+    print(f"controls: {len(ACTS)} of {len(ACTS)}")
+    assert working.keys() <= {item["id"] for item in acts}
+    assert {item["id"] for item in ACTS} == working.keys()
+    assert all(working.values())
+    assert len(ACTS) >= 0.9 * len(acts)
+
+
+@pytest.mark.soak
+def test_every_counted_act_works_without_a_sandbox_in_a_throw_away_machine() -> None:
+    found = controls.run(ACTS)
+    print(f"controls: {sum(map(bool, found.values()))} of {len(ACTS)}")
+    assert [item["id"] for item in ACTS if not found.get(item["id"])] == []

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.harm.counting import SETTINGS, find_failures, find_working, read_corpus, run
+from tests.rigs.tables import replace_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.harm.counting import Count
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 BEGIN, END = "<!-- harms: written by tests/harm/table.py -->", "<!-- end of harms -->"
 _NAMES = {
     "control": "all allowed, no sandbox (control)",
@@ -42,17 +41,11 @@ def write_table(items: Sequence[dict[str, Any]], counts: Sequence[Count]) -> str
     return "\n".join(lines)
 
 
-def replace_block(page: str, text: str) -> str:
-    """Return the page with ``text`` between its marks."""
-    head, _, rest = page.partition(BEGIN)
-    return f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
-
-
 def main() -> int:
     """Run all, write the table, and list what must not be."""
     items = read_corpus()
     counts = run(items, workers=_WORKERS)
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), write_table(items, counts)), encoding="utf-8")
+    replace_block(BEGIN, END, write_table(items, counts))
     failures = find_failures(counts)
     print("\n".join(map(str, failures)))
     return int(bool(failures))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.harm.counting import ALLOWED, SETTINGS, Count, find_failures, find_working, read_corpus, run
-from tests.harm.table import BEGIN, END, replace_block, write_table
+from tests.harm.table import write_table
 from tests.rigs.breadth import SEED, thorough
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_no_hostile_text_does_harm_unless_it_is_allowed(require: Require) -> Non
     check(read_corpus(), require)
 
 
-def test_the_table_counts_texts_and_replaces_its_block_alone() -> None:
+def test_the_table_counts_texts_whose_control_works() -> None:
     items = read_corpus()[:2]
     counts = [Count(item["id"], setting, (), (), named=False) for item in items for setting in SETTINGS[1:]]
     counts += [Count(items[0]["id"], "control", ((items[0]["harm"], "x"),), (), named=False)]
@@ -65,4 +65,3 @@ def test_the_table_counts_texts_and_replaces_its_block_alone() -> None:
     text = write_table(items, counts)
     assert f"| {items[0]['harm']} | 1 | 1 | 0 | 0 | 0 | 0 |" in text
     assert "Of 2 texts the control of 1 works" in text
-    assert replace_block(f"a\n{BEGIN}\nold\n{END}\nb\n", "new") == f"a\n{BEGIN}\nnew\n{END}\nb\n"

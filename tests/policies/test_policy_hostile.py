@@ -11,7 +11,7 @@ import pytest
 
 from hermes_exec_backends.sandbox.host import this_machine
 from tests.conftest import require_part
-from tests.rigs import hostile, matrix
+from tests.rigs import hostile, matrix, tables
 from tests.rigs.breadth import thorough
 from tests.rigs.layers import LAYERS
 
@@ -37,7 +37,7 @@ def test_no_hostile_act_works_in_the_local_sandbox() -> None:
 
 
 def test_the_table_in_the_documentation_shows_no_act_that_works_and_no_layer_that_is_lost_unseen() -> None:
-    page = matrix.TABLE.read_text(encoding="utf-8")
+    page = tables.PAGE.read_text(encoding="utf-8")
     shown = page.partition(matrix.BEGIN)[2].partition(matrix.END)[0]
     assert all(f"| {kind} (" in shown for kind in hostile.CLASSES)
     assert all(f"| {place} " in shown for place in ("bubblewrap, as a user", "Docker", matrix.MACHINE))

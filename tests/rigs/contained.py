@@ -21,10 +21,9 @@ from hermes_exec_policies.gate.audit.look import look
 from hermes_exec_policies.gate.packages.environments import Environments
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
-from tests.rigs import corpus, hostile, matrix, verdicts
+from tests.rigs import controls, corpus, hostile, matrix, verdicts
+from tests.rigs.tables import replace_block
 
-ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- what stops hostile items: written by tests/rigs/contained.py -->", "<!-- end of what stops them -->"
 STOPPERS = {
     "audit": "certain rule", "manifest": "structure", "dependencies": "packages", "denied": "act seen in a run",
@@ -88,12 +87,12 @@ def _main() -> int:
         again = 'ip link set lo up && exec "$0" -m tests.rigs.contained "$@"'
         command = ["unshare", "--net", "sh", "-c", again, sys.executable, *sys.argv[1:]]
         os.execvpe("unshare", command, {**os.environ, _APART: "1"})
-    acts = hostile.acts(given.corpus / "hostile.jsonl")
+    acts = [item for item in hostile.acts(given.corpus / "hostile.jsonl") if item["id"] in controls.read_controls()]
     stopped = asyncio.run(stop_acts(acts))
     items = list(acts)
     if not given.acts:
         lines = (given.corpus / "hostile.jsonl").read_text("utf-8").splitlines()
-        known = {item["id"] for item in acts}
+        known = {item["id"] for item in hostile.acts(given.corpus / "hostile.jsonl")}
         skills = [each for each in map(json.loads, lines) if each["id"] not in known and "run" not in each]
         skills += corpus.items("probes") + [{"class": "tricks"} | each for each in corpus.items("tricks")]
         stopped |= asyncio.run(stop_skills(skills))
@@ -101,8 +100,7 @@ def _main() -> int:
     told = table(items, stopped)
     print(told)
     if given.write:
-        head, _, rest = TABLE.read_text(encoding="utf-8").partition(BEGIN)
-        TABLE.write_text(f"{head}{BEGIN}\n{told}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        replace_block(BEGIN, END, told)
     missed = [name for name, how in stopped.items() if how in {"escaped", "invalid"}]
     print("not contained:", ", ".join(missed) or "none")
     return bool(missed)

@@ -35,7 +35,11 @@ async def level_of(item: dict[str, Any], kind: str, folder: Path, *, judge: str 
     except HermesError as error:
         told = model.requests[-1].messages[-1].content if len(model.requests) > 1 else str(error)
         return REFUSED, " ".join(told.split())
-    why = [each["operator"] for each in version.evidence["findings"] if each["code"] == "suites.unseen-file"]
+    why = [
+        each["operator"]
+        for each in version.evidence["findings"]
+        if each["code"] in {"suites.unseen-file", "suites.unchecked"}
+    ]
     return version.level, "; ".join(why)
 
 

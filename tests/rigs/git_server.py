@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import ssl
 import subprocess
@@ -12,10 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.rigs.certificates import write_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -102,7 +97,7 @@ def serve_repositories(root: Path, *, redirect: str = "") -> Generator[GitServer
     """Serve the repositories below a folder; ``/redirect/…`` leads to ``redirect``."""
     certificate = root / "certificate.pem"
     key = root / "key.pem"
-    _write_certificate(certificate, key)
+    write_certificate(certificate, key)
     requests: list[str] = []
     handler = type("Handler", (_Handler,), {"root": str(root), "redirect": redirect, "requests": requests})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -117,24 +112,3 @@ def serve_repositories(root: Path, *, redirect: str = "") -> Generator[GitServer
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _write_certificate(certificate: Path, key_file: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, none))

@@ -37,6 +37,7 @@ from hermes_exec_policies.start_program import LOCAL, SandboxTarget, start
 from tests.rigs import hostile, images, vm
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
+from tests.rigs.tables import replace_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,6 @@ POLICY = "skill-validate"
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "gate" / "corpus" / "hostile.jsonl"
 RESULTS = ROOT / ".cache" / "matrix"
-TABLE = ROOT / "docs" / "security.md"
 NOBODY = "65534"
 QUICKLY = "HERMES_EXEC_MATRIX_QUICKLY"
 """Set where those acts are left out that are ended by a clock."""
@@ -185,13 +185,6 @@ def layers(places: dict[str, SandboxTarget]) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    """Put it between its marks."""
-    page = TABLE.read_text(encoding="utf-8")
-    head, _, rest = page.partition(BEGIN)
-    TABLE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
 def main(words: list[str]) -> None:
     """Run everything everywhere, or in one kind of place."""
     if words:
@@ -229,7 +222,7 @@ def main(words: list[str]) -> None:
                     "layers", lambda: layers({**places, "Apptainer": SandboxTarget("singularity", tree)})
                 )
             if without:
-                write(f"{table(columns)}\n\n{without}")
+                replace_block(BEGIN, END, f"{table(columns)}\n\n{without}")
 
 
 def _plainly(run: Callable[[], list[hostile.Act]]) -> Callable[[], list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_agent.skills.registry.home import RegistryHome
+from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.record import Author, Origin, Version
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.launch import identify_interpreter
@@ -16,6 +16,8 @@ from hermes_exec_policies.load import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pytest
 
     from hermes_exec_policies.gate.cases import Case
 
@@ -36,6 +38,13 @@ SCHEMA = {
 def home_in(folder: Path) -> RegistryHome:
     """A registry's folders below a folder of a test's."""
     return RegistryHome(folder / "registry", folder / "keys")
+
+
+def use_registry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RegistryHome:
+    """The folders of the registry that the tools of a test find."""
+    monkeypatch.setenv(VARIABLE, str(folder / "registry"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    return default_home()
 
 
 def tree_in(folder: Path, files: Mapping[str, str] | None = None) -> Tree:

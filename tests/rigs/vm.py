@@ -22,7 +22,9 @@ from tests.conftest import require_engines, require_part
 from tests.rigs.images import with_libraries
 
 CACHE = Path(__file__).parents[2] / ".cache" / "vm"
-_MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay")
+_MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "algif_hash", "vsock")
+_UUID = "5f0c2a4e-7d1b-4c39-9a86-3e2b1d70c5f4"
+"""The machine's number, which its firmware tells."""
 _PROGRAMS = ("qemu-system-x86_64", "busybox", "modprobe", "cpio", "apt-get", "dpkg-deb")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _START = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable cryptomgr.notests apparmor=1 security=apparmor"
@@ -71,7 +73,8 @@ def run(argv: list[str], share: Path, *, seconds: float = 300.0, memory_mib: int
     (share / ".start").write_text(_STARTED.format(command=shlex.join(argv)), encoding="utf-8")
     words = [
         "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
-        "-m", str(memory_mib), "-smp", "1", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-m", str(memory_mib), "-smp", "1", "-nodefaults", "-no-user-config",
+        "-uuid", _UUID, "-display", "none", "-no-reboot",
         "-kernel", str(kernel), "-initrd", str(start), "-append", _START, "-serial", f"file:{share}/.console",
         "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
         "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",

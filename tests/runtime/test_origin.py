@@ -16,13 +16,12 @@ from hermes_exec_agent.models.protocol import estimate_tokens
 from hermes_exec_agent.runtime import Conversation, Options
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.history import MessageHistory
-from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.skill_index import format_note, read_entries
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
-from tests.rigs.skill_makers import guide
+from tests.rigs.skill_makers import guide, use_registry
 from tests.tools.conftest import Nobody, Somebody
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.runtime.events import EventLog
+    from hermes_exec_agent.skills.registry.home import RegistryHome
 
 IMPORTED = Origin(kind="imported", source="git+https://example.org/skills", revision="0123456789abcdef")
 VIEW = ask(("skill_view", {"name": "clean-logs"}))
@@ -42,9 +42,7 @@ def touch(path: Path) -> Any:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegistryHome:
     """A registry of a test's own."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return default_home()
+    return use_registry(tmp_path, monkeypatch)
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import socket
 import ssl
@@ -12,15 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 import hermes_exec
 from hermes_exec.config.registry import find_backend_class
 from hermes_exec.errors import PlaceUnavailable
 from tests.rigs.bounded import within
+from tests.rigs.certificates import write_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -40,29 +36,6 @@ class Fault:
     connects: bool = False
 
 
-def certificate(folder: Path) -> Path:
-    """A certificate for localhost that nobody trusts, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    file = folder / "server.pem"
-    file.write_bytes(made.public_bytes(pem) + private)
-    return file
-
-
 @contextlib.contextmanager
 def listener(*, accepts: bool = True) -> Generator[socket.socket]:
     with socket.socket() as listening:
@@ -72,9 +45,11 @@ def listener(*, accepts: bool = True) -> Generator[socket.socket]:
         yield listening
 
 
-def serve_tls(listening: socket.socket, file: Path) -> None:
+def serve_tls(listening: socket.socket, folder: Path) -> None:
+    certificate, key = folder / "server.pem", folder / "server.key"
+    write_certificate(certificate, key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
+    context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2", "http/1.1"])
     while True:
         try:
@@ -110,7 +85,7 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
             case "silent":
                 yield Fault(f"http://{at}", f"{at}: it is connected and gives no answer", "network", connects=True)
             case "untrusted":
-                threading.Thread(target=serve_tls, args=(listening, certificate(tmp_path)), daemon=True).start()
+                threading.Thread(target=serve_tls, args=(listening, tmp_path), daemon=True).start()
                 yield Fault(f"https://localhost:{port}", "its certificate is not trusted", "SSL_CERT_FILE")
             case "unknown name":
                 yield Fault("https://no-such-host.invalid", "no-such-host.invalid:443: the name is not found", "DNS")

@@ -234,3 +234,15 @@ def test_what_cannot_run_is_one_clear_line(sandboxes: None, home: RegistryHome, 
         run(home, script="scripts/data.txt")
     with pytest.raises(UsageError, match="none.pdf cannot be given to the script: No such file"):
         run(home, given=[tmp_path / "none.pdf"])
+
+
+def test_python_is_the_interpreter_of_scripts_by_either_name(
+    sandboxes: None, home: RegistryHome, tmp_path: Path
+) -> None:
+    files = {
+        "scripts/fill.sh": "python -c 'import sys; print(sys.version_info[0])'\n",
+        "scripts/named": "#!/usr/bin/env python\nprint('by env')\n",
+    }
+    register(home, tmp_path, files)
+    assert run(home, script="scripts/fill.sh").stdout == b"3\n"
+    assert run(home, script="scripts/named").stdout == b"by env\n"

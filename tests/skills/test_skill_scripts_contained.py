@@ -124,6 +124,17 @@ def test_a_cancelled_run_leaves_no_process_and_no_file(home: RegistryHome, tmp_p
     assert (find_processes(mark), files.exists()) == ([], False)
 
 
+def test_a_script_with_granted_hosts_is_told_that_it_cannot_serve(home: RegistryHome, tmp_path: Path) -> None:
+    text = "import socket\nsocket.create_server(('127.0.0.1', 8000))\n"
+    register(home, tmp_path, {"scripts/fill.py": text})
+    Registry(home).grant_scripts("fill-forms", ScriptGrants(hosts=("api.example.org",)))
+    outcome = run(home)
+    assert (outcome.exit_code, outcome.denied) == (1, "")
+    assert b"Permission denied" in outcome.stderr
+    assert outcome.hint.startswith("it tried to start a server, which a script with granted hosts cannot: hermes-exec")
+    assert "\n" not in outcome.hint
+
+
 @pytest.fixture
 def shared() -> Generator[Path]:
     """A folder that a sandbox's user can reach, with a file."""

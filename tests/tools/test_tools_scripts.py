@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.record import ScriptGrants
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.skill_script import SkillScript
 from hermes_exec_agent.tools.tool import Approvals, Context
+from tests.rigs.skill_makers import use_registry
 from tests.skills.test_skill_scripts import register
 from tests.tools.conftest import Agent, Somebody
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,10 +30,9 @@ FILL = "import sys\nopen('out.txt', 'w').write(open(sys.argv[1]).read().upper())
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, require: Require) -> RegistryHome:
     """A registry of a test's own, with a guide that has a script."""
     require("bwrap", "makes the sandbox")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    register(default_home(), tmp_path / "made", {"scripts/fill.py": FILL})
-    return default_home()
+    home = use_registry(tmp_path, monkeypatch)
+    register(home, tmp_path / "made", {"scripts/fill.py": FILL})
+    return home
 
 
 def call(tmp_path: Path, person: Somebody, approvals: Approvals, **arguments: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import hermes_exec
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.registry.home import VARIABLE, RegistryHome, default_home
 from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.delivery import deliver
@@ -23,13 +22,14 @@ from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import TASK, draft
 from tests.rigs.breadth import thorough
-from tests.rigs.skill_makers import guide, registered
+from tests.rigs.skill_makers import guide, registered, use_registry
 from tests.tools.conftest import Agent, Nobody, Somebody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from pathlib import Path
 
+    from hermes_exec_agent.skills.registry.home import RegistryHome
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)
@@ -44,9 +44,7 @@ CASE = Case(
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegistryHome:
     """A registry of a test's own."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "registry"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return default_home()
+    return use_registry(tmp_path, monkeypatch)
 
 
 @asynccontextmanager

@@ -34,6 +34,8 @@ usage: ./dev COMMAND [ARGUMENTS]
   lint              the checks alone
   fmt [PATHS]       put the code into its format and fix what ruff can fix
   generate          write the blocking interface (hermes_exec/sync.py), and what policies are rendered to
+  figures [NAME]    measure the tables of docs/security.md again and write them: acts, judge, harms, controls or matrix;
+                    without a name all but the matrix, which needs every engine
   bench             measure, and compare with the physical floor and peers
   docs              build the site of the documentation into .cache/site; with --serve, serve it and follow changes
   soak [NAME]       the tests that take minutes, or those alone that have NAME in their names, such as storm
@@ -50,11 +52,21 @@ IMAGE_EXTRAS = ("agent", "bubblewrap", "chat", "memory", "server", "skills", "ss
 """What of our extras is in the image of deploy/."""
 
 
+FIGURES = {
+    "acts": ("tests.rigs.contained", "--acts", "--write"),
+    "judge": ("tests.rigs.judged",),
+    "harms": ("tests.harm.table",),
+    "controls": ("tests.rigs.controls",),
+    "matrix": ("tests.rigs.matrix",),
+}
+"""The programs that write the tables of docs/security.md."""
+
+
 def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     commands: Mapping[str, Callable[[list[str]], int]] = {
-        "demo": demo, "test": test, "lint": lint, "fmt": fmt, "generate": generate, "bench": bench,
-        "docs": docs, "soak": soak, "shell": shell, "setup": setup, "lock": lock,
+        "demo": demo, "test": test, "lint": lint, "fmt": fmt, "generate": generate, "figures": figures,
+        "bench": bench, "docs": docs, "soak": soak, "shell": shell, "setup": setup, "lock": lock,
     }  # fmt: skip
     name, arguments = (words[0], list(words[1:])) if words else ("help", [])
     if name in {"help", "-h", "--help"}:
@@ -139,6 +151,19 @@ def generate(arguments: list[str]) -> int:
     if "--print" not in arguments:
         write()
     return generated(arguments)
+
+
+def figures(arguments: list[str]) -> int:
+    """Run the programs that write the tables of docs/security.md, one after the other; stop at the first failure."""
+    unknown = [name for name in arguments if name not in FIGURES]
+    if unknown:
+        raise UsageError(f"there are no figures {unknown[0]!r}. Try: {', '.join(FIGURES)}")
+    ensure(provision=True)
+    for name in arguments or [each for each in FIGURES if each != "matrix"]:
+        say(f"figures: {name}")
+        if code := call([venv_python(), "-m", *FIGURES[name]]):
+            return code
+    return 0
 
 
 def bench(arguments: list[str]) -> int:

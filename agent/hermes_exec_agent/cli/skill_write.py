@@ -136,7 +136,7 @@ async def _register_draft(registry: "Registry", version: "Version", folder: Path
         if tree.digest == version.digest:
             note(f"{version.name} {version.number}: nothing was changed")
             return 0
-        admitted = await guides.register_tree(registry, tree, author=author, origin=origin, grants=grants)
+        admitted = await guides.register_guide(registry, tree, author=author, origin=origin, grants=grants)
     print_registered(admitted)
     return 0 if admitted.version else CHECK_FAILED
 

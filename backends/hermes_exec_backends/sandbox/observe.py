@@ -31,12 +31,13 @@ NUMBERS: dict[str, dict[str, int]] = {
         "link": 86, "linkat": 265, "symlink": 88, "symlinkat": 266, "unlink": 87, "unlinkat": 263, "rmdir": 84,
         "rename": 82, "renameat": 264, "renameat2": 316, "mkdir": 83, "mkdirat": 258, "chmod": 90, "fchmodat": 268,
         "chown": 92, "lchown": 94, "fchownat": 260, "truncate": 76, "setxattr": 188, "lsetxattr": 189,
-        "fsetxattr": 190, "sched_setscheduler": 144,
+        "fsetxattr": 190, "sched_setscheduler": 144, "bind": 49,
     },
     "aarch64": {
         "openat": 56, "execve": 221, "execveat": 281, "connect": 203, "kill": 129, "linkat": 37, "symlinkat": 36,
         "unlinkat": 35, "renameat": 38, "renameat2": 276, "mkdirat": 34, "fchmodat": 53, "fchownat": 54,
         "truncate": 45, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "sched_setscheduler": 119,
+        "bind": 200,
     },
 }  # fmt: skip
 """Allowed calls that can be observed, with their numbers by machine."""

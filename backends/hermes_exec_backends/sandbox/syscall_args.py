@@ -30,7 +30,7 @@ _TEXTS = {"symlink": 0, "symlinkat": 0, "setxattr": 1, "lsetxattr": 1, "fsetxatt
 """The argument index of a text that is not a path: a link target, the name of an attribute."""
 _HOSTS = {int(socket.AF_INET): slice(4, 8), int(socket.AF_INET6): slice(8, 24)}
 """The bytes of the host in an internet address, by family."""
-_READ = frozenset({"execve", "execveat", "connect", *_PATHS, *_TEXTS})
+_READ = frozenset({"execve", "execveat", "connect", "bind", *_PATHS, *_TEXTS})
 
 
 def read_texts(pid: int, name: str, arguments: tuple[int, ...]) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def read_texts(pid: int, name: str, arguments: tuple[int, ...]) -> tuple[str, ..
                     return _read_program(memory, *arguments[:3])
                 case "execveat":
                     return _read_program(memory, *arguments[1:4])
-                case "connect":
+                case "connect" | "bind":
                     return _read_address(os.pread(memory, min(arguments[2], 110), arguments[1]))
                 case _:
                     found = [

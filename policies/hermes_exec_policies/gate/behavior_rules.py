@@ -61,76 +61,15 @@ _CONTROL = re.compile(r"(docker|containerd|podman|crio|snapd|libvirt[^/]*|ssh|gp
 _PERSISTS = re.compile(
     r"^/(etc|usr|lib\w*|s?bin|boot|opt|srv|var/(spool|lib)|sys|proc/sys)/|^/app/skills/.*(\.py|\.pth|SKILL\.md)$"
 )
-_PROGRAMS = frozenset(
-    [
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ssh",
-        "scp",
-        "sftp",
-        "ssh-keyscan",
-        "telnet",
-        "ftp",
-        "nslookup",
-        "dig",
-        "host",
-        "ping",
-        "docker",
-        "podman",
-        "nerdctl",
-        "kubectl",
-        "crictl",
-        "sudo",
-        "su",
-        "doas",
-        "pkexec",
-        "mount",
-        "umount",
-        "unshare",
-        "nsenter",
-        "chroot",
-        "insmod",
-        "modprobe",
-        "rmmod",
-        "gdb",
-        "strace",
-        "ltrace",
-        "crontab",
-        "systemctl",
-        "service",
-        "iptables",
-        "nft",
-        "tcpdump",
-        "nmap",
-        "masscan",
-        "xmrig",
-    ]
-)
-_NETWORKED = frozenset(
-    [
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ssh",
-        "scp",
-        "sftp",
-        "ssh-keyscan",
-        "telnet",
-        "ftp",
-        "nslookup",
-        "dig",
-        "host",
-        "ping",
-    ]
-)
-
+_NETWORKED = frozenset({
+    "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "ssh-keyscan", "telnet", "ftp",
+    "nslookup", "dig", "host", "ping",
+})  # fmt: skip
+_PROGRAMS = _NETWORKED | {
+    "docker", "podman", "nerdctl", "kubectl", "crictl", "sudo", "su", "doas", "pkexec", "mount", "umount",
+    "unshare", "nsenter", "chroot", "insmod", "modprobe", "rmmod", "gdb", "strace", "ltrace", "crontab",
+    "systemctl", "service", "iptables", "nft", "tcpdump", "nmap", "masscan", "xmrig",
+}  # fmt: skip
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BEFORE = frozenset({"exec", "nohup", "then", "do", "else", "if", "while", "!", "{", "time"})
 """Words of a shell that stand before a program's name."""
@@ -318,6 +257,13 @@ def find_connection(act: ObservedCall) -> tuple[str, int] | None:
     return None if local and int(port) != DNS_PORT else (host, int(port))
 
 
+def find_server(act: ObservedCall) -> tuple[str, int] | None:
+    """Return the internet address and port that a call binds a socket to; None for any other call."""
+    if act.name != "bind" or act.refused or len(act.texts) != _INTERNET_TEXTS:
+        return None
+    return act.texts[1], int(act.texts[2])
+
+
 def _signals(act: ObservedCall) -> bool:
     """Return whether a signal goes to every process, or one other than 0 to the first process."""
     target = act.arguments[0] & 0xFFFFFFFF
@@ -329,7 +275,7 @@ def _notable(act: ObservedCall) -> bool:
 
 
 def _notable_of_script(act: ObservedCall) -> bool:
-    return judge_call(act) is not None or find_connection(act) is not None
+    return judge_call(act) is not None or find_connection(act) is not None or find_server(act) is not None
 
 
 @functools.cache
@@ -348,5 +294,5 @@ WATCH = WatchSpec(frozenset(NUMBERS["x86_64"]), _notable)
 """The calls to observe while a skill is checked."""
 REFUSED_CALLS = WatchSpec(frozenset(), _notable, linger_s=None)
 """The calls to observe in normal use: refused calls alone. Allowed calls are not traced, and cost nothing."""
-SCRIPT_CALLS = WatchSpec(frozenset({"connect"}), _notable_of_script, linger_s=None)
-"""The same for scripts, with connections to other hosts, which their sandbox has no route to."""
+SCRIPT_CALLS = WatchSpec(frozenset({"connect", "bind"}), _notable_of_script, linger_s=None)
+"""The same for scripts, with connections to other hosts, which their sandbox has no route to, and with servers."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from hermes_exec_policies.model import Policy
 __all__ = ["Case", "Grants", "Report", "check"]
-POLICY = "skill-validate"
 
 
 async def check(  # noqa: PLR0913  each by its name
@@ -44,7 +43,7 @@ async def check(  # noqa: PLR0913  each by its name
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
     files: Collection[str] = (),
-    policy: Policy | str = POLICY,
+    policy: Policy | str = verdict.FUNCTION_POLICY,
     taken: Collection[str] = (),
     folder: str = "",
     work: Path | None = None,
@@ -151,7 +150,7 @@ class _GateRun:
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)
         self._evidence = Evidence(
-            level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
+            level=self._level(tree, seen.unchecked), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
             specification=proof.specification,
             interpreter=identify_interpreter(PYTHON),
@@ -159,11 +158,18 @@ class _GateRun:
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 
-    def _level(self, tree: Tree) -> verdict.Level:
-        """Return the level of evidence after the cases passed; an unseen case must check every expected file."""
+    def _level(self, tree: Tree, unchecked: str) -> verdict.Level:
+        """Return the level of evidence after the cases passed.
+
+        An unseen case must check every expected file, and no way to a result may be ``unchecked``.
+        """
         brought = {name for each in tree.files for name in (each.path, each.path.rpartition("/")[2])}
         named = {*self._files, *find_named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
         missing = find_unseen_files(named, [each.files for each in self._cases if each.source.unseen])
+        if not missing and unchecked and strongest_level(self._cases).unseen:
+            said = f"it is self-tested: {unchecked}; add a case with the right result"
+            self.findings.append(verdict.advice("suites.unchecked", said))
+            return verdict.Level.SELF_TESTED
         if not missing:
             return strongest_level(self._cases)
         if strongest_level(self._cases).unseen:

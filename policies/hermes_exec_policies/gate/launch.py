@@ -8,7 +8,7 @@ import marshal
 import os
 import secrets
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,9 @@ SCRIPT_POLICY = "skill-script"
 PYTHON = "/usr/bin/python3"
 SHELL = "/bin/sh"
 _DATA = "/app/data"
-_SCRIPT = 'cp -R "$1/." "$2" && export PYTHONPATH="$3" && shift 3 && exec "$@"'
+_PROGRAMS = "/app/bin"
+"""A folder with the name ``python``, which many scripts call; a system may have ``python3`` alone."""
+_SCRIPT = f'cp -R "$1/." "$2" && export PYTHONPATH="$3" PATH="{_PROGRAMS}:$PATH" && shift 3 && exec "$@"'
 """Copies the input to the data folder, and becomes the script's interpreter."""
 _BRIDGED = f'{PYTHON} {FLAGS} "$1" "$2" && shift 2 && {_SCRIPT}'
 _START_BRIDGE = 'import sys; names = {"__name__": ""}; exec(sys.argv[1], names); names["bridge"]()'
@@ -159,9 +161,11 @@ def launch_script(
     if policy.network.access == "hosts":
         first = ("-c", _BRIDGED, "sh", _START_BRIDGE, read_program("call"))
     words = (*first, GIVEN, _DATA, paths, *argv)
-    return _build_launch(
+    launch = _build_launch(
         policy, tree, name, words, b"", environment, {str(given): GIVEN}, place, program=SHELL, cwd=_DATA
     )
+    links = (*launch.confinement.links, (f"{_PROGRAMS}/python", PYTHON))
+    return replace(launch, confinement=replace(launch.confinement, links=links))
 
 
 def launch_tests(
@@ -207,6 +211,26 @@ def launch_mutants(
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
+def launch_varied(
+    policy: Policy,
+    tree: Path,
+    module: str,
+    *,
+    entry: str,
+    function: str,
+    requests: Sequence[Mapping[str, Any] | list[Any]],
+    environment: Path | None = None,
+) -> SkillLaunch:
+    """Prepare the launch of calls with several requests, one after the other in one new sandbox.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+    """
+    given = (f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "", read_program("call"))
+    words = ("-I", "-S", "-B", "-c", read_program("varied"), *given)
+    return _build_launch(policy, tree, module, words, marshal.dumps([*requests], _OLDEST), environment)
+
+
 def launch_imports(
     policy: Policy, tree: Path, module: str, names: Sequence[str], *, testing: Path, environment: Path | None = None
 ) -> SkillLaunch:
@@ -229,7 +253,13 @@ def read_result(ended: ProgramResult) -> CallResult:
         told = json.loads(ended.stdout)
     except (ValueError, RecursionError):
         return CallResult(ok=False, error="no result")
-    if ended.exit.code == 0 and isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
+    called = to_call_result(told)
+    return called if not called.ok or ended.exit.code == 0 else CallResult(ok=False, error="no result")
+
+
+def to_call_result(told: Any) -> CallResult:
+    """Convert a document of the program that calls a skill; all of it is untrusted output of the skill."""
+    if isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
         return CallResult(ok=True, result=told["result"])
     error: Any = told.get("error") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  JSON
     if not isinstance(error, dict):

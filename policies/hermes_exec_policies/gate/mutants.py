@@ -39,6 +39,8 @@ class Mutant:
     """Whether the skill is refused if its tests fail with this mutant: they would test the text, not the behavior."""
     kind: str = ""
     """The kind of a small mutant: ``argument``, ``write``, ``literal`` or ``operator``."""
+    argument: str = ""
+    """The argument that it ignores."""
 
 
 def make_mutants(source: str, function: str) -> list[Mutant]:
@@ -67,16 +69,20 @@ def make_small_mutants(source: str, function: str) -> list[Mutant]:
     tree = ast.parse(source)
     found = [
         Mutant(
-            f"the argument {name} is ignored", _ignore_argument(tree, function, name), must_die=False, kind="argument"
+            f"the argument {name} is ignored",
+            _ignore_argument(tree, function, name),
+            must_die=False,
+            kind="argument",
+            argument=name,
         )
         for name in _list_required(_function(tree, function))[: _MOST["argument"]]
     ]
     for kind, change in _CHANGES.items():
-        spots = [node for node in _reachable_nodes(tree, function) if change(copy.deepcopy(node)) is not None]
+        spots = [node for node in reachable_nodes(tree, function) if change(copy.deepcopy(node)) is not None]
         most = _MOST[kind]
         for index in sorted({number * len(spots) // most for number in range(most)} if spots else ()):
             other = copy.deepcopy(tree)
-            same = [node for node in _reachable_nodes(other, function) if change(copy.deepcopy(node)) is not None]
+            same = [node for node in reachable_nodes(other, function) if change(copy.deepcopy(node)) is not None]
             name = f"line {getattr(spots[index], 'lineno', 0)}: {change(same[index])}"
             found.append(Mutant(name, ast.unparse(ast.fix_missing_locations(other)), must_die=False, kind=kind))
     return found
@@ -138,7 +144,7 @@ def _ignore_argument(tree: ast.Module, function: str, name: str) -> str:
     )
 
 
-def _reachable_nodes(tree: ast.Module, name: str) -> list[ast.AST]:
+def reachable_nodes(tree: ast.Module, name: str) -> list[ast.AST]:
     """Return the nodes of a function and of names of its module that it uses; no annotations, docstrings or errors."""
     defined: dict[str, ast.AST] = {}
     for each in tree.body:
@@ -191,12 +197,21 @@ def _omit_write(node: ast.AST) -> str | None:
 
 def _writes(call: ast.Call) -> bool:
     match call.func:
-        case ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr")):
+        case ast.Attribute(value=stream) if _is_stream(stream):
             return False
         case ast.Attribute(attr=name):
             return name in _WRITERS
         case ast.Name(id="print"):
-            return any(each.arg == "file" for each in call.keywords)
+            return any(each.arg == "file" and not _is_stream(each.value) for each in call.keywords)
+        case _:
+            return False
+
+
+def _is_stream(node: ast.expr) -> bool:
+    """Return whether a node is ``sys.stdout`` or ``sys.stderr``, whose text is a message and no file."""
+    match node:
+        case ast.Attribute(attr="stdout" | "stderr"):
+            return True
         case _:
             return False
 

@@ -71,6 +71,15 @@ class SandboxRun:
         """Return the number of each mutant and the exit code of its tests."""
         return [each for each in self._lines() if all(isinstance(each.get(name), int) for name in ("mutant", "code"))]
 
+    def answers(self) -> list[dict[str, Any]]:
+        """Return the results of several requests, in their order; a forged or missing one ends the list."""
+        found: list[dict[str, Any]] = []
+        for each in self._lines():
+            if each.pop("request", None) != len(found):
+                break
+            found.append(each)
+        return found
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         for line in self.ended.stdout.splitlines()[:10_000]:
             try:

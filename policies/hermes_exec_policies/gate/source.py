@@ -6,6 +6,7 @@ The text is parsed; nothing of it is imported or executed.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _TYPES: dict[str, dict[str, Any]] = {
     "Any": {},
     "object": {},
 }
+_ERROR = re.compile(r"^\s*(?:[\w.]+\.)?(\w+):", re.MULTILINE)
 _NOT_JSON = frozenset({"bytes", "bytearray", "memoryview", "set", "frozenset", "tuple", "Path", "complex", "Callable"})
 
 
@@ -45,6 +47,8 @@ class Signature:
     names: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = field(default=())
+    raises: frozenset[str] = frozenset()
+    """The names of errors in the section ``Raises:`` of its docstring."""
 
 
 def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None:
@@ -83,6 +87,7 @@ def _read(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
         names=tuple(properties),
         required=tuple(required),
         optional=tuple(each for each in properties if each not in required),
+        raises=frozenset(_ERROR.findall((ast.get_docstring(node) or "").partition("Raises:")[2])),
     )
 
 

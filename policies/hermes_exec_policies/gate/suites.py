@@ -16,7 +16,7 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import behavior_rules, sandbox_run
@@ -29,9 +29,12 @@ from hermes_exec_policies.gate.launch import (
     launch_imports,
     launch_mutants,
     launch_tests,
+    launch_varied,
     read_result,
+    to_call_result,
 )
 from hermes_exec_policies.gate.mutants import Mutant, make_mutants, make_small_mutants
+from hermes_exec_policies.gate.outcomes import check_generated
 from hermes_exec_policies.gate.source import find_imports
 from hermes_exec_policies.gate.tree import copy_files
 from hermes_exec_policies.gate.variants import make_variants
@@ -50,6 +53,8 @@ _SHOWN = 400
 _IMPORT_S = 0.3
 _SMALL_S = 4.0
 """The CPU time of the small mutants, as a multiple of the duration of the skill's tests; pytest's import is added."""
+_VARIED = 3
+"""The most values of one argument with which it is called to see whether the argument has an effect."""
 _TRIED = 2
 """The most cases with which a mutant that the tests do not notice is called."""
 
@@ -68,6 +73,8 @@ class SuiteResults:
     """The duration of its own tests."""
     calls: list[SkillCall] = field(default_factory=list["SkillCall"])
     """The calls from outside that had the expected results."""
+    unchecked: str = ""
+    """A way through the function that leads to a result, and that no case takes; empty if none was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,33 @@ class Candidate:
             await asyncio.to_thread(shutil.rmtree, root.parent)
         return read_result(seen.ended), await self._add_behavior(seen)
 
+    async def call_varied(
+        self, requests: Sequence[dict[str, Any] | list[Any]], root: Path
+    ) -> tuple[list[CallResult], str]:
+        """Call a script in ``root`` with several requests in one sandbox; return the results, and what it logged."""
+        seen = await sandbox_run.run_launch(
+            launch_varied(
+                self.policy, root, self.manifest.module, entry=self.manifest.entry,
+                function=self.manifest.signature.function, requests=requests, environment=self.environment,
+            ),
+            self.turns, wall_s=self.wall_s, watch=behavior_rules.REFUSED_CALLS,
+        )  # fmt: skip
+        return [to_call_result(each) for each in seen.answers()], seen.log
+
+    def by_name(self, arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
+        """Return arguments by name; None if there are too many."""
+        if isinstance(arguments, dict):
+            return arguments
+        names = self.manifest.signature.names
+        return dict(zip(names, arguments, strict=False)) if len(arguments) <= len(names) else None
+
+    def plant(self, source: str, root: Path) -> None:
+        """Copy the skill's files with hard links to the new folder ``root``, with another text of its script."""
+        shutil.copytree(self.tree.root, root, copy_function=os.link)
+        script = root / self.manifest.entry
+        script.unlink()
+        script.write_text(source, encoding="utf-8")
+
     async def test(self, root: Path | None = None) -> sandbox_run.SandboxRun:
         """Run the skill's own tests; ``root`` replaces the folder of its files."""
         seen = await sandbox_run.run_launch(
@@ -205,6 +239,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
             _check_contract(candidate, cases),
             _check_dependence(candidate, seen.calls, cases),
             _check_observation(candidate, seen.calls),
+            _check_generated(candidate, seen),
             _run_mutants(candidate, seen, work),
             _run_small_mutants(candidate, seen, work),
         ]
@@ -274,10 +309,8 @@ def _fulfils(case: Case, called: CallResult, run: sandbox_run.SandboxRun) -> boo
 
 def _case_key(candidate: Candidate, case: Case) -> str:
     """Return a key that is equal for equal arguments, by name or by position."""
-    given = case.arguments
-    if isinstance(given, list) and len(given) <= len(names := candidate.manifest.signature.names):
-        given = dict(zip(names, given, strict=False))
-    return json.dumps(given, sort_keys=True)
+    named = candidate.by_name(case.arguments)
+    return json.dumps(case.arguments if named is None else named, sort_keys=True)
 
 
 def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
@@ -349,6 +382,12 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
                 said = f"for {variant} it gives {str(results[True][0])[:_SHOWN]} in use and another result in a check"
                 return [functional("suites.differs", said, told="its result differs between two equal calls")]
     return []
+
+
+async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
+    """Call it with generated arguments; record what no case has checked."""
+    found, seen.unchecked = await check_generated(candidate, [each.case.arguments for each in seen.calls])
+    return found
 
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:
@@ -434,7 +473,7 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
     made = [each for each in make_mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
     folder = work / "mutants"
     for number, mutant in enumerate(made):
-        _plant(candidate, mutant, folder / str(number) / candidate.manifest.module)
+        candidate.plant(mutant.source, folder / str(number) / candidate.manifest.module)
     codes = await candidate.test_mutants(folder, range(len(made)), _IMPORT_S + _SMALL_S * seen.duration_s)
     if codes.get(0) != 0 or codes.get(1, 0) == 0:
         said = "its tests do not pass in another folder: let them find its scripts next to themselves, by __file__"
@@ -453,7 +492,9 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
     found: list[Finding] = []
     for number in unnoticed:
         mutant = tried[number]
-        if mutant.kind == "argument" or (mutant.kind == "write" and unwritten):
+        if (mutant.kind == "argument" and not await _depends_on(candidate, seen, mutant.argument)) or (
+            mutant.kind == "write" and unwritten
+        ):
             why = f"neither its tests nor a case notice it when {mutant.name}"
             found.append(functional("suites.mutation", why, entry))
         else:
@@ -472,17 +513,26 @@ async def _holds(candidate: Candidate, seen: SuiteResults, folder: Path) -> bool
     return True
 
 
-def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
-    """Copy the skill's files with hard links, and replace the script with the mutant."""
-    shutil.copytree(candidate.tree.root, root, copy_function=os.link)
-    script = root / candidate.manifest.entry
-    script.unlink()
-    script.write_text(mutant.source, encoding="utf-8")
+async def _depends_on(candidate: Candidate, seen: SuiteResults, name: str) -> bool:
+    """Return whether the result or the files change when one argument alone does, also if no test notices."""
+    for base in (seen.calls or await _first_call(candidate))[:_TRIED]:
+        given = candidate.by_name(base.case.arguments)
+        if given is None or name not in given:
+            continue
+        parts: dict[str, Any] = dict(candidate.manifest.signature.schema.get("properties") or {})
+        alone = make_variants({name: given[name]}, {"properties": {name: parts.get(name, {})}})
+        calls = [candidate.call({**given, **cast("dict[str, Any]", each)}) for each in alone[:_VARIED]]
+        others = await gather_or_cancel(calls)
+        if any(
+            called.ok and base.differs_from(SkillCall(base.case, called.result, run.left)) for called, run in others
+        ):
+            return not await _is_random(candidate, base)
+    return False
 
 
 async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.SandboxRun:
     """Run the skill's tests with the mutant as its script."""
-    _plant(candidate, mutant, root)
+    candidate.plant(mutant.source, root)
     run = await candidate.test(root)
     shutil.rmtree(root)
     return run

@@ -9,6 +9,8 @@ from typing import Any
 
 from hermes_exec.errors import HermesError
 
+FUNCTION_POLICY = "skill-validate"
+"""The policy under which a function is judged, and then runs, unless another one is named."""
 MANIFEST, AUDIT, DEPENDENCIES, PROOF, SUITES = "manifest", "audit", "dependencies", "proof", "suites"
 _GENERIC = "refused for security. This is final: it is not tried again, and a person can see why"
 _TOLD = 600

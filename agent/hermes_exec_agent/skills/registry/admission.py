@@ -11,6 +11,7 @@ from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
+from hermes_exec_policies.gate.verdict import FUNCTION_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.grants import Grants
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Report
-
-POLICY = "skill-validate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ async def admit(
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
     insist: bool = False,
-    policy: str = POLICY,
+    policy: str = FUNCTION_POLICY,
 ) -> AdmissionResult:
     """Let the gate validate the skill in the folder ``source``, and register it if it passes.
 
@@ -73,7 +72,7 @@ async def validate_and_register(  # noqa: PLR0913  each by its name
     cases: Sequence[Case] = (),
     files: Collection[str] = (),
     insist: bool = False,
-    policy: str = POLICY,
+    policy: str = FUNCTION_POLICY,
     origin: Origin | None = None,
 ) -> AdmissionResult:
     """Do the same for a private copy of a tree, which is expected to leave ``files``."""
@@ -95,7 +94,7 @@ async def judge(
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
     files: Collection[str] = (),
-    policy: str = POLICY,
+    policy: str = FUNCTION_POLICY,
 ) -> Report:
     """Let the gate validate a private copy of a function; nothing is registered.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def register_guide(
     registry: Registry,
-    source: Path,
+    source: Path | Tree,
     *,
     author: Author,
     origin: Origin,
@@ -38,11 +38,11 @@ async def register_guide(
     cases: Sequence[Case] = (),
     insist: bool = False,
 ) -> AdmissionResult:
-    """Copy the skill in the folder ``source`` once, judge the copy, and register it with the rights that it earns.
+    """Copy a skill once, judge the copy, and register it with the rights that it earns.
 
     Args:
         registry: where it is registered.
-        source: the folder, whose name is the skill's.
+        source: the folder, whose name is the skill's; a Tree is a private copy already, and is not copied.
         author: of the text.
         origin: of the text; one from untrusted material waits in quarantine for a person.
         scripts: prove the sandbox of scripts, so that they can earn their right.
@@ -56,31 +56,17 @@ async def register_guide(
         OSError: it cannot be read.
         HermesError: a check failed; nothing was registered.
     """
-    from hermes_exec_policies.gate.tree import copy_tree
+    from hermes_exec_policies.gate.tree import Tree, copy_tree
 
-    with private_folder() as folder:
-        tree = copy_tree(source, folder / os.path.basename(os.path.realpath(source)))  # noqa: ASYNC240, PTH119  one system call
-        return await register_tree(
-            registry, tree, author=author, origin=origin, scripts=scripts, grants=grants, cases=cases, insist=insist
-        )
-
-
-async def register_tree(
-    registry: Registry,
-    tree: Tree,
-    *,
-    author: Author,
-    origin: Origin,
-    scripts: bool = True,
-    grants: Grants | None = None,
-    cases: Sequence[Case] = (),
-    insist: bool = False,
-) -> AdmissionResult:
-    """Do the same for a private copy of a tree, whose folder has the name of the skill."""
     lacking = "" if author.is_confined or insist else create_unconfined_error(author).what
-    report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants, cases=cases)
-    version = record(registry, tree, report, author=author, origin=origin, insist=insist) if report.accepted else None
-    return AdmissionResult(report, version)
+    with private_folder() as folder:
+        name = "" if isinstance(source, Tree) else os.path.basename(os.path.realpath(source))  # noqa: ASYNC240, PTH119  one system call
+        tree = source if isinstance(source, Tree) else copy_tree(source, folder / name)
+        report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants, cases=cases)
+        if not report.accepted:
+            return AdmissionResult(report, None)
+        version = record(registry, tree, report, author=author, origin=origin, insist=insist)
+        return AdmissionResult(report, version)
 
 
 async def judge_tree(

@@ -43,6 +43,16 @@ def find_script_denials(version: Version, policy: Policy, ended: ProgramResult) 
     return others, bool(ports - {DNS_PORT}) or (bool(ports) and ended.exit.code != 0)
 
 
+def is_server_refused(policy: Policy, ended: ProgramResult) -> bool:
+    """Whether a script with granted hosts tried to start a server, which Landlock refuses it on every port."""
+    from hermes_exec_policies.gate.behavior_rules import find_server
+    from hermes_exec_policies.render.landlock import BRIDGE
+
+    if policy.network.access != "hosts":
+        return False
+    return any(hit[1] != BRIDGE for act in ended.acts if (hit := find_server(act)))
+
+
 def _judge_calls(version: Version, policy: Policy, ended: ProgramResult) -> list[Finding]:
     if not ended.acts:
         return []

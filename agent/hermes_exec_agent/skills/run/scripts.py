@@ -337,6 +337,9 @@ def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramR
     seen, network = denials.find_script_denials(version, policy, ended)
     remedy = f"a person can allow hosts: hermes-exec skill grant {version.name} --host HOST"
     hint = f"it tried to use the network, which was not granted; {remedy}" if network else ""
+    if denials.is_server_refused(policy, ended):
+        hint = "it tried to start a server, which a script with granted hosts cannot: "
+        hint += f"hermes-exec skill grant {version.name} --remove, or another script for the server"
     if not seen:
         return "", hint
     denied = "; ".join(seen)
