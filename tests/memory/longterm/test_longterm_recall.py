@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -161,7 +161,7 @@ def test_a_part_has_a_bounded_size(log: EventLog, journal: Journal, memory: Long
         for text in ("gpu jobs", "long gpu runs with other words")
         for part in asyncio.run(recaller.find_parts(text, []))
     ]
-    given = [source for part in parts for source in part["memories"]]  # type: ignore[attr-defined]
+    given = [source for part in parts for source in cast("list[str]", part["memories"])]
     assert len(set(given)) == len(given) >= 4  # none twice, also after a compaction
     assert max(estimate_tokens(str(part["content"])) for part in parts) <= MOST_TOKENS
     low.close()
