@@ -40,7 +40,7 @@ Verdict = Literal["succeeded", "failed", "unknown"]
 ANSWER = "answer"
 """The kind of a task without calls."""
 _ATTEMPTS = 100
-_BATCH = 500
+_BATCH = 1000
 _TOOLS_OF_KIND = 3
 _MOST_FAILURES = 50
 _LINE = 200
@@ -63,7 +63,7 @@ WHERE kind = 'user' AND (conversation, number) NOT IN (
 ) AND coalesce((
     SELECT json_extract(data, '$.parent') FROM events
     WHERE conversation = request.conversation AND kind = 'started' ORDER BY number LIMIT 1
-), '') = '' ORDER BY seq
+), '') = '' ORDER BY seq LIMIT ?
 """
 _OF_TASK = """
 SELECT data FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'
@@ -193,12 +193,10 @@ def derive_missing(log: EventLog) -> int:
 
 def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        missing: list[tuple[str, int]] = base.execute(_MISSING).fetchall()
+        missing: list[tuple[str, int]] = base.execute(_MISSING, (_BATCH,)).fetchall()
     records: list[dict[str, Any]] = []
     known: dict[str, list[Event]] = {}
     for conversation, request in missing:
-        if len(records) == _BATCH:
-            break
         if conversation not in known:
             known[conversation] = _read_idle(log, conversation)
         if turn := _select_turn(known[conversation], request):
