@@ -83,5 +83,4 @@ async def _run(terminal: Terminal, command: str, timeout_s: float) -> CheckResul
     lines = [line for line in result.stdout_text.splitlines() if line.strip()]
     last = f": {flatten(lines[-1], _LINE)}" if lines and not result.ok else ""
     code = None if result.timed_out or result.cancelled else result.exit_code
-    detail = f"{result.reason}, {result.duration_s:.1f} s{last}"
-    return CheckResult(command, code, detail, round(result.duration_s, 3))
+    return CheckResult(command, code, f"{result.reason}{last}", round(result.duration_s, 3))
