@@ -45,7 +45,8 @@ from hermes_exec_agent.tools.tool import Context
 from tests.runtime.conftest import Nobody, shell
 
 async def main():
-    model = ScriptedModel([say("yes"), ask(("terminal", {"command": "true"})), ask(("terminal", {"command": "read x"}))])
+    calls = [ask(("terminal", {"command": command})) for command in ("true", "sleep 600")]
+    model = ScriptedModel([say("yes"), *calls])
     async with await hermes_exec.open("local") as terminal:
         log, context = EventLog(Path(sys.argv[1])), Context(terminal, "local", Nobody(), "c")
         conversation = Conversation(models=Models(model), tools=[shell()], context=context, log=log)

@@ -20,7 +20,7 @@ from hermes_exec.config.paths import to_printable, write_private
 from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.learning.audit_report import create_advice, format_markdown
-from hermes_exec_agent.learning.outcomes import CURRENT, derive_missing
+from hermes_exec_agent.learning.outcomes import CURRENT, count_tasks, derive_missing
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict, EventLog
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
@@ -97,7 +97,9 @@ WHERE task.number BETWEEN :first AND :last ORDER BY task.number DESC LIMIT :most
 """
 _LOADED = "SELECT DISTINCT task, name FROM skill WHERE task BETWEEN :first AND :last"
 
-_threads: list[threading.Thread] = []
+_lock = threading.Lock()
+_running: dict[Path, threading.Thread] = {}
+"""The threads that audit, by the path of the log."""
 
 
 class OutcomeTables:
@@ -138,17 +140,21 @@ def _round(value: Any) -> Any:
 
 
 def start_due_audit(log: EventLog, tasks: int) -> None:
-    """Start an audit in a thread if one is due after ``tasks`` tasks, and the configuration wants audits."""
-    _threads[:] = [each for each in _threads if each.is_alive()]
-    if tasks - read_end(log)[1] >= TASKS and not _threads:
-        thread = threading.Thread(target=_run_in_background, args=(log.path,), name="hermes-audit", daemon=True)
-        _threads.append(thread)
-        thread.start()
+    """Start a thread for the audits if one is due after ``tasks`` tasks; one of this program that runs does it, too."""
+    if tasks - read_end(log)[1] < TASKS:
+        return
+    with _lock:
+        if log.path not in _running:
+            thread = threading.Thread(target=_run_in_background, args=(log.path,), name="hermes-audit", daemon=True)
+            _running[log.path] = thread
+            thread.start()
 
 
 def wait_for_audits(limit_s: float) -> None:
     """Wait for the audits of this program that run, before it exits; the next program does those that do not end."""
-    for thread in _threads:
+    with _lock:
+        threads = list(_running.values())
+    for thread in threads:
         thread.join(limit_s)
 
 
@@ -156,11 +162,17 @@ def _run_in_background(path: Path) -> None:
     from hermes_exec.config.load import load_settings
 
     try:
-        if load_settings().learning.audits:
-            with EventLog(path) as log:
+        with EventLog(path) as log:
+            while load_settings().learning.audits:
                 run_audits(log)
+                with _lock:  # a task that ends now finds this thread, or starts another one
+                    if count_tasks(log) - read_end(log)[1] < TASKS:
+                        _running.pop(path)
+                        return
     except HermesError as error:
         _log.warning("an audit was not completed yet: %s", error)
+    with _lock:
+        _running.pop(path, None)
 
 
 def run_audits(log: EventLog, *, early: bool = False) -> list[int]:
@@ -348,7 +360,7 @@ def add_paragraph(log: EventLog, number: int, model: str, text: str) -> None:
         HermesError: it has no text, or cannot be written; the audit is as before.
     """
     line = flatten(text, _PARAGRAPH)
-    if not line:
+    if not any(map(str.isalnum, line)):
         raise HermesError(f"{to_printable(model)} wrote no text; the audit is as before", remedy="another model")
     paragraph = {"model": flatten(model, 60), "text": line}
     while True:
