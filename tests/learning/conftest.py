@@ -37,11 +37,11 @@ def add_task(log: EventLog, conversation: str, request: str = "fix it", seed: in
     events.append(("user", {"content": request}))
     for _ in range(draw.randrange(4)):
         name = draw.choice(["terminal", "read_file", "patch"])
-        events += [("assistant", {"tool_calls": [{}], "model": "m", "usage": {"prompt": 100, "cost": 0.01}})]
-        events += [("call", {"id": "1", "name": name})]
+        events.append(("assistant", {"tool_calls": [{}], "model": "m", "usage": {"prompt": 100, "cost": 0.01}}))
+        events.append(("call", {"id": "1", "name": name}))
         failed = draw.random() < 0.4
         error = {"type": "missing", "message": f"no file {draw.randrange(3)}"}
-        events += [result(name, {"ok": not failed, **({"error": error} if failed else {})})]
+        events.append(result(name, {"ok": not failed, **({"error": error} if failed else {})}))
     for name, version in more.get("skills", ()):
         events.append(("skill", {"name": name, "version": version, "outcome": "ok"}))
     events.append(("assistant", {"tool_calls": [], "model": "m", "usage": {"prompt": 100, "completion": 5}}))

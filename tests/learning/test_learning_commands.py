@@ -147,6 +147,6 @@ def test_fifteen_tasks_are_audited_by_themselves_and_a_model_adds_a_paragraph(cl
             assert "Written by the model `m`" in text
             assert "\x1b" not in text
             assert all(line.startswith("    ") for line in text.splitlines() if "evil" in line or "script" in line)
-    assert audit["number"] == 3
+        audit = cli.json("audit", "show", "3", "--json")
     assert audit["paragraph"] == {"model": "m", "text": "Most tasks had no evidence."}
     assert [each["result"] for each in outcomes(cli)] == ["unknown"] * 20

@@ -118,7 +118,7 @@ def test_the_latest_evidence_counts_and_the_task_stays_one(log: EventLog) -> Non
         (record,) = read_outcomes(log)
         assert (record["result"], record["evidence"]["kind"]) == (expected, evidence.kind)
         assert record["evidence"]["detail"].isprintable()
-    assert record["evidence"]["event"] == log.last("c")
+    assert read_outcomes(log)[0]["evidence"]["event"] == log.last("c")
     assert (count_tasks(log), log.last(STREAM)) == (1, 4)
     with pytest.raises(UsageError, match="has no task 999"):
         judge_task(log, "c", 999, Evidence("person", succeeded=True, detail=""))

@@ -3,7 +3,7 @@
 from hermes_exec.cli.commands import Command
 
 COMMANDS = (
-    Command("audit", "hermes_exec_agent.cli.audit", "Report on the agent's tasks: results, failures, costs, skills."),
+    Command("audit", "hermes_exec_agent.cli.audit", "Report on what tasks of the agent cost and how they ended."),
     Command(
         "chat",
         "hermes_exec_agent.cli.chat",
