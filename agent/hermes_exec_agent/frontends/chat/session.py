@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
-    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.learning.checks import CheckResult
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
