@@ -66,7 +66,7 @@ CREATE TEMP TABLE failure AS SELECT task.number AS task, json_extract(value, '$.
     json_extract(value, '$.line') AS line FROM task, json_each(failures) WHERE failures <> '[]';
 CREATE TEMP TABLE skill AS SELECT task.number AS task, json_extract(value, '$.name') AS name,
     json_extract(value, '$.version') AS version, result FROM task, json_each(skills) WHERE skills <> '[]';
-"""  # noqa: S608  ours
+"""  # noqa: S608  a constant
 _TOTALS = """
 SELECT count(*) AS tasks, total(result = 'succeeded') AS succeeded, total(result = 'failed') AS failed,
     total(result = 'unknown') AS unknown, total(calls) AS calls, total(failed) AS failed_calls,
