@@ -15,6 +15,7 @@ from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    LearningSettings,
     LimitSettings,
     LogSettings,
     MemorySettings,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "memory", "models")
-USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "models")
+KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "memory", "learning", "models")
+USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key."""
 
@@ -50,6 +51,7 @@ class FileContents:
     hooks: tuple[str, ...] = ()
     agent: AgentSettings = field(default_factory=AgentSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
+    learning: LearningSettings = field(default_factory=LearningSettings)
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
@@ -82,6 +84,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         hooks=_hooks(data.get("hooks", []), where),
         agent=_section(AgentSettings, data, "agent", where),
         memory=_section(MemorySettings, data, "memory", where),
+        learning=_section(LearningSettings, data, "learning", where),
         models=_models(data.get("models", {}), where),
     )
 

@@ -81,6 +81,7 @@ def load_settings(
         log=_merge_sections(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
         memory=user.memory,
+        learning=user.learning,
         hooks=user.hooks,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),

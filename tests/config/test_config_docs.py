@@ -24,6 +24,7 @@ from hermes_exec.config.profile import Profile
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    LearningSettings,
     LimitSettings,
     LogSettings,
     MemorySettings,
@@ -67,6 +68,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "log": LogSettings,
     "agent": AgentSettings,
     "memory": MemorySettings,
+    "learning": LearningSettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],

@@ -3,6 +3,7 @@
 from hermes_exec.cli.commands import Command
 
 COMMANDS = (
+    Command("audit", "hermes_exec_agent.cli.audit", "Report on what tasks of the agent cost and how they ended."),
     Command(
         "chat",
         "hermes_exec_agent.cli.chat",
@@ -10,6 +11,7 @@ COMMANDS = (
         fast="hermes_exec_agent.cli.start_chat:prepare_chat",
     ),
     Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
+    Command("learn", "hermes_exec_agent.cli.learn", "List the outcomes of tasks, and judge them."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(

@@ -60,6 +60,10 @@ def chat(  # noqa: PLR0913  one parameter an option
         str | None, typer.Option(metavar="NAME", help="Talk as this person; by default as the owner of this machine.")
     ] = None,
     guest: Annotated[bool, typer.Option("--guest", help="Read and remember nothing about persons and work.")] = False,
+    check: Annotated[
+        str,
+        typer.Option(metavar="COMMAND", help="Run this command in the target after each answer; its exit code counts."),
+    ] = "",
     json: Json = False,
 ) -> int:
     """Talk to the agent, which works in a target with its tools and skills.
@@ -88,5 +92,6 @@ def chat(  # noqa: PLR0913  one parameter an option
             files=file or [],
             person=person,
             guest=guest,
+            check=check,
         )
     )

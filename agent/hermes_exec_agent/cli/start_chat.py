@@ -24,6 +24,7 @@ _VALUES = {
     "-r": "resume",
     "--approve": "approve",
     "--replay": "replay",
+    "--check": "check",
     "--person": "person",
 }
 _SWITCHES = {
@@ -60,6 +61,10 @@ async def _chat(arguments: ChatArguments) -> int:
     from hermes_exec_agent.errors import NoModel
     from hermes_exec_agent.frontends.chat.start import start_chat
 
+    if arguments.check:
+        from hermes_exec_agent.learning.outcomes import refuse_agent
+
+        refuse_agent()
     hide_environment()
     plan = plan_target(arguments.on)  # the chat opens it
     try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
@@ -303,16 +305,29 @@ class Conversation:
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
         async with self._hold_turn():
             try:
-                return await turn.run(request, await self._find_parts(request))
+                answer = await turn.run(request, await self._find_parts(request))
             except TurnLost:
                 self._recorder.drop_notes()
+                raise
+            except ModelError:
+                self._record_outcome(turn)
                 raise
             except asyncio.CancelledError:
                 if self._lost is not None:
                     self._recorder.drop_notes()
                     raise self._lost from None
                 await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
+                self._record_outcome(turn)
                 raise
+            self._record_outcome(turn)
+            return answer
+
+    def _record_outcome(self, turn: Turn) -> None:
+        """Record the outcome of a task in the log's thread, before that thread releases the turn."""
+        if turn.request and not self.options.parent:
+            self._log.executor.submit(
+                record_task, self._log, self.id, turn.request, model=self.model.name, target=self.place
+            )
 
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.

@@ -95,6 +95,8 @@ class Turn:
         self.usages: list[Usage] = []
         self.said = ""
         """The text of a reply that is not complete yet."""
+        self.request = 0
+        """The number of the request's event; 0 before it is recorded."""
         self._steps = 0
         self._calls = 0
 
@@ -107,7 +109,7 @@ class Turn:
         asked: dict[str, object] = {"content": request}
         if parts:
             asked["parts"] = [dict(each) for each in parts]
-        await self._recorder.record("user", asked)
+        self.request = (await self._recorder.record("user", asked)).number
         try:
             return await self._answer()
         except ModelError as error:

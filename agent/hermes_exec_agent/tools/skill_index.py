@@ -98,13 +98,16 @@ def describe_fitting(context: Context, request: str) -> str:
 
 def format_note(request: str, entries: Sequence[Entry]) -> str:
     """Return the note for these skills."""
+    found = find_fitting(request, entries)
+    return "\n".join([_INTRODUCTION, *map(_format_line, found)]) if found else ""
+
+
+def find_fitting(request: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the few skills whose words fit the request, best first."""
     known = [(each, each.version.name, each.version.summary) for each in entries]
     words = _split_words(request[:_LONGEST_REQUEST])
     ranked = [each for each in rank(request[:_LONGEST_REQUEST], known) if _fits(words, each[1])]
-    if not ranked:
-        return ""
-    near = [item for score, item in ranked if score >= ranked[0][0] * _NEAR]
-    return "\n".join([_INTRODUCTION, *map(_format_line, near[:_MOST])])
+    return [item for score, item in ranked if score >= ranked[0][0] * _NEAR][:_MOST]
 
 
 def _fits(words: Iterable[str], entry: Entry) -> bool:

@@ -125,6 +125,7 @@ class SkillView(BaseTool[SkillViewArguments]):
         shown, reference = await context.workspace.shorten(body)
         origins = list_origins(version, skill)
         how = _describe_trust(version, skill)
+        context.record("skill", {"name": version.name, "version": version.number, "outcome": "viewed"})
         return Envelope(
             ok=True, place=HERE, output=_frame(shown, version) if origins else shown, output_ref=reference,
             truncated=bool(reference or more), note="; ".join(filter(None, [how, more])), origins=origins,

@@ -107,6 +107,8 @@ async def check_generated(
     candidate.plant(recorded.source, root)
     called, log = await candidate.call_varied([*known, *made], root)
     shutil.rmtree(root.parent)
+    if len(called) < len(known) + len(made) or all(each.error.startswith(_CRASHES) for each in called):
+        return [], "its copy with recorded conditions cannot be called, so that ways without a case are not known"
     generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
     for arguments, each in generated.values():
         if each.error.startswith(_CRASHES):

@@ -40,3 +40,5 @@ class ChatArguments:
     """The person that the conversation belongs to."""
     guest: bool = False
     """Whether that person is a guest."""
+    check: str = ""
+    """A command whose exit code is evidence for the outcome of each task; empty without one."""

@@ -94,3 +94,5 @@ async def _turn(talk: ChatSession, request: str) -> None:
     outcome = answer.outcome if answer is not None else "interrupted"
     if outcome in OUTCOME_MESSAGES:
         print(f"[{OUTCOME_MESSAGES[outcome]}]")
+    if outcome != "interrupted":
+        await talk.check_answer(interruptible=True)

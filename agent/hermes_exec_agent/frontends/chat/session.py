@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
+    from hermes_exec_agent.learning.checks import CheckResult
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
@@ -50,6 +51,7 @@ class ChatSession:
         mends: bool = True,
         unattended: bool = False,
         participant: Participant | None = None,
+        check: str = "",
     ) -> None:
         """Create a session.
 
@@ -66,6 +68,7 @@ class ChatSession:
             mends: whether a skill that fails in use is repaired.
             unattended: whether no user watches, so that guardrails stop turns without progress.
             participant: the person of its conversations; if left out, each keeps its own.
+            check: the user's command that checks each answer; empty without one.
         """
         self.target = target
         self.models = models
@@ -79,6 +82,7 @@ class ChatSession:
         self._mends = mends
         self._unattended = unattended
         self.participant = participant
+        self.check = check
         self._opening: asyncio.Task[Conversation] | None = None
         self._resume, self._fork = "", False
         self._stack = AsyncExitStack()
@@ -160,6 +164,34 @@ class ChatSession:
             return None
         finally:
             self.display.end()
+
+    async def check_answer(self, *, interruptible: bool = False) -> CheckResult | None:
+        """Run the user's check of the latest answer, and show its result in one line; None without a check.
+
+        With ``interruptible``, Ctrl-C ends the check instead of the program: the result is None, too.
+
+        Raises:
+            HermesError: the result could not be recorded.
+        """
+        if not self.check:
+            return None
+        from hermes_exec.config.load import load_settings
+        from hermes_exec_agent.learning.checks import check_task
+
+        conversation, limit_s = await self.conversation(), load_settings().learning.check_timeout_s
+        checking = asyncio.ensure_future(
+            check_task(conversation.terminal, self.log, conversation.id, self.check, timeout_s=limit_s)
+        )
+        try:
+            with on_interrupt(checking.cancel) if interruptible else _keep_default():
+                result = await checking
+        except asyncio.CancelledError:
+            if not interruptible or ((task := asyncio.current_task()) and task.cancelling()):
+                raise
+            self.display.print_line("check: interrupted, which proves nothing")
+            return None
+        self.display.print_line(result.describe())
+        return result
 
     async def close(self) -> None:
         """Close the conversation and its target; the record stays."""

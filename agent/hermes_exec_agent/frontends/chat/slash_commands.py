@@ -36,6 +36,9 @@ COMMAND_HELP = {
     "/skills": "list the skills",
     "/memory": "show what the agent remembers",
     "/usage": "show tokens and cost of this conversation; also /cost",
+    "/check": "run a command of yours after each answer: /check COMMAND, or /check off",
+    "/good": "record that the latest task ended well: /good [WHY]",
+    "/bad": "record that it did not: /bad [WHY]",
     "/compact": "shorten the context of the model",
     "/new": "start a new conversation; also /clear",
     "/fork": "start a new conversation from the record of this one",
@@ -156,6 +159,28 @@ class SlashCommands:
             f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote "
             f"{usage.completion:,}{thought}{about}; cost {cost}"
         )
+
+    async def _check(self, command: str) -> None:
+        from hermes_exec_agent.learning.outcomes import refuse_agent
+
+        if command:
+            refuse_agent()
+            self._talk.check = "" if command == "off" else command
+        now = escape_text(self._talk.check)
+        self._show(f"after each answer: {now}" if now else "no command checks the answers")
+
+    async def _good(self, why: str) -> None:
+        await self._judge(why, succeeded=True)
+
+    async def _bad(self, why: str) -> None:
+        await self._judge(why, succeeded=False)
+
+    async def _judge(self, why: str, *, succeeded: bool) -> None:
+        from hermes_exec_agent.learning.outcomes import Evidence, find_request, judge_task
+
+        log, id = self._talk.log, (await self._talk.conversation()).id
+        record = judge_task(log, id, find_request(log, id), Evidence("person", succeeded, why))
+        self._show(f"task {record['task']}: {record['result']}")
 
     async def _compact(self, _: str) -> None:
         conversation = await self._talk.conversation()

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 UNANSWERED = 1
 """The exit code of a turn without an answer from the model: budget, guardrail or filter."""
 INTERRUPTED = 130
+_AUDITS_S = 2.0
+"""How long the program waits at its end for an audit that runs."""
 
 
 async def start_chat(
@@ -70,12 +72,20 @@ async def start_chat(
             mends=asked.improve,
             unattended=not sys.stdin.isatty(),
             participant=participant,
+            check=asked.check,
         )
         try:
             return await _talk(talk, asked, query, replay, say)
         finally:
             await talk.close()
             await models.close()
+            _wait_for_audits()
+
+
+def _wait_for_audits() -> None:
+    from hermes_exec_agent.learning.audit import wait_for_audits
+
+    wait_for_audits(_AUDITS_S)
 
 
 async def _talk(
@@ -116,9 +126,12 @@ async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     if answer is None:  # only Ctrl-C in an interactive turn returns None
         return INTERRUPTED
     conversation = await talk.conversation()
+    checked = await talk.check_answer() if answer.outcome != "interrupted" else None
     ended = await conversation.end_background()
     if asked.json:
         payload = {**answer_to_json(conversation, answer), "background_ended": ended}
+        if checked is not None:
+            payload["check"] = checked.to_json()
         print(json.dumps(payload, ensure_ascii=False), flush=True)
     if has_unread_input(asked):
         talk.display.print_line("standard input was not read; --file - attaches it")

@@ -38,6 +38,12 @@ Kind = Literal[
     "note",
     # {action, after, …}, in the streams of user models alone: see `memory.claims`
     "claim",
+    # {task, tasks, conversation, request, result, evidence: {kind, detail, event}, …}, in the stream of outcomes alone:
+    # see `learning.outcomes`
+    "outcome",
+    # {number, upto, report}, or {number, upto, of, paragraph: {model, text}} for the audit ``of``, in the stream of
+    # audits alone: see `learning.audit`
+    "audit",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -45,14 +51,14 @@ Kind = Literal[
 ]
 
 
-_STREAMS = frozenset({"claims", "memory", NOTES})
+_STREAMS = frozenset({"audits", "claims", "memory", "outcomes", NOTES})
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("claim", "memory", "note")
+STREAM_KINDS = ("audit", "claim", "memory", "note", "outcome")
 """Kinds of the events in these streams, which no conversation has."""
 
 
 def is_stream(id: str) -> bool:
-    """Return whether an id is that of a stream of the agent's memory, and of no conversation."""
+    """Return whether an id is that of such a stream, and of no conversation."""
     return id.partition(":")[0] in _STREAMS
 
 

@@ -1,0 +1,78 @@
+"""``learn``: the outcomes of tasks, and a person's judgement of them."""
+
+from typing import Annotated
+
+import typer
+
+from hermes_exec.cli.console import note
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.chat.listing import find_conversation
+
+_VERDICTS = {"good": True, "bad": False}
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    group = StrictTyper(help=f"{summary} See docs/learning.md.")
+    for command in (outcomes, outcome):
+        group.command(command.__name__)(command)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def outcomes(
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="List at most N tasks.")] = 20,
+    json: Json = False,
+) -> int:
+    """List the latest tasks with their outcomes and the evidence for them."""
+    from hermes_exec_agent.learning.outcomes import derive_missing, read_outcomes
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        derive_missing(log)
+        found = read_outcomes(log, limit)
+    if json:
+        show_json(found)
+    elif found:
+        rows = [
+            [
+                str(each["task"]), f"{each['conversation']}:{each['request']}", each["result"],
+                flags.clean(each["evidence"]["detail"] or each["evidence"]["kind"]), flags.clean(each["kind"]),
+                f"{each['failed']}/{each['calls']}",
+            ]
+            for each in found
+        ]  # fmt: skip
+        show_table(("TASK", "ID", "RESULT", "EVIDENCE", "KIND", "FAILED"), rows)
+    else:
+        note("no task has ended yet")
+    return 0
+
+
+def outcome(
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="A conversation, whose latest task is meant, or CONVERSATION:REQUEST.")
+    ],
+    verdict: Annotated[str, typer.Argument(metavar="good|bad", help="Whether the task ended well.")],
+    *,
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Record the reason.")] = "",
+) -> int:
+    """Record your judgement of a task; it replaces an earlier one, and the result of a check."""
+    from hermes_exec_agent.learning.outcomes import Evidence, find_request, judge_task, refuse_agent
+    from hermes_exec_agent.runtime.events import EventLog
+
+    refuse_agent()
+    if verdict not in _VERDICTS:
+        raise UsageError(f"{verdict}: not a judgement", remedy="good or bad")
+    conversation, _, number = id.partition(":")
+    if number and not number.isdecimal():
+        raise UsageError(f"{id}: the part behind the colon should be a number", remedy="hermes-exec learn outcomes")
+    with EventLog.of_user() as log:
+        found = find_conversation(log, conversation)
+        request = int(number) if number else find_request(log, found)
+        record = judge_task(log, found, request, Evidence("person", _VERDICTS[verdict], why))
+    note(f"task {record['task']} ({found}:{request}): {record['result']}")
+    return 0

@@ -1,0 +1,1 @@
+"""Outcomes of tasks, and the audits that are made from them."""

@@ -1,0 +1,313 @@
+"""The outcome of every task: one record for each request of a person, derived from the events of its turn.
+
+A record is an event of the kind ``outcome`` in the stream `STREAM`. The program appends one at the end of each turn. A
+turn that a kill cut off gets its record later, from the same events. The result is ``unknown`` until something outside
+of the model confirms it: the exit code of the person's own check, or a yes or no of the person. Such evidence is a
+further event of the same task; the current record of a task is the latest one with evidence, else the first.
+
+The order of events counts, and no clock: ``task`` numbers the tasks, and ``tasks`` of the last event is their number.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_exec.config.paths import to_printable
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.quoting import flatten
+from hermes_exec_agent.runtime.events.log import Conflict
+from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
+from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
+from hermes_exec_agent.tools.workspace import AGENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hermes_exec_agent.runtime.events.event import Event
+    from hermes_exec_agent.runtime.events.log import EventLog
+
+_log = logging.getLogger("hermes_exec.agent")
+
+STREAM = "outcomes"
+"""The id of the stream in the event log."""
+Verdict = Literal["succeeded", "failed", "unknown"]
+ANSWER = "answer"
+"""The kind of a task without calls."""
+_ATTEMPTS = 100
+_BATCH = 1000
+_TOOLS_OF_KIND = 3
+_MOST_FAILURES = 50
+_LINE = 200
+_NAME = 60
+_DETAIL = 400
+CURRENT = """
+SELECT number, data FROM (
+    SELECT number, data, row_number() OVER (
+        PARTITION BY json_extract(data, '$.conversation'), json_extract(data, '$.request')
+        ORDER BY json_extract(data, '$.evidence.kind') = 'none', number DESC
+    ) AS position FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'
+) WHERE position = 1
+"""
+"""SQL for the current record of each task."""
+_MISSING = """
+SELECT conversation, number FROM events AS request
+WHERE kind = 'user' AND (conversation, number) NOT IN (
+    SELECT json_extract(data, '$.conversation'), json_extract(data, '$.request') FROM events
+    WHERE conversation = 'outcomes' AND kind = 'outcome'
+) AND coalesce((
+    SELECT json_extract(data, '$.parent') FROM events
+    WHERE conversation = request.conversation AND kind = 'started' ORDER BY number LIMIT 1
+), '') = '' ORDER BY seq LIMIT ?
+"""
+_OF_TASK = """
+SELECT data FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'
+AND json_extract(data, '$.conversation') = ? AND json_extract(data, '$.request') = ? ORDER BY number DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What confirms a result, from outside of the model."""
+
+    kind: Literal["check", "person"]
+    succeeded: bool
+    detail: str
+    """One line: the command with its exit code, or the person's reason."""
+
+
+def derive_outcome(events: Sequence[Event], *, model: str, target: str) -> dict[str, Any]:
+    """Return the record of one task, without ``task`` and ``tasks``: its result is unknown.
+
+    Args:
+        events: of the turn, from the request to the last one before the next request.
+        model: its name, if no reply has one.
+        target: where the conversation works.
+    """
+    usages = [each.data["usage"] for each in events if isinstance(each.data.get("usage"), dict)]
+    costs = [usage["cost"] for usage in usages if usage.get("cost") is not None]
+    models = [str(each.data["model"]) for each in events if each.kind == "assistant" and each.data.get("model")]
+    calls = Counter(flatten(str(each.data["name"]), _NAME) for each in events if each.kind == "call")
+    skills = dict.fromkeys(
+        (str(each.data["name"]), int(each.data["version"]))
+        for each in events
+        if each.kind == "skill" and each.data.get("outcome") != "registered"
+    )
+    failures = [
+        {"tool": flatten(str(each.data["name"]), _NAME), "line": line}
+        for each in events
+        if each.kind == "result" and (line := find_failure(str(each.data["content"])))
+    ]
+    return {
+        "conversation": events[0].conversation,
+        "request": events[0].number,
+        "result": "unknown",
+        "evidence": {"kind": "none", "detail": "", "event": 0},
+        "ended": _find_end(events),
+        "model": flatten(models[-1] if models else model, _NAME),
+        "target": flatten(target, _NAME),
+        "kind": name_kind(calls),
+        "skills": [{"name": name, "version": version} for name, version in skills],
+        "calls": calls.total(),
+        "failed": len(failures),
+        "failures": failures[:_MOST_FAILURES],
+        "tokens": sum(int(usage.get("prompt", 0)) + int(usage.get("completion", 0)) for usage in usages),
+        "cost": round(sum(costs), 6) if costs else None,
+        "seconds": round(max(events[-1].at - events[0].at, 0.0), 3),
+    }
+
+
+def name_kind(calls: Mapping[str, int]) -> str:
+    """Return the kind of a task: the three tools that it called most, in alphabetical order, or ``answer``."""
+    most = sorted(calls, key=lambda name: (-calls[name], name))[:_TOOLS_OF_KIND]
+    return "+".join(sorted(most)) or ANSWER
+
+
+def find_failure(content: str) -> str:
+    """Return the first line of a failed call, from its result as the model reads it; empty if it did not fail."""
+    try:
+        envelope: Any = json.JSONDecoder().raw_decode(content)[0]  # a note may follow
+        if not isinstance(envelope, dict):
+            return ""
+        error, code = envelope.get("error"), envelope.get("exit_code")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  it is JSON
+        if isinstance(error, dict):
+            return _first_line(f"{error.get('type')}: {error.get('message')}")  # pyright: ignore[reportUnknownMemberType]  it is JSON
+        if code:
+            return _first_line(f"exit code {code}: {str(envelope.get('output', '')).lstrip()}")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
+        return "" if envelope.get("ok", True) else "failed"  # pyright: ignore[reportUnknownMemberType]  it is JSON
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _first_line(text: str) -> str:
+    return flatten((text.splitlines() or [""])[0], _LINE).rstrip(": ")
+
+
+def _find_end(events: Sequence[Event]) -> str:
+    """Return how the turn ended: ``answered``, the reason of its end, or ``killed``."""
+    for event in reversed(events):
+        if event.kind == "ended" and "background" not in event.data:
+            return flatten(str(event.data.get("reason")), _NAME)
+        if event.kind in ("interrupted", "failed"):
+            return "killed" if event.data.get("by") == "end" else event.kind
+        if event.kind == "assistant":
+            return "killed" if event.data.get("tool_calls") else "answered"
+    return "killed"
+
+
+def record_task(log: EventLog, conversation: str, request: int, *, model: str, target: str) -> None:
+    """Record the outcome of a turn that ends, while its turn is held; start the audit if one is due.
+
+    It blocks for less than a millisecond, in the thread of the log. What fails is derived later.
+    """
+    try:
+        events = log.events(conversation, request - 1)
+        if not events or events[0].kind != "user":
+            return
+        record = derive_outcome(events, model=model, target=target)
+        tasks = _append(log, lambda tasks: [{**record, "task": tasks + 1, "tasks": tasks + 1}])
+        from hermes_exec_agent.learning.audit import start_due_audit
+
+        start_due_audit(log, tasks)
+    except HermesError as error:
+        _log.warning("the outcome of a task was not recorded yet: %s", error)
+
+
+def derive_missing(log: EventLog) -> int:
+    """Record the tasks that have no outcome, such as those that a kill cut off; return the number of all tasks.
+
+    A turn that runs, here or in another program, is left out.
+    """
+    if not log_exists(log.path):
+        return 0
+    while True:
+        before = count_tasks(log)
+        if _append(log, lambda tasks: _derive_batch(log, tasks)) == before:
+            return before
+
+
+def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
+    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
+        missing: list[tuple[str, int]] = base.execute(_MISSING, (_BATCH,)).fetchall()
+    records: list[dict[str, Any]] = []
+    known: dict[str, list[Event]] = {}
+    for conversation, request in missing:
+        if conversation not in known:
+            known[conversation] = _read_idle(log, conversation)
+        if turn := _select_turn(known[conversation], request):
+            started = known[conversation][0].data
+            record = derive_outcome(turn, model=str(started.get("model", "")), target=str(started.get("target", "")))
+            records.append({**record, "task": tasks + len(records) + 1})
+    return [{**record, "tasks": tasks + len(records)} for record in records]
+
+
+def _read_idle(log: EventLog, conversation: str) -> list[Event]:
+    """Return the events of a conversation; none while a turn of it runs."""
+    try:
+        log.refuse_held_turn(conversation)
+    except TurnHeld:
+        return []
+    return log.events(conversation)
+
+
+def _select_turn(events: Sequence[Event], request: int) -> list[Event]:
+    rest = [each for each in events if each.number >= request]
+    end = next((place for place, each in enumerate(rest) if place and each.kind == "user"), len(rest))
+    return rest[:end]
+
+
+def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidence) -> dict[str, Any]:
+    """Record evidence for a task, which replaces its outcome; return the new record.
+
+    Raises:
+        UsageError: there is no such task, it still runs, or the shell of an agent asks for it.
+        HermesError: nothing could be recorded.
+    """
+    refuse_agent()
+    found = _read_task(log, conversation, request)
+    if found is None:
+        derive_missing(log)
+        found = _read_task(log, conversation, request)
+    if found is None:
+        raise UsageError(
+            f"conversation {to_printable(conversation)} has no task {request} that ended",
+            remedy="hermes-exec learn outcomes",
+        )
+    record: dict[str, Any] = {
+        **found,
+        "result": "succeeded" if evidence.succeeded else "failed",
+        "evidence": {
+            "kind": evidence.kind,
+            "detail": flatten(evidence.detail, _DETAIL),
+            "event": log.last(conversation),
+        },
+    }
+    _append(log, lambda tasks: [{**record, "tasks": tasks}])
+    return record
+
+
+def refuse_agent() -> None:
+    """Check that this is not the shell of an agent, whose model may not judge its own work.
+
+    Raises:
+        UsageError: it is.
+    """
+    if AGENT in os.environ:
+        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
+
+
+def find_request(log: EventLog, conversation: str) -> int:
+    """Return the number of the latest request of a conversation.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = [each.number for each in log.events(conversation) if each.kind == "user"]
+    if not found:
+        raise UsageError("there is no task yet", remedy="a request first")
+    return found[-1]
+
+
+def read_outcomes(log: EventLog, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the current records, the latest task first."""
+    if not log_exists(log.path):
+        return []
+    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
+        rows = base.execute(f"{CURRENT} ORDER BY json_extract(data, '$.task') DESC LIMIT ?", (limit or -1,))
+        return [json.loads(data) for _, data in rows]
+
+
+def count_tasks(log: EventLog) -> int:
+    """Return the number of recorded tasks."""
+    return _read_count(log, log.last(STREAM))
+
+
+def _read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+    if not log_exists(log.path):
+        return None
+    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
+        row = base.execute(_OF_TASK, (conversation, request)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def _read_count(log: EventLog, last: int) -> int:
+    return int(log.events(STREAM, last - 1)[0].data["tasks"]) if last else 0
+
+
+def _append(log: EventLog, create: Callable[[int], Sequence[Mapping[str, Any]]]) -> int:
+    """Append records that ``create`` returns for the number of tasks so far; return the number after them."""
+    for _ in range(_ATTEMPTS):
+        last = log.last(STREAM)
+        records = create(_read_count(log, last))
+        try:
+            if records:
+                log.append_all(STREAM, [("outcome", record) for record in records], after=last)
+            return int(records[-1]["tasks"]) if records else _read_count(log, last)
+        except Conflict:
+            continue
+    raise HermesError("other programs keep recording outcomes; this one was not recorded", remedy="try again")
