@@ -44,6 +44,7 @@ Kind = Literal[
     # {number, upto, report}, or {number, upto, of, paragraph: {model, text}} for the audit ``of``, in the stream of
     # audits alone: see `learning.audit`
     "audit",
+    "curator",  # {what, run, …}: of the upkeep of skills, in a stream of its own: see `learning.curator`
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
