@@ -134,7 +134,7 @@ def test_guides_that_overlap_become_one_with_both_as_ancestors(library: Library)
     assert (merged.parents, merged.origin.kind) == ((one.digest, two.digest), "agent")
     (event,) = library.events("merged")
     assert (event["ancestors"], event["before"]) == ([one.digest, two.digest], 1)
-    files = library.bytes_of(merged)
+    files = library.bytes_of(merged.digest)
     text = files["SKILL.md"].decode()
     assert files["references/hosts.md"] == b"staging\n"
     assert text.count("Copy the folder to staging") == 1

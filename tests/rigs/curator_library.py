@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +52,16 @@ class Library:
         self.counter = RunCounter(self.home.counts)
         self._made = 0
 
-    @property
+    @cached_property
     def registry(self) -> Registry:
-        """The registry as another program sees it."""
+        """The registry as the agent's program sees it, which is not the curator's."""
         return Registry(self.home)
 
     def add(self, name: str, origin: Origin = AGENT, text: str = "", **more: Any) -> Version:
         self._made += 1
         text = text or f"Only {name} {name}-one {name}-two {name}-three {name}-four {self._made}."
         about = more.pop("about", f"About {name}.")
-        return guide(self.home, self._room(), name, about, text, origin=origin, **more)
+        return guide(self.home, self._room(), name, about, text, origin=origin, registry=self.registry, **more)
 
     def _room(self) -> Path:
         room = self.folder / f"made-{self._made}"
@@ -71,21 +72,21 @@ class Library:
         self.counter.count_use(name)
 
     def curator(self, *, exempt: Collection[str] = (), tell: Callable[[str], None] | None = None) -> Curator:
-        return Curator(self.registry, self.log, exempt=exempt, **({"tell": tell} if tell else {}))
+        return Curator(Registry(self.home), self.log, exempt=exempt, **({"tell": tell} if tell else {}))
 
     def states(self) -> dict[str, Any]:
         """Of each skill: its current version, pin, archive, and the bytes of all versions."""
-        registry = self.registry
         return {
             name: (skill.current, skill.pinned, skill.archived, {
-                number: self.bytes_of(registry.read_version(skill, number)) for number in skill.versions
+                number: self.bytes_of(event.facts["digest"]) for number, event in skill.versions.items()
             })
-            for name, skill in registry.skills().items()
+            for name, skill in self.registry.skills().items()
         }  # fmt: skip
 
-    def bytes_of(self, version: Version) -> dict[str, bytes]:
-        root = self.home.content / version.digest
-        return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    def bytes_of(self, digest: str) -> dict[str, bytes]:
+        root = self.home.content / digest
+        paths = [Path(here) / name for here, _, names in os.walk(root) for name in names]
+        return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
     def archived(self) -> set[str]:
         return {name for name, skill in self.registry.skills().items() if skill.archived}
