@@ -127,7 +127,7 @@ def _list_runs(library: Library) -> list[str]:
 def main(work: Path, seed: int, deaths: int) -> None:
     """Die at random steps, once or several times in a row."""
     clock, chance = Clock(), random.Random(seed)
-    time.time = clock  # type: ignore[assignment]  of this process and its children
+    setattr(time, "time", clock)  # noqa: B010  of this process and its children
     now, kept = work / "now", work / "kept"
     build(now, clock).log.close()
     before = Library(now).states()
