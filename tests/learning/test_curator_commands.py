@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from hermes_exec_agent.models import say
 from hermes_exec_agent.skills.registry.home import RegistryHome
 from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.bounded import wait_until
 from tests.rigs.curator_library import AGENT, TEXT
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.skill_makers import guide
 
 PAGE = (Path(__file__).parents[2] / "docs/learning.md").read_text()
@@ -91,3 +93,14 @@ def test_the_first_run_by_itself_is_a_report_and_starts_with_an_idle_server(pers
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0, log.read_text()
     assert not Registry(person.registry_home).skill("page-two").archived
+
+
+def test_the_end_of_a_chat_starts_a_run_that_the_chat_does_not_wait_for(person: Person) -> None:
+    person.write_settings()
+    with ScriptedEndpoint([say("Hello.")]) as endpoint:
+        done = person.run(
+            "hermes-exec", "chat", "-q", "hi",
+            OPENAI_API_KEY=KEY, OPENAI_BASE_URL=endpoint.url, DEFAULT_MODEL="scripted",
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "Hello.\n"), done.stderr
+    wait_until(lambda: person.history() == ["reported"], within_s=90)

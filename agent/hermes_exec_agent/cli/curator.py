@@ -46,6 +46,9 @@ def run(
             "report, and later ones make the changes.",
         ),
     ] = False,
+    after: Annotated[
+        str, typer.Option(metavar="ID", help="With --if-due: do not count this conversation, which has ended.")
+    ] = "",
     json: Json = False,
 ) -> int:
     """Report the skills to archive and to merge, or do it with --apply.
@@ -54,18 +57,20 @@ def run(
     """
     if apply and if_due:
         raise UsageError("--if-due excludes --apply", remedy="leave one of them out")
+    if after and not if_due:
+        raise UsageError("--after needs --if-due", remedy=f"--if-due --after {after}")
     if apply:
         _require_person("run --apply")
-    return interruptible.run(_run(apply=apply, if_due=if_due, json=json))
+    return interruptible.run(_run(after, apply=apply, if_due=if_due, json=json))
 
 
-async def _run(*, apply: bool, if_due: bool, json: bool) -> int:
+async def _run(after: str, *, apply: bool, if_due: bool, json: bool) -> int:
     from hermes_exec_agent.learning.curator import CuratorBusy
     from hermes_exec_agent.learning.curator_schedule import find_last_run, is_due
 
     with _open_curator() as (curator, log):
         if if_due:
-            if not is_due(log, time.time()):
+            if not is_due(log, time.time(), ending=after):
                 note("no run is due")
                 return 0
             apply = find_last_run(log) is not None

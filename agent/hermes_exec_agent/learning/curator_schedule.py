@@ -56,7 +56,7 @@ def start_if_due(log: EventLog, *, ending: str = "") -> bool:
     if not _is_wanted(log, ending):
         return False
     subprocess.Popen(
-        _list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        _list_arguments(ending), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, cwd="/",
     )  # fmt: skip
     return True
@@ -85,6 +85,7 @@ def _is_wanted(log: EventLog, ending: str) -> bool:
         return False  # a chat and a server have reported it, or never read it
 
 
-def _list_arguments() -> Sequence[str]:
+def _list_arguments(ending: str = "") -> Sequence[str]:
     # -P: no module of the current folder is imported.
-    return (sys.executable, "-P", "-m", "hermes_exec", "curator", "run", "--if-due")
+    after = ("--after", ending) if ending else ()
+    return (sys.executable, "-P", "-m", "hermes_exec", "curator", "run", "--if-due", *after)
