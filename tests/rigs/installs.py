@@ -117,7 +117,6 @@ FORMS = (
     Form("memory export"),
     Form("memory restore 1", code=2),
     Form("memory rebuild"),
-<<<<<<< HEAD
     Form("memory notes"),
     Form("user show"),
     Form("user history"),
@@ -129,12 +128,10 @@ FORMS = (
     Form("memory doctor"),
     Form("memory reembed", code=2),
     Form("user learn last", code=2),
-=======
     Form("curator run", SKILLS),
     Form("curator run --apply", SKILLS),
     Form("curator status", SKILLS),
     Form("curator restore", SKILLS, 2),
->>>>>>> 4749965 (Describe the curator, and test its commands)
     Form("skill archive my-skill", SKILLS),
     Form("skill restore my-skill", SKILLS),
     Form("skill gc", SKILLS),
