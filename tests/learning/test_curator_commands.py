@@ -20,7 +20,7 @@ from tests.rigs.curator_library import AGENT, TEXT
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.skill_makers import guide
 
-PAGE = (Path(__file__).parents[2] / "docs/learning.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/learning.md").read_text().partition("\n## Curator\n")[2]
 PROGRAM = Path(sys.executable).with_name("hermes-exec")
 
 

@@ -52,9 +52,9 @@ Kind = Literal[
 ]
 
 
-_STREAMS = frozenset({"audits", "claims", "memory", "outcomes", NOTES})
+_STREAMS = frozenset({"audits", "claims", "curator", "memory", "outcomes", NOTES})
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("audit", "claim", "memory", "note", "outcome")
+STREAM_KINDS = ("audit", "claim", "curator", "memory", "note", "outcome")
 """Kinds of the events in these streams, which no conversation has."""
 
 
