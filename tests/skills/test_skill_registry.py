@@ -167,7 +167,7 @@ def test_a_proof_does_not_release_a_version_that_waits_for_a_person(home: Regist
 def test_a_version_is_not_proven_by_the_proof_of_others(home: RegistryHome, tmp_path: Path) -> None:
     version = registered(home, tmp_path / "1")
     other = tree_in(tmp_path / "2", {"README.md": "other"})
-    with pytest.raises(Refused, match="not proven anew"):
+    with pytest.raises(Refused, match="not proven again"):
         Registry(home).record_proof(version, report_of(other), load_policy("skill-run"), kernel="7")
 
 

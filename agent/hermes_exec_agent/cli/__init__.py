@@ -12,6 +12,7 @@ COMMANDS = (
     ),
     Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
     Command("learn", "hermes_exec_agent.cli.learn", "List the outcomes of tasks, and judge them."),
+    Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(

@@ -118,6 +118,7 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
+    from hermes_exec_agent.learning.curator_schedule import run_when_idle
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -153,6 +154,7 @@ async def _serve(arguments: _ServeArguments) -> int:
             improve=arguments.improve,
         )
 
+        idle_work = asyncio.create_task(run_when_idle(log))
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
             await serve_until_cancelled(
@@ -164,6 +166,7 @@ async def _serve(arguments: _ServeArguments) -> int:
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
+            idle_work.cancel()
             if models is not None:
                 await models.close()
     return 0

@@ -1,1 +1,1 @@
-"""Outcomes of tasks, and the audits that are made from them."""
+"""Outcomes of tasks and the audits that are made from them, and the upkeep of the skills that the agent wrote."""

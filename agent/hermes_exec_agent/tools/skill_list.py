@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.quoting import flatten, quote, quote_name
+from hermes_exec_agent.skills.registry.counts import count_use
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
@@ -109,6 +110,7 @@ class SkillView(BaseTool[SkillViewArguments]):
                 remedy=f"do without it; the person can run: hermes-exec skill release {version.name}",
             )
         files = read_files(registry, version)
+        count_use(registry.home.counts, version.name)
         path = args.file_path or _MANIFEST
         text = _decode(files, path, version)
         if not args.file_path:

@@ -114,7 +114,7 @@ indexer.reembed(lambda done: (print(done, flush=True), time.sleep(60)))
 def test_age_lowers_scores_by_kind_and_never_hides_what_fits() -> None:
     ages = [0.0, 1.0, 10.0, 100.0, 1000.0]
     for kind, factor in (("episodic", 0.3679), ("semantic", 0.9048), ("declarative", 1.0)):
-        found = [(remember("x", f"note:{age}", kind, at=-age * DAY), 0.9) for age in ages]  # type: ignore[arg-type]
+        found = [(remember("x", f"note:{age}", kind, at=-age * DAY), 0.9) for age in ages]  # type: ignore[arg-type]  # a kind
         matches = score_matches(found, now=0.0, floor=0.85, count=10)
         scores = {each.memory.source: each.score for each in matches}
         ordered = [scores[f"note:{age}"] for age in ages]

@@ -16,6 +16,7 @@ from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
 from hermes_exec_agent.frontends.chat.session import ChatSession
+from hermes_exec_agent.learning.curator_schedule import start_if_due
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
@@ -77,8 +78,11 @@ async def start_chat(
         try:
             return await _talk(talk, asked, query, replay, say)
         finally:
+            current = talk.current
             await talk.close()
             await models.close()
+            if current is not None and replay is None:
+                start_if_due(log, ending=current.id)
             _wait_for_audits()
 
 

@@ -332,7 +332,7 @@ class PostgresStore:
         require("memory", f"the database of {VARIABLE}")
         import psycopg
 
-        with _translate(), psycopg.connect(self._url, autocommit=True, **_CONNECTION) as connection:  # type: ignore[arg-type]
+        with _translate(), psycopg.connect(self._url, autocommit=True, **_CONNECTION) as connection:  # type: ignore[arg-type]  # psycopg wants a type a keyword
             yield connection
 
     def _open_pool(self) -> ConnectionPool[Connection]:

@@ -44,6 +44,7 @@ Kind = Literal[
     # {number, upto, report}, or {number, upto, of, paragraph: {model, text}} for the audit ``of``, in the stream of
     # audits alone: see `learning.audit`
     "audit",
+    "curator",  # {what, run, …}: of the upkeep of skills, in a stream of its own: see `learning.curator`
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -51,9 +52,9 @@ Kind = Literal[
 ]
 
 
-_STREAMS = frozenset({"audits", "claims", "memory", "outcomes", NOTES})
+_STREAMS = frozenset({"audits", "claims", "curator", "memory", "outcomes", NOTES})
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("audit", "claim", "memory", "note", "outcome")
+STREAM_KINDS = ("audit", "claim", "curator", "memory", "note", "outcome")
 """Kinds of the events in these streams, which no conversation has."""
 
 

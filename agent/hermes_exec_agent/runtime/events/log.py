@@ -219,6 +219,10 @@ class EventLog:
         """Return the latest conversations; ``before`` is the id of the last one of the preceding page."""
         return self._read(lambda base: queries.list_conversations(base, limit, before), [])
 
+    def last_activity(self, apart_from: str = "") -> float | None:
+        """Return the time of the last event of any conversation but ``apart_from``; None if there is none."""
+        return self._read(lambda base: queries.last_activity(base, apart_from), None)
+
     def newest_ids(self, limit: int) -> list[str]:
         """Return the last ``limit`` ids of streams in their order, the journal and the notes among them."""
         return self._read(lambda base: queries.list_newest_ids(base, limit), [])

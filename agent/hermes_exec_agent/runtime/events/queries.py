@@ -84,6 +84,15 @@ def list_conversations(base: sqlite3.Connection, limit: int, before: str | None)
     return [_summary(base, conversation, latest, count) for conversation, latest, count in found]
 
 
+def last_activity(base: sqlite3.Connection, apart_from: str) -> float | None:
+    """Return the time of the last event of any conversation but ``apart_from``."""
+    row = base.execute(
+        f"SELECT at FROM events WHERE kind NOT IN {_OTHERS} AND conversation <> ? ORDER BY seq DESC LIMIT 1",  # noqa: S608  a constant
+        (apart_from,),
+    ).fetchone()
+    return float(row[0]) if row else None
+
+
 def list_newest_ids(base: sqlite3.Connection, limit: int) -> list[str]:
     """Return the last ``limit`` ids in their order, which is that of their beginnings; fast in a log of any size."""
     rows = base.execute(

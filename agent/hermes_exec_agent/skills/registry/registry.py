@@ -23,7 +23,7 @@ from hermes_exec_agent.skills.registry.script_copies import write_module
 from hermes_exec_policies.gate.verdict import Right
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -167,14 +167,17 @@ class Registry:
         kernel: str,
         insist: bool = False,
         origin: Origin | None = None,
+        ancestors: Sequence[Version] = (),
     ) -> Version:
         """Record an accepted candidate as the next version, which becomes the current one unless another is pinned.
 
         ``insist`` is a person's approval of an author that could have bypassed the gate; ``origin`` is the author by
-        default. A version from untrusted material waits in quarantine for a person.
+        default. A version from untrusted material waits in quarantine for a person. ``ancestors`` are the versions that
+        it merges, its own skill's first; by default, it is based on the current version of its skill.
 
         Raises:
-            Refused: it was not accepted, is another tree, or its author could have reached the registry.
+            Refused: it was not accepted, is another tree, or its author could have reached the registry; or an ancestor
+                is no longer the current version of its skill, or is pinned or archived.
             HermesError: it cannot be written; nothing was registered.
         """
         _check(tree, report, policy, author, insist=insist)
@@ -182,11 +185,18 @@ class Registry:
         with self.home.lock():
             skill = self.skills().get(report.name)
             number = max(skill.versions) + 1 if skill is not None else 1
-            parents = (str(skill.versions[skill.current].facts["digest"]),) if skill is not None else ()
+            parents: tuple[str, ...] = ()
+            if skill is not None:
+                parents = (str(skill.versions[skill.current].facts["digest"]),)
+            if ancestors:
+                self._check_ancestors(ancestors)
+                parents = tuple(each.digest for each in ancestors)
             origin = origin or Origin(kind=author.kind)
             version = _create_version(tree, report, policy, author, kernel, number, parents, origin)
             content.store(self.home.content, tree)
             line = version.line | ({"waits": _WAITS} if origin.kind == "untrusted" else {})
+            if ancestors:
+                line |= {"ancestors": [f"{each.name} {each.number}" for each in ancestors]}
             self._log.append("registered", version.name, number, line, version.facts())
             if self._modules is not None and version.is_function:
                 current = self.version(version.name)  # a pinned version stays the current one
@@ -210,19 +220,24 @@ class Registry:
             self._log.append("proven", version.name, version.number, fresh.line, fresh.facts())
         return fresh
 
-    def choose(self, name: str, number: int) -> None:
-        """Make this version the current one.
+    def choose(self, name: str, number: int, *, instead_of: int | None = None) -> bool:
+        """Make this version the current one, and return whether it was chosen.
+
+        It is not if ``instead_of`` is given, and is no longer the current version.
 
         Raises:
             UsageError: it does not exist, or another one is pinned.
         """
         with self._lock_skill(name) as skill:
+            if instead_of not in {None, skill.current}:
+                return False
             if skill.pinned:
                 raise UsageError(
                     f"{name} is pinned to version {skill.current}", remedy=f"hermes-exec skill unpin {name}"
                 )
             self._event(skill, number)
             self._log.append("chosen", skill.name, number, {}, {})
+        return True
 
     def pin(self, name: str, number: int | None = None) -> int:
         """Keep a version, the current one by default, when newer ones are registered; return its number."""
@@ -235,12 +250,26 @@ class Registry:
                 self._log.append("pinned", skill.name, wanted, {}, {})
         return wanted
 
-    def mark(self, kind: str, name: str) -> None:
-        """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is no error."""
+    def mark(
+        self,
+        kind: str,
+        name: str,
+        *,
+        facts: Mapping[str, str] | None = None,
+        condition: Callable[[Skill], bool] | None = None,
+    ) -> bool:
+        """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is no error.
+
+        ``facts`` are recorded with it. ``condition`` is called while no other program can change the skill; if it
+        returns False, nothing is recorded. Return whether an event was recorded.
+        """
         with self._lock_skill(name) as skill:
             if {"unpinned": not skill.pinned, "archived": skill.archived, "restored": not skill.archived}[kind]:
-                return
-            self._log.append(kind, skill.name, skill.current, {}, {})
+                return False
+            if condition is not None and not condition(skill):
+                return False
+            self._log.append(kind, skill.name, skill.current, facts or {}, {})
+        return True
 
     def quarantine(self, name: str, number: int, why: str) -> None:
         """Prevent a version from running until it is proven again, or a person releases it."""
@@ -287,6 +316,12 @@ class Registry:
         """
         if found := content.find_differences(self.tree(version), version.files):
             raise content.ContentChanged(f"{version.name} {version.number}: {'; '.join(found[:5])}")
+
+    def _check_ancestors(self, ancestors: Sequence[Version]) -> None:
+        for each in ancestors:
+            skill = self.skill(each.name)
+            if skill.current != each.number or skill.pinned or skill.archived:
+                raise Refused(f"{each.name} {each.number} was changed while it was merged; nothing was registered")
 
     @contextlib.contextmanager
     def _lock_skill(self, name: str) -> Generator[Skill]:

@@ -55,7 +55,7 @@ def search_skills(registry: Registry, words: str, *, limit: int = 10) -> list[Se
             database.execute(_TABLE)
         except sqlite3.OperationalError as error:
             raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
-        rows = ((name.replace("-", " "), each.summary, _read_body(registry, each)) for name, each in versions.items())
+        rows = ((name.replace("-", " "), each.summary, read_body(registry, each)) for name, each in versions.items())
         database.executemany("INSERT INTO skills VALUES (?, ?, ?)", rows)
         query = " OR ".join(f'"{word}"' for word in found)
         hits = database.execute(_RANKED, (query, limit)).fetchall()
@@ -63,7 +63,7 @@ def search_skills(registry: Registry, words: str, *, limit: int = 10) -> list[Se
     return [SearchHit(names[shown], versions[names[shown]].summary, round(-rank, 6)) for shown, rank in hits]
 
 
-def _read_body(registry: Registry, version: Version) -> str:
+def read_body(registry: Registry, version: Version) -> str:
     """Return the text of SKILL.md; empty if its bytes are not those that were registered."""
     listed = next((each for each in version.files if each.path == "SKILL.md"), None)
     try:

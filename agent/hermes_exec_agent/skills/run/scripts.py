@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.skills.registry.content import private_folder
+from hermes_exec_agent.skills.registry.counts import count_use
 from hermes_exec_agent.skills.registry.record import ScriptGrants
 from hermes_exec_agent.skills.run import denials, preconditions, sandboxes
 from hermes_exec_policies.gate.verdict import Right
@@ -158,6 +159,7 @@ async def run_script(  # noqa: PLR0913  each by its name
             copied=True,
         )  # fmt: skip
         sandbox.run.go()
+        count_use(registry.home.counts, version.name)
         ended = await sandbox.run.wait()
         collected: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         if files is not None:
