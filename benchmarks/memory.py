@@ -24,13 +24,14 @@ from benchmarks.figures import BLOCK, Figure, Table, median, p95, spent
 from benchmarks.recall_data import read_shipped
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.journal import Journal
+from hermes_exec_agent.memory.notes import STREAM, Note, Sentence
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.runtime.opening import open_conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from hermes_exec_agent.runtime.events.event import Kind
 
@@ -79,7 +80,7 @@ def _search(count: int, rounds: int, vocabulary: Vocabulary) -> list[Figure]:
         began = time.perf_counter()
         for start in range(0, count, _BATCH):
             numbers = range(start, min(start + _BATCH, count))
-            log.append_all("notes", [("user", {"content": vocabulary.text(_NOTE_WORDS)}) for _ in numbers])
+            log.append_all(STREAM, [("note", _create_note(number, vocabulary)) for number in numbers])
         filling = count / (time.perf_counter() - began)
         questions = [vocabulary.question() for _ in range(rounds)]
         base = sqlite3.connect(log.path)
@@ -99,9 +100,15 @@ def _search(count: int, rounds: int, vocabulary: Vocabulary) -> list[Figure]:
     ]
 
 
+def _create_note(number: int, vocabulary: Vocabulary) -> dict[str, Any]:
+    sentence = Sentence("done", vocabulary.text(_NOTE_WORDS), (2,))
+    return Note(f"c{number:07}", 3, number, number + 1.0, (sentence,), "program").to_record()
+
+
 def _search_naively(base: sqlite3.Connection, text: str) -> list[Any]:
     query = " OR ".join(f'"{word}"' for word in text.split())
-    return base.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT 20", (query,)).fetchall()
+    statement = "SELECT rowid FROM note_words WHERE note_words MATCH ? ORDER BY rank LIMIT 20"
+    return base.execute(statement, (query,)).fetchall()
 
 
 def _write(rounds: int, vocabulary: Vocabulary) -> list[Figure]:
@@ -145,7 +152,7 @@ def _replace_file(path: Path, size: int) -> None:
 
 
 @contextmanager
-def _user(folder: Path, settings: str) -> Iterator[None]:
+def _user(folder: Path, settings: str) -> Generator[None]:
     """Be a user with these ``[memory]`` settings and a state folder of their own."""
     file = folder / "config/hermes_exec/hermes.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +207,8 @@ def _month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
         tables = base.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC").fetchall()
         base.close()
         size = path.stat().st_size / 1e6 * MONTH / count
-    rows = tuple((name, f"{size / 1e6 * MONTH / count:.1f} MB") for name, size in tables if size > 1 << 20)
+    scale = MONTH / count / 1e6
+    rows = tuple((each, f"{pages * scale:.1f} MB") for each, pages in tables if pages * scale >= 1)
     return [
         Figure(f"{MONTH:,} conversations on disk", "MB", size, "the limit", MONTH_MB, 1.0),
         Table(f"{MONTH:,} conversations on disk, by table", ("table or index", "size"), rows, _SCALED[count < MONTH]),

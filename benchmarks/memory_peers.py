@@ -18,14 +18,14 @@ import numpy as np
 
 from benchmarks.figures import Table, median, p95, spent
 from benchmarks.peers.serve import MEMORY_PEERS, Peer
-from benchmarks.recall_data import read_locomo, read_shipped
+from benchmarks.recall_data import open_log, read_locomo, read_shipped
 from benchmarks.retrieval import DEPTHS, find_sessions, measure, search_words
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.journal import Journal
 from hermes_exec_agent.runtime.events import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from benchmarks.recall_data import Corpus, Key, Question
     from benchmarks.retrieval import Search
@@ -85,7 +85,7 @@ class MemoryPeer:
 
 
 @contextmanager
-def _serving(name: str) -> Iterator[MemoryPeer]:
+def _serving(name: str) -> Generator[MemoryPeer]:
     with tempfile.TemporaryDirectory() as home:
         peer = MemoryPeer(name, home)
         try:
@@ -102,10 +102,12 @@ def _measure_ours(corpora: Sequence[Corpus]) -> tuple[str, ...]:
     rows: list[tuple[list[float], list[float]]] = []
     times: list[float] = []
     for corpus in corpora:
-        with search_words(corpus.turns) as search:
+        with open_log(corpus) as log:
+            search = search_words(log, "messages", "results")
+            everything = find_sessions(search_words(log, "messages", "results", "notes"))
             for question in corpus.questions:
-                times.append(spent(lambda q=question: search(q)))  # type: ignore[misc]  # a default binds it
-                rows.append(_recall(search, find_sessions(search), question))
+                times.append(spent(lambda s=search, q=question: s(q)))  # type: ignore[misc]  # defaults bind them
+                rows.append(_recall(search, everything, question))
     return _row("hermes_exec, as asked", rows, times)
 
 

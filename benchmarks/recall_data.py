@@ -9,26 +9,28 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import zipfile
-from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from unittest import mock
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from hermes_exec_agent.memory.note_writer import write_program_note
+from hermes_exec_agent.memory.notes import Note, Sentence, record_note
+from hermes_exec_agent.runtime.events import EventLog
 
-    from hermes_exec_agent.runtime.events import EventLog
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
     from hermes_exec_agent.runtime.events.event import Kind
 
 SHIPPED = Path(__file__).parent / "recall"
 LOCOMO = "HERMES_EXEC_LOCOMO"
 """The variable that names a folder with LoCoMo's ``locomo10.zip`` or ``locomo10.json``, fetched by hand: they are in
 ``data/`` of the repository snap-research/locomo."""
-_NOTE = 1_200
-"""Characters of a note."""
 
 Key: TypeAlias = "tuple[str, int]"
 """An event: its conversation and number."""
@@ -74,8 +76,8 @@ class Corpus:
 
     turns: list[Turn]
     questions: list[Question]
-    notes: dict[str, str]
-    """A note for each conversation."""
+    summaries: dict[str, str]
+    """Of each conversation; the program writes notes where there are none."""
 
 
 def read_shipped() -> list[Corpus]:
@@ -93,25 +95,11 @@ def read_shipped() -> list[Corpus]:
         )
         for row in map(json.loads, (SHIPPED / "questions.jsonl").read_text(encoding="utf-8").splitlines())
     ]
-    return [Corpus(turns, questions, _write_notes(turns))]
+    return [Corpus(turns, questions, {})]
 
 
 def _to_seconds(day: str) -> float:
     return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
-
-
-def _write_notes(turns: Iterable[Turn]) -> dict[str, str]:
-    """Return a note without a model for each conversation: its requests, and its last answer."""
-    spoken: dict[str, list[Turn]] = defaultdict(list)
-    for turn in turns:
-        if turn.kind in ("user", "assistant") and turn.data["content"]:
-            spoken[turn.key[0]].append(turn)
-    return {
-        conversation: "\n".join(
-            [*(turn.data["content"] for turn in each if turn.kind == "user"), each[-1].data["content"]]
-        )[:_NOTE]
-        for conversation, each in spoken.items()
-    }
 
 
 def read_locomo() -> list[Corpus] | str:
@@ -152,16 +140,26 @@ def _read_dialogue(dialogue: dict[str, Any]) -> Corpus:
         gold = frozenset(keys[each] for each in evidence if each in keys)
         if gold and row["category"] != _ADVERSARIAL:
             questions.append(Question(row["question"], str(row["category"]), gold))
-    notes = {name: dialogue[f"{name}_summary"] for name in names if dialogue.get(f"{name}_summary")}
-    return Corpus(turns, questions, notes)
+    summaries = {name: str(dialogue.get(f"{name}_summary", "")) for name in names}
+    return Corpus(turns, questions, {name: text for name, text in summaries.items() if text})
 
 
 _ADVERSARIAL = 5
 """LoCoMo's category of questions without an answer."""
 
 
-def record(log: EventLog, turns: Iterable[Turn]) -> None:
-    """Append the events in the order of their times, as if they happened then."""
-    for turn in sorted(turns, key=lambda turn: turn.at):
-        with mock.patch("time.time", return_value=turn.at):
-            log.append(turn.key[0], cast("Kind", turn.kind), turn.data)
+@contextmanager
+def open_log(corpus: Corpus) -> Generator[EventLog]:
+    """Yield a log with the conversations, each event at its time, and with a note of each."""
+    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "log.sqlite")) as log:
+        for turn in sorted(corpus.turns, key=lambda turn: turn.at):
+            with mock.patch("time.time", return_value=turn.at):
+                log.append(turn.key[0], cast("Kind", turn.kind), turn.data)
+        for conversation in dict.fromkeys(turn.key[0] for turn in corpus.turns):
+            if text := corpus.summaries.get(conversation):
+                events = log.events(conversation)
+                sentences = (Sentence("done", text, (events[-1].number,)),)
+                record_note(log, Note(conversation, events[-1].number, events[0].at, events[-1].at, sentences, "model"))
+            else:
+                write_program_note(log, conversation)
+        yield log

