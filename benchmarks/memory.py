@@ -75,7 +75,7 @@ class Vocabulary:
         )
 
 
-def _search(count: int, rounds: int, vocabulary: Vocabulary) -> list[Figure]:
+def measure_search(count: int, rounds: int, vocabulary: Vocabulary) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="hx-notes-") as folder, EventLog(Path(folder, "log.sqlite")) as log:
         began = time.perf_counter()
         for start in range(0, count, _BATCH):
@@ -111,7 +111,7 @@ def _search_naively(base: sqlite3.Connection, text: str) -> list[Any]:
     return base.execute(statement, (query,)).fetchall()
 
 
-def _write(rounds: int, vocabulary: Vocabulary) -> list[Figure]:
+def measure_writes(rounds: int, vocabulary: Vocabulary) -> list[Figure]:
     """Measure a change of a full journal, beside the same bytes to a file that replaces another one."""
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "log.sqlite")) as log:
         journal = Journal(Path(folder, "memory"), log, {"memory": 2200, "user": 1375})
@@ -162,7 +162,7 @@ def _user(folder: Path, settings: str) -> Generator[None]:
         yield
 
 
-async def _start(rounds: int, vocabulary: Vocabulary) -> list[Figure]:
+async def measure_starts(rounds: int, vocabulary: Vocabulary) -> list[Figure]:
     """Measure a conversation's opening over the local target, with full memory and without any."""
     enabled = "memory_enabled = true\nuser_profile_enabled = true"
     times: dict[str, list[float]] = {"": [], enabled: []}
@@ -191,7 +191,7 @@ async def _open_once(log: EventLog) -> float:
         return time.perf_counter() - began
 
 
-def _month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
+def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
     """Measure the bytes of conversations of the shipped set's shape, with outputs of about 1,500 characters."""
     shapes: dict[str, list[str]] = {}
     for turn in read_shipped()[0].turns:
@@ -238,10 +238,10 @@ def figures(part: int) -> list[Figure | Table]:
     load = os.getloadavg()[0]
     vocabulary = Vocabulary()
     found: list[Figure | Table] = [
-        *_search(NOTES // (part * part), 400 // part, vocabulary),
-        *_write(200 // part, vocabulary),
-        *asyncio.run(_start(60 // part, vocabulary)),
-        *_month(MONTH // part, vocabulary),
+        *measure_search(NOTES // (part * part), 400 // part, vocabulary),
+        *measure_writes(200 // part, vocabulary),
+        *asyncio.run(measure_starts(60 // part, vocabulary)),
+        *measure_month(MONTH // part, vocabulary),
         *memory_store.figures(memory_store.ROWS // part, 200 // part),
         *retrieval.tables(whole=part == 1),
         *memory_peers.tables(whole=part == 1),

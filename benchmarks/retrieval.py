@@ -1,8 +1,9 @@
 """The recall of searches for the evidence of questions: the log's full-text search, an embedder, and mixtures of both.
 
 Recall at k is the mean fraction of a question's evidence among the first k results. Turns are events; sessions are
-conversations, found by their notes or by their turns. A mixture adds up weighted reciprocal ranks of 100 results each.
-A question about a range of days counts results of those days alone, for every search.
+conversations, found by words of their turns and notes, as ``session_search`` does, and by the meaning of their notes.
+A mixture adds up weighted reciprocal ranks of 100 results each. A question about a range of days counts results of
+those days alone, for every search.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from benchmarks.recall_data import Corpus, Key, Question
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.runtime.events.search import Place
+    from hermes_exec_agent.runtime.events.search import Scope
 
 DEPTHS = (1, 5, 10, 20)
 WEIGHTS = ((1, 1), (2, 1), (4, 1), (1, 2))
@@ -45,11 +46,11 @@ Document: TypeAlias = "tuple[Key, float, str]"
 """An event or a note: its key, time and text."""
 
 
-def search_words(log: EventLog, *places: Place) -> Search:
-    """Return the log's search of these places; a note's number is `NOTE_NUMBER`."""
+def search_words(log: EventLog, *scopes: Scope) -> Search:
+    """Return the log's search of these scopes; a note's number is `NOTE_NUMBER`."""
 
     def search(question: Question) -> list[Key]:
-        wanted = SearchFilter(frozenset(places), question.since, question.until)
+        wanted = SearchFilter(frozenset(scopes), question.since, question.until)
         hits = log.search(question.text, _DEPTH, wanted)
         return [(hit.conversation, NOTE_NUMBER if hit.kind == "note" else hit.number) for hit in hits]
 
@@ -138,11 +139,8 @@ def _searches(corpus: Corpus, log: EventLog, embeddings: Embeddings | None) -> t
     words = search_words(log, "messages", "results")
     noted = search_words(log, "notes")
     turns = {WORDS: words}
-    sessions = {
-        WORDS: noted,
-        f"{WORDS} of turns": find_sessions(words),
-        f"{WORDS} of both": find_sessions(search_words(log, "messages", "results", "notes")),
-    }
+    both = find_sessions(search_words(log, "messages", "results", "notes"))
+    sessions = {f"{WORDS} of notes": noted, f"{WORDS} of turns": find_sessions(words), WORDS: both}
     if embeddings is not None:
         spoken = [(turn.key, turn.at, turn.text) for turn in corpus.turns if turn.text]
         notes = [latest_note(log, conversation) for conversation in dict.fromkeys(turn.key[0] for turn in corpus.turns)]
@@ -150,7 +148,7 @@ def _searches(corpus: Corpus, log: EventLog, embeddings: Embeddings | None) -> t
         meaning = embeddings.search(spoken, corpus.questions)
         meant = embeddings.search(written, corpus.questions)
         turns |= {MEANING: meaning, **_mixtures(words, meaning)}
-        sessions |= {MEANING: meant, **_mixtures(noted, meant)}
+        sessions |= {f"{MEANING} of notes": meant, **_mixtures(both, meant)}
     return turns, sessions
 
 
