@@ -24,6 +24,7 @@ from benchmarks.figures import BLOCK, Figure, Table, median, p95, spent
 from benchmarks.recall_data import read_shipped
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.journal import Journal
+from hermes_exec_agent.memory.note_writer import write_program_note
 from hermes_exec_agent.memory.notes import STREAM, Note, Sentence
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.endpoint import Endpoint
@@ -192,7 +193,7 @@ async def _open_once(log: EventLog) -> float:
 
 
 def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
-    """Measure the bytes of conversations of the shipped set's shape, with outputs of about 1,500 characters."""
+    """Measure the bytes of conversations like those that ship, with outputs of 1,500 characters, and of notes."""
     shapes: dict[str, list[str]] = {}
     for turn in read_shipped()[0].turns:
         shapes.setdefault(turn.key[0], []).append(turn.kind)
@@ -201,7 +202,9 @@ def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
         path = Path(folder, "log.sqlite")
         with EventLog(path) as log:
             for number in range(count):
-                log.append_all(f"20260101-{number:06}", list(_conversation(kinds[number % len(kinds)], vocabulary)))
+                name = f"20260101-{number:06}"
+                log.append_all(name, list(_conversation(kinds[number % len(kinds)], vocabulary)))
+                write_program_note(log, name)
         base = sqlite3.connect(path)
         base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         tables = base.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC").fetchall()
