@@ -8,6 +8,7 @@ those days alone, for every search.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,8 +48,9 @@ Document: TypeAlias = "tuple[Key, float, str]"
 
 
 def search_words(log: EventLog, *scopes: Scope) -> Search:
-    """Return the log's search of these scopes; a note's number is `NOTE_NUMBER`."""
+    """Return the log's search of these scopes, which remembers its answers; a note's number is `NOTE_NUMBER`."""
 
+    @functools.cache
     def search(question: Question) -> list[Key]:
         wanted = SearchFilter(frozenset(scopes), question.since, question.until)
         hits = log.search(question.text, _DEPTH, wanted)
