@@ -1,7 +1,7 @@
 """The recall of searches for the evidence of questions: the log's full-text search, an embedder, and mixtures of both.
 
 Recall at k is the mean fraction of a question's evidence among the first k results. Turns are events; sessions are
-conversations, found by words of their turns and notes, as ``session_search`` does, and by the meaning of their notes.
+conversations, found by words of their turns and notes, as ``session_search`` does, and by the meaning of either.
 A mixture adds up weighted reciprocal ranks of 100 results each. A question about a range of days counts results of
 those days alone, for every search.
 """
@@ -150,7 +150,9 @@ def _searches(corpus: Corpus, log: EventLog, embeddings: Embeddings | None) -> t
         meaning = embeddings.search(spoken, corpus.questions)
         meant = embeddings.search(written, corpus.questions)
         turns |= {MEANING: meaning, **_mixtures(words, meaning)}
-        sessions |= {f"{MEANING} of notes": meant, **_mixtures(both, meant)}
+        for of, found in (("notes", meant), ("turns", find_sessions(meaning))):
+            mixtures = _mixtures(both, found)
+            sessions |= {f"{MEANING} of {of}": found, **{f"{name}, {of}": each for name, each in mixtures.items()}}
     return turns, sessions
 
 
