@@ -11,11 +11,12 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.figures import Figure, as_json, table
+from benchmarks.figures import Figure, Table, as_json, show
 from benchmarks.groups import GROUPS, measured
 
 _PAGE = Path(__file__).parent.parent / "docs/benchmarks.md"
-_PLACE = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL)
+_OF_ITS_OWN = ("memory",)
+"""Groups that have a part of the page for themselves, so that they can be measured alone."""
 
 
 def main() -> int:
@@ -29,27 +30,30 @@ def main() -> int:
     part = 10 if chosen.quick else 1
     if unknown := set(chosen.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
-    figures: list[Figure] = []
+    results: dict[str, list[Figure | Table]] = {}
     # A process for each group, so that none pays for what another one has left in memory.
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes:
         for name in GROUPS:
             if not chosen.groups or name in chosen.groups:
                 print(f"{name} …", file=sys.stderr, flush=True)
-                figures += processes.submit(measured, name, part).result()
-    text = table(figures)
+                place = name if name in _OF_ITS_OWN else "benchmarks"
+                results.setdefault(place, []).extend(processes.submit(measured, name, part).result())
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
-    print(f"{text}\n\n{machine}")
+    for place, each in results.items():
+        text = f"{show(each)}\n\n{machine}"
+        print(text)
+        if chosen.docs:
+            write_page(text, place=place)
     if chosen.json:
-        chosen.json.write_text(as_json(figures) + "\n")
-    if chosen.docs:
-        write_page(f"{text}\n\n{machine}")
+        chosen.json.write_text(as_json([figure for each in results.values() for figure in each]) + "\n")
     return 0
 
 
-def write_page(text: str, page: Path = _PAGE) -> None:
-    """Replace the generated part of docs/benchmarks.md."""
-    page.write_text(_PLACE.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text()))
+def write_page(text: str, page: Path = _PAGE, place: str = "benchmarks") -> None:
+    """Replace a generated part of docs/benchmarks.md."""
+    part = re.compile(f"(<!-- {place} -->\n).*?(<!-- end of {place} -->)", re.DOTALL)
+    page.write_text(part.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text()))
 
 
 if __name__ == "__main__":

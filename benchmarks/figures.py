@@ -6,10 +6,10 @@ import json
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,17 @@ class Figure:
         if self.bar is None:
             return None
         return self.ratio <= self.bar if self.better == "lower" else self.ratio >= self.bar
+
+
+@dataclass(frozen=True)
+class Table:
+    """Figures of one kind, with columns of their own."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...] = ()
+    """Sentences below it."""
 
 
 def spent(call: Callable[[], object]) -> float:
@@ -81,6 +92,11 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
+def p95(values: list[float]) -> float:
+    """The time that 95 of 100 stay below."""
+    return statistics.quantiles(values, n=20, method="inclusive")[-1]
+
+
 def table(figures: list[Figure]) -> str:
     """The figures as a Markdown table."""
     rows = ["| operation | ours | reference | ratio | bar |", "|---|---|---|---|---|"]
@@ -98,6 +114,23 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def as_json(figures: list[Figure]) -> str:
-    """The figures for machines."""
-    return json.dumps([{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=1)
+def show(results: Sequence[Figure | Table]) -> str:
+    """All results in Markdown, the figures in one table before the others."""
+    figures = [each for each in results if isinstance(each, Figure)]
+    parts = [table(figures)] if figures else []
+    for each in results:
+        if isinstance(each, Table):
+            lines = [each.headings, ("---",) * len(each.headings), *each.rows]
+            parts += [f"**{each.title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines), *each.remarks]
+    return "\n\n".join(parts)
+
+
+def as_json(results: Sequence[Figure | Table]) -> str:
+    """The results for machines."""
+    return json.dumps([_to_json(each) for each in results], indent=1)
+
+
+def _to_json(result: Figure | Table) -> dict[str, Any]:
+    if isinstance(result, Table):
+        return asdict(result)
+    return {**asdict(result), "ratio": result.ratio, "met": result.met}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from benchmarks.peers.serve import PEERS, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from benchmarks.figures import Figure
+    from benchmarks.figures import Figure, Table
 
 
 def _of(name: str) -> ModuleType:
@@ -30,7 +30,7 @@ def _peers(rounds: int) -> list[Figure]:
     return figures
 
 
-GROUPS: dict[str, Callable[[int], list[Figure]]] = {
+GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "latency": lambda part: _of("latency").figures(400 // part),
     "peers": lambda part: _peers(60 // part),
     "opening": lambda part: _of("opening").figures(40 // part),
@@ -46,11 +46,12 @@ GROUPS: dict[str, Callable[[int], list[Figure]]] = {
     "scale": lambda part: _of("scale").figures(1000 // part, 10_000 // part),
     "orchestrator": lambda part: _of("orchestrator").figures(100 // part),
     "agent": lambda part: _of("agent").figures(200 // part),
+    "memory": lambda part: _of("memory").figures(part),
     "fleet": lambda _: _of("orchestrator").in_containers(),
 }
 """What is measured, given by how much less than the whole."""
 
 
-def measured(name: str, part: int) -> list[Figure]:
+def measured(name: str, part: int) -> Sequence[Figure | Table]:
     """Measure a group."""
     return GROUPS[name](part)

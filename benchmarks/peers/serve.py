@@ -10,18 +10,21 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _CACHE = _HERE.parent.parent / ".cache" / "peers"
 PEERS = {"hermes-agent": "0.19.0", "swe-rex": "1.4.0", "mini-swe-agent": "2.4.6"}
-"""Distribution and version."""
+"""Distribution and version, of those that run commands."""
+MEMORY_PEERS = {"hermes-agent": PEERS["hermes-agent"], "pydantic-ai-harness": "0.62.0"}
+"""The same, of those that remember."""
 
 
 def install(name: str) -> Path:
     """The interpreter of a peer's environment."""
-    folder = _CACHE / f"{name}-{PEERS[name]}"
+    version = {**PEERS, **MEMORY_PEERS}[name]
+    folder = _CACHE / f"{name}-{version}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         uv = str(Path(sys.executable).parent / "uv")
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), f"{name}=={PEERS[name]}"], check=True)
+        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), f"{name}=={version}"], check=True)
         (folder / "ready").touch()
     return python
 
@@ -44,13 +47,17 @@ class Peer:
 
     def run(self, command: str) -> float:
         """Seconds that the peer took, by its own clock."""
+        return float(self.ask(command, "took "))
+
+    def ask(self, line: str, mark: str) -> str:
+        """The rest of the next line of its output that begins with ``mark``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(command + "\n")
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("took "):
-                return float(line.split()[1])
+        for answer in self._process.stdout:
+            if answer.startswith(mark):
+                return answer.removeprefix(mark)
         raise RuntimeError(f"{self.name} ended")
 
     def close(self) -> None:
