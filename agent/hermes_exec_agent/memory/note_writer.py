@@ -25,6 +25,7 @@ from hermes_exec_agent.memory.notes import (
     parse_model_note,
     record_note,
 )
+from hermes_exec_agent.memory.screening import find_withholding
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete, prepare
 from hermes_exec_agent.quoting import quote
@@ -164,7 +165,9 @@ def _render(event: Event) -> str:
     if event.kind == "result":
         text = _read_output(text)
     calls = [f"{call.get('name')} {call.get('arguments')}" for call in data.get("tool_calls") or ()]
-    shown = " | ".join([part for part in (text, *calls) if part])
+    whole = " | ".join([part for part in (text, *calls) if part])
+    reason = find_withholding(whole)
+    shown = f"[withheld: {reason}]" if reason else whole
     name = f"{event.kind} {data['name']}" if event.kind == "result" else event.kind
     return f"#{event.number} {name}: {quote(shown, _MOST.get(event.kind, _LEAST))}"
 
