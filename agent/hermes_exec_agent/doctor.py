@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import time
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -328,16 +328,17 @@ def _check_registry() -> list[Check]:
 
 
 def _check_log() -> list[Check]:
-    from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.runtime.events.storage import VARIABLE
+    """Look at the log without an `EventLog`, which would replace a damaged file."""
+    from hermes_exec_agent.runtime.events import queries, storage
 
-    with EventLog.of_user() as log:
-        if not log.path.exists():
-            detail = f"no conversation yet; the file is {to_printable(log.path)}"
-            return [_check_writable("log", log.path, detail, VARIABLE)]
-        latest = log.conversations(1)
-    detail = f"the file is {to_printable(log.path)}" + ("" if latest else ", none yet")
-    return [_check_writable("log", log.path, detail, VARIABLE)]
+    path = storage.conversations_file()
+    if not path.exists():
+        detail = f"no conversation yet; the file is {to_printable(path)}"
+        return [_check_writable("log", path, detail, storage.VARIABLE)]
+    with storage.translate_errors(path), closing(storage.connect(path, make=False)) as base:
+        latest = queries.list_conversations(base, 1, None)
+    detail = f"the file is {to_printable(path)}" + ("" if latest else ", none yet")
+    return [_check_writable("log", path, detail, storage.VARIABLE)]
 
 
 def _nearest_existing(path: Path) -> Path:

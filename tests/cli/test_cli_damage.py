@@ -134,7 +134,7 @@ OF_FILES: dict[str, Damage] = {
     "random": lambda _, path: path.write_bytes(os.urandom(5000)),
     "cut": lambda _, path: os.truncate(path, path.stat().st_size // 2),
 }
-_NOTES = {"run": 2, "jobs": 2, "chat": 9}
+_NOTES = {"run": 2, "jobs": 2, "chat": 9, "conversations": 2}
 """Lines that a command may say; of some one is a note, and a chat says what happens in it."""
 QUICK = {"closed", "random"}
 _CASES = 5

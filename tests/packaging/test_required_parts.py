@@ -16,7 +16,7 @@ CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 TESTS = Path(__file__).parents[1]
 PROVISION = TESTS.parent / "tools" / "hermes_dev" / "provision.py"
-OF_EVERY_DEBIAN = {"apt-get", "sh", "tar", "unshare"}
+OF_EVERY_DEBIAN = {"apt-get", "setpriv", "sh", "tar", "unshare"}
 IN_PACKAGES_OF_OTHERS = {"top"}  # procps
 OF_APPTAINER = {"apptainer", "mksquashfs"}  # which provisioning installs in a way of its own
 

@@ -95,8 +95,8 @@ def offered(names: Any = None) -> list[str]:
     return asyncio.run(create())
 
 
-# A conversation has `memory` with a journal alone.
-CORE = sorted(set(own_entry_points(GROUP)) - {"delegate_task", "memory"})
+# A conversation has the tools of memory if that is enabled.
+CORE = sorted(set(own_entry_points(GROUP)) - {"delegate_task", "memory", "session_search", "user_ask"})
 
 
 def test_an_installed_tool_is_not_offered_unless_the_user_names_it(configured: Path) -> None:

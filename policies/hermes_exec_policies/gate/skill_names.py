@@ -21,7 +21,7 @@ MAX_NAME = 64
 TOOLS = frozenset(
     {"clarify", "cronjob", "delegate-task", "execute-code", "memory", "patch", "process", "read-file", "search-files",
      "session-search", "skill-manage", "skill-run", "skill-script", "skill-view", "skills-list", "terminal", "todo",
-     "write-file"}
+     "user-ask", "write-file"}
 )  # fmt: skip
 """Names of an agent's own tools."""
 _DEVICES = frozenset(

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.load import load_settings
 from hermes_exec.errors import UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.frontends.chat.replay import Replay
+    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.tools.tool import Mode
@@ -52,7 +52,7 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
-    participant = choose_participant(load_settings(), asked.person, guest=asked.guest)
+    participant = _find_participant(asked)
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     models = _models(asked, replay)
@@ -84,6 +84,13 @@ async def start_chat(
             if current is not None and replay is None:
                 start_if_due(log, ending=current.id)
             _wait_for_audits()
+
+
+def _find_participant(asked: ChatArguments) -> Participant | None:
+    """Return the person of the chat; None if neither its arguments nor the configuration name one."""
+    from hermes_exec.config.load import load_settings  # slow to import
+
+    return choose_participant(load_settings(), asked.person, guest=asked.guest)
 
 
 def _wait_for_audits() -> None:
