@@ -52,6 +52,8 @@ _IGNORE = (
     r"(?:پچھلی|سابقہ)\s+(?:\S+\s+){0,2}?(?:ہدایات|احکامات)\s+(?:\S+\s+)?(?:نظر\s*انداز|بھول)",
     r"(?:تجاهل|تجاهلي|انس)\s+(?:\S+\s+){0,2}?(?:التعليمات|الأوامر|القواعد)\s+(?:\S+\s+)?(?:السابقة)",
 )
+_QUOTATION = re.compile(r'\A\[from [^\]]*\] "(.*)"\Z', re.DOTALL)
+"""An entry that `memory.origins` made of untrusted text."""
 _ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE | re.MULTILINE)
 
 
@@ -70,9 +72,14 @@ def find_refusal(text: str) -> str:
 
 
 def find_withholding(text: str) -> str:
-    """Return why a prompt withholds an entry, in a few words; empty if it shows the entry."""
+    """Return why a prompt withholds an entry, in a few words; empty if it shows the entry.
+
+    What a text quotes is no order of its own, except for untrusted text that was remembered as a quotation.
+    """
     if reason := find_refusal(text):
         return reason
+    if quotation := _QUOTATION.match(text):
+        return find_withholding(quotation[1])
     plain = unicodedata.normalize("NFKC", text)
     bare = _QUOTED.sub(" ", plain)
     if _ROLE.search(bare):
