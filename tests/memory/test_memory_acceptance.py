@@ -97,9 +97,7 @@ def _act(verb: str, what: str, results: list[str]) -> Answer:
     if verb == "decide":
         return say(f"Decided: {what}.")
     if verb == "find":
-        query, _, more = what.partition(" | ")
-        arguments = {"query": query, **(json.loads(more) if more else {})}
-        return say(f"Found: {results[0]}") if step else ask(("session_search", arguments))
+        return say(f"Found: {results[0]}") if step else ask(("session_search", {"query": what}))
     if step and verb != "read":
         return say("Noted.")
     if verb == "prefer":
@@ -190,7 +188,8 @@ class Week:
         return Path(self.cli.env["XDG_STATE_HOME"]) / "hermes_exec"
 
     def claims(self, person: str) -> list[dict[str, Any]]:
-        return json.loads(self.run("user", "history", "--person", person, "--json"))
+        claims: list[dict[str, Any]] = json.loads(self.run("user", "history", "--person", person, "--json"))
+        return claims
 
 
 def live(week: Week) -> None:

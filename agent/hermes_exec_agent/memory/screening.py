@@ -53,7 +53,7 @@ _IGNORE = (
     r"(?:تجاهل|تجاهلي|انس)\s+(?:\S+\s+){0,2}?(?:التعليمات|الأوامر|القواعد)\s+(?:\S+\s+)?(?:السابقة)",
 )
 _QUOTATION = re.compile(r'\A\[from [^\]]*\] "(.*)"\Z', re.DOTALL)
-"""An entry that `memory.origins` made of untrusted text."""
+"""The form of an entry that `memory.origins` creates for untrusted text."""
 _ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE | re.MULTILINE)
 
 
