@@ -1,7 +1,6 @@
 """``curator``: archive the agent's unused skills, and merge those that overlap."""
 
 import contextlib
-import os
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,8 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.skill_judge import AGENT, open_registry
+from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.cli.skill_judge import open_registry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -60,7 +60,7 @@ def run(
     if after and not if_due:
         raise UsageError("--after needs --if-due", remedy=f"--if-due --after {after}")
     if apply:
-        _require_person("run --apply")
+        refuse_agent("run --apply")
     return interruptible.run(_run(after, apply=apply, if_due=if_due, json=json))
 
 
@@ -119,7 +119,7 @@ def restore(
 
     The backups of the last five runs that changed something are kept.
     """
-    _require_person("restore")
+    refuse_agent("restore")
     with _open_curator() as (curator, _):
         done = curator.restore(run)
     if json:
@@ -140,11 +140,6 @@ def _open_curator() -> "Generator[tuple[Curator, EventLog]]":
 
     with EventLog.of_user() as log:
         yield Curator(registry, log, exempt=load_settings().learning.curator_exempt, tell=note), log
-
-
-def _require_person(command: str) -> None:
-    if AGENT in os.environ:
-        raise UsageError(f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
 def _print_plan(plan: "Plan") -> None:

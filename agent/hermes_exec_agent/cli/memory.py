@@ -18,7 +18,7 @@ from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli import memory_longterm
 from hermes_exec_agent.cli.memory_notes import notes
-from hermes_exec_agent.cli.skill_judge import AGENT
+from hermes_exec_agent.cli.person import export_json, refuse_agent
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -144,19 +144,9 @@ def export(
     person: Person = None,
 ) -> int:
     """Export all entries with their origins as JSON."""
-    import json
-
     with open_journal(person) as journal:
-        text = json.dumps(_to_json(journal), ensure_ascii=False, indent=2)
-    if output is None:
-        print(flags.clean(text))
-        return 0
-    try:
-        handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(f"{text}\n")
+        entries = _to_json(journal)
+    export_json(entries, output)
     return 0
 
 
@@ -187,8 +177,8 @@ def open_journal(person: str | None = None, *, changes: bool = False) -> "Genera
     Raises:
         UsageError: an agent's shell would change it, as changes are recorded as the person's.
     """
-    if changes and AGENT in os.environ:
-        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
+    if changes:
+        refuse_agent()
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.persons import Participant, choose_participant

@@ -1,7 +1,6 @@
 """``memory``: the commands of long-term memory."""
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.skill_judge import AGENT
+from hermes_exec_agent.cli.person import refuse_agent
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -87,7 +86,7 @@ def doctor(*, json: Json = False) -> int:
 
 def reembed() -> int:
     """Replace all vectors by those of the configured embedder; a run that was ended goes on where it was."""
-    _refuse_agent()
+    refuse_agent()
     with _open_memory() as memory:
         done = memory.indexer.reembed(lambda count: note(f"{count} replaced"))
         written = memory.indexer.catch_up()
@@ -128,11 +127,6 @@ def _open_memory() -> "Generator[LongTermMemory]":
             yield memory
         finally:
             memory.close()
-
-
-def _refuse_agent() -> None:
-    if AGENT in os.environ:
-        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
 def _to_json(match: Any, floor: float) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """``memory notes``: list the notes of conversations, and write those that are missing."""
 
 import asyncio
-import os
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +10,7 @@ from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
-from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.skill_judge import AGENT
+from hermes_exec_agent.cli.person import refuse_agent
 
 if TYPE_CHECKING:
     from hermes_exec_agent.memory.notes import Note
@@ -31,8 +29,8 @@ def notes(
     --write has the auxiliary model write the notes of all conversations that have ended, or that had no event for half
     an hour. Without a model, or with session_notes = "program", the program writes them.
     """
-    if write and AGENT in os.environ:
-        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
+    if write:
+        refuse_agent()
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.memory.note_writer import find_pending
     from hermes_exec_agent.runtime.events import EventLog

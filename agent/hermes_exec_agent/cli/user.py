@@ -1,8 +1,6 @@
 """``user``: ask, show and change the claims about a person."""
 
 import contextlib
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
@@ -13,7 +11,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.cli.skill_judge import AGENT
+from hermes_exec_agent.cli.person import export_json, refuse_agent
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Sequence
@@ -93,7 +91,7 @@ def add_claim(
     """Add a claim in your own words; a claim that it contradicts is closed, and kept."""
     from hermes_exec_agent.memory.claims import NewClaim, find_alike, guess_kind
 
-    _refuse_agent()
+    refuse_agent()
     with _open_log() as log:
         store = _open_store(log, person)
         alike = [each for each in find_alike(text, store.claims()) if each.id not in (closes or [])]
@@ -109,7 +107,7 @@ def add_claim(
 
 def close(claim: Id, *, person: Person = None) -> int:
     """Close a claim that no longer holds; an entry of USER.md that it comes from is removed."""
-    _refuse_agent()
+    refuse_agent()
     with _open_log() as log:
         _open_store(log, person).close(claim)
     return 0
@@ -128,7 +126,7 @@ def learn(
     from hermes_exec_agent.frontends.chat.listing import find_conversation
     from hermes_exec_agent.memory.persons import OWNER, Participant
 
-    _refuse_agent()
+    refuse_agent()
     models = _load_models()
     with _open_log() as log:
         id = find_conversation(log, conversation)
@@ -156,27 +154,10 @@ def export(
     person: Person = None,
 ) -> int:
     """Export all claims with their evidence as JSON."""
-    import json
-
     with _open_log() as log:
         claims = [each.to_record() for each in _open_store(log, person).claims()]
-    text = json.dumps(claims, ensure_ascii=False, indent=2)
-    if output is None:
-        print(flags.clean(text))
-        return 0
-    try:
-        handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(f"{text}\n")
+    export_json(claims, output)
     return 0
-
-
-def _refuse_agent() -> None:
-    """Raise UsageError in an agent's shell, as claims are recorded as the person's."""
-    if AGENT in os.environ:
-        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
 @contextlib.contextmanager
