@@ -122,6 +122,15 @@ def search(base: sqlite3.Connection, text: str, limit: int, wanted: SearchFilter
     return [_to_hit(base, row, marks) for row in rows]
 
 
+def select(
+    base: sqlite3.Connection, keys: Sequence[tuple[str, int]], text: str, wanted: SearchFilter
+) -> list[SearchHit]:
+    """Return those of these events, by conversation and number, that a search may return, in the same order."""
+    searcher = _Searcher(base, wanted)
+    rows = [row for key in keys if (row := searcher.read_event(key)) is not None]
+    return [_to_hit(base, row, _split_terms(text)) for row in rows]
+
+
 def _split_terms(text: str) -> list[str]:
     """Return the words of a query without those that say little, unless it has no others."""
     words = list(dict.fromkeys(match.group() for match in _TERM.finditer(text)))
@@ -171,6 +180,13 @@ class _Searcher:
             self.pairs += pairs
             parts += pairs or [term]
         return list(dict.fromkeys(parts))[:_MOST_PAIRS]
+
+    def read_event(self, key: tuple[str, int]) -> _Row | None:
+        """Return an event if the filter accepts it."""
+        query = "SELECT seq, conversation, number, at, kind, data FROM events WHERE conversation = ? AND number = ?"
+        found = self._base.execute(query, key).fetchone()
+        row = _Row("words", *found) if found else None
+        return row if row is not None and self._accepts(row) else None
 
     def _list_tables(self) -> list[str]:
         scopes = self._wanted.scopes
