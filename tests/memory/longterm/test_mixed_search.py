@@ -28,7 +28,7 @@ from tests.memory.test_session_search import hold
 from tests.rigs.meanings import WordEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -42,9 +42,10 @@ PROGRAM = Path(sys.executable).with_name("hermes-exec")
 class SynonymEmbedder(WordEmbedder):
     """Counts words as well, and takes some for the same."""
 
-    def embed(self, texts: Any, *, query: bool) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
         same = {"automobile": "car", "feline": "cat", "purchase": "buy"}
-        return super().embed([" ".join(same.get(w, w) for w in each.lower().split()) for each in texts], query=query)
+        replaced = [" ".join([same.get(word, word) for word in text.lower().split()]) for text in texts]
+        return super().embed(replaced, query=query)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_both_rankings_keep_to_the_filter(log: EventLog, open_memory: Callable[.
     memory = open_memory()
 
     def by_meaning(**fields: Any) -> set[str]:
-        return set(find(log, memory, "automobile purchase", **{"person": "", **fields}))
+        return set(find(log, memory, "automobile purchase", 20, **{"person": "", **fields}))
 
     assert by_meaning() == {"20260102-b#2", "20260102-b#3", "20260103-c#2"}
     assert by_meaning(delegated=False) == {"20260102-b#2", "20260102-b#3"}
