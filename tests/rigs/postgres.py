@@ -29,7 +29,6 @@ NOBODY = 65534
 _SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "256MB",
     "max_connections": "40",
