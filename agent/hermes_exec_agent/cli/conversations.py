@@ -91,13 +91,16 @@ def search(
 ) -> int:
     """Search the messages, results and notes of all conversations for these words, and for parts of words.
 
-    Matches of all words come first. Thoughts of models are searched with --in thoughts alone.
+    With long-term memory, messages near in meaning are found as well, and both rankings are mixed. Without it, matches
+    of all words come first. Thoughts of models are searched with --in thoughts alone.
     """
     from hermes_exec_agent.frontends.chat.export import format_time
     from hermes_exec_agent.frontends.chat.search_options import create_filter
+    from hermes_exec_agent.memory.mixed_search import search_as_configured
 
     with _open_log() as log:
-        found = log.search(" ".join(words), last, create_filter(log, since, until, within or ()))
+        wanted = create_filter(log, since, until, within or ())
+        found = search_as_configured(log, " ".join(words), last, wanted, note)
     if json:
         show_json([_to_json(each) for each in found])
     elif found:

@@ -36,11 +36,11 @@ def search(
     json: Json = False,
 ) -> int:
     """Show the ten memories nearest in meaning, and which ones a request would recall; new events are indexed first."""
-    from hermes_exec_agent.memory.longterm.memory import KINDS
+    from hermes_exec_agent.memory.longterm.memory import RECALLED
 
-    kinds: list[Kind] = [each for each in KINDS if kind in (None, each)]
+    kinds: list[Kind] = [each for each in RECALLED if kind in (None, each)]
     if not kinds:
-        raise UsageError(f"--kind {kind}: not a kind of memory", remedy=", ".join(KINDS))
+        raise UsageError(f"--kind {kind}: not a kind of memory", remedy=", ".join(RECALLED))
     with _open_memory() as memory:
         memory.catch_up()
         matches = memory.search(" ".join(words), kinds, floor=-1.0)
@@ -90,7 +90,7 @@ def reembed() -> int:
     with _open_memory() as memory:
         done = memory.indexer.reembed(lambda count: note(f"{count} replaced"))
         written = memory.indexer.catch_up()
-    note(f"{done} vectors were replaced, and {written} memories added")
+    note(f"{done} vectors were replaced, and {written} memories and turns added")
     return 0
 
 
@@ -102,7 +102,7 @@ def rebuild_longterm() -> None:
     if settings.embedder and settings.long_term != "off":
         with _open_memory() as memory:
             memory.prepare()
-            note(f"long-term memory: {memory.indexer.rebuild()} memories were indexed from the event log")
+            note(f"long-term memory: {memory.indexer.rebuild()} memories and turns were indexed from the event log")
 
 
 @contextlib.contextmanager

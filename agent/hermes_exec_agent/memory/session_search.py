@@ -1,4 +1,4 @@
-"""The tool ``session_search``: earlier conversations by words, around a message, or the latest ones.
+"""The tool ``session_search``: earlier conversations by words and meaning, around a message, or the latest ones.
 
 Everything that it returns is quoted material from elsewhere, with the number of each event.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.memory.mixed_search import search_conversations
 from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.runtime.events.search import SearchFilter
@@ -23,9 +24,9 @@ from hermes_exec_agent.tools.provenance import Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
-    from hermes_exec_agent.runtime.events.search import SearchHit
     from hermes_exec_agent.tools.provenance import PartOrigin
     from hermes_exec_agent.tools.tool import Context
 
@@ -35,7 +36,6 @@ _MESSAGE = 1500
 """Characters of a message around another one."""
 _FEW = 3
 """Hits that are shown of one conversation."""
-_HITS = 60
 _PAGES = 20
 
 
@@ -72,17 +72,19 @@ class SessionSearch(BaseTool[SessionSearchArguments]):
         if context.past is None:
             raise UsageError("memory is not enabled", remedy="memory_enabled = true in [memory] of hermes.toml")
         person = context.participant.name
-        return await asyncio.to_thread(_answer, context.past, args, context.conversation, person)
+        return await asyncio.to_thread(_answer, context.past, context.longterm, args, context.conversation, person)
 
 
-def _answer(log: EventLog, args: SessionSearchArguments, current: str, person: str) -> Envelope:
+def _answer(
+    log: EventLog, memory: LongTermMemory | None, args: SessionSearchArguments, current: str, person: str
+) -> Envelope:
     name, _, number = args.session_id.partition("#")
     conversation = log.find(name) if name else ""
     if conversation and log.start(conversation).person != person:
         raise UsageError("that conversation is one of another person")
     around = args.around_message_id or (int(number) if number.isascii() and number.isdigit() else 0)
     if args.query:
-        shown, lines = _search(log, args, conversation, current, person)
+        shown, lines = _search(log, memory, args, conversation, current, person)
     elif conversation and around:
         shown, lines = [conversation], _read_around(log.events(conversation), around, args)
     elif conversation:
@@ -96,7 +98,12 @@ def _answer(log: EventLog, args: SessionSearchArguments, current: str, person: s
 
 
 def _search(
-    log: EventLog, args: SessionSearchArguments, conversation: str, current: str, person: str
+    log: EventLog,
+    memory: LongTermMemory | None,
+    args: SessionSearchArguments,
+    conversation: str,
+    current: str,
+    person: str,
 ) -> tuple[list[str], list[str]]:
     """Return the conversations with hits and their lines: each with its note, and its best hits."""
     wanted = SearchFilter(
@@ -107,9 +114,7 @@ def _search(
         kinds=frozenset({_ROLES[args.role_filter]}) if args.role_filter else frozenset(),
         order=args.sort,
     )
-    groups: dict[str, list[SearchHit]] = {}
-    for hit in log.search(args.query, _HITS, wanted):
-        groups.setdefault(hit.conversation, []).append(hit)
+    groups = search_conversations(log, memory, args.query, wanted)
     shown = list(groups)[: args.limit]
     lines: list[str] = []
     for each in shown:

@@ -50,7 +50,7 @@ def test_search_doctor_and_the_change_of_the_embedder(environ: dict[str, str], t
     checks = {each["name"]: each for each in json.loads(run(environ, "doctor", "--json").stdout)}
     assert {each["status"] for each in checks.values()} == {"ok"}
     assert checks["store"]["detail"] == "PostgreSQL with pgvector; its schema is current"
-    assert checks["rows"]["detail"] == "41 episodic, 0 semantic, 0 declarative"
+    assert checks["rows"]["detail"] == "41 episodic, 0 semantic, 0 declarative, 0 turns"
     assert "the search is exact" in checks["index of episodic"]["detail"]
 
     rig = Embeddings(vectors)

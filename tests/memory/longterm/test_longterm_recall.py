@@ -182,6 +182,10 @@ def test_the_index_follows_the_log(log: EventLog, journal: Journal, tmp_path: Pa
     add_note(log, "c1", "first note")
     add_note(log, "c2", "the key is AKIA" + "Z7Q3M8K2P5R9T4W6")
     add_note(log, "c3", "a hidden\u200b letter")
+    log.append("c4", "user", {"content": "go on"})  # too short
+    log.append("c4", "assistant", {"content": "", "tool_calls": [{"name": "terminal", "arguments": "ls a b c"}]})
+    log.append("c4", "assistant", {"content": "it is trained now", "tool_calls": []})
+    log.append("c4", "user", {"content": "the key is AKIA" + "Z7Q3M8K2P5R9T4W6"})
     add(journal, "likes tabs", target="user")
     add(journal, "runs on two nodes")
     indexer.catch_up()
@@ -192,6 +196,7 @@ def test_the_index_follows_the_log(log: EventLog, journal: Journal, tmp_path: Pa
         "run:c1#3": f"python train.py\n{trace}",
         "note:c1": "done: second note",
     }
+    assert store.texts(log.identity(), "turn") == {"turn:c1#1": "train the model", "turn:c4#3": "it is trained now"}
     assert list(store.texts(log.identity(), "semantic").values()) == ["runs on two nodes"]
     assert store.texts(log.identity(), "declarative") == {each.source: each.text for each in skills}
     count = embedder.count
@@ -200,9 +205,9 @@ def test_the_index_follows_the_log(log: EventLog, journal: Journal, tmp_path: Pa
     del skills[1]
     journal.write("memory", lambda _: [], who="person", why="test")
     indexer.catch_up()
-    assert store.count(log.identity()) == {"episodic": 3, "semantic": 0, "declarative": 1}
+    assert store.count(log.identity()) == {"episodic": 3, "semantic": 0, "declarative": 1, "turn": 2}
     before = store.texts(log.identity(), "episodic")
-    assert indexer.rebuild() == 4
+    assert indexer.rebuild() == 6
     assert store.texts(log.identity(), "episodic") == before
 
 

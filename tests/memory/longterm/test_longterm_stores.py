@@ -53,7 +53,7 @@ def test_a_store_returns_the_nearest_of_each_kind_with_their_provenance(
     ]  # fmt: skip
     assert found[1][0] == known
     assert found[1][1] == pytest.approx(3 / 5, abs=1e-6)
-    assert store.count("log") == {"episodic": 1, "semantic": 1, "declarative": 1}
+    assert store.count("log") == {"episodic": 1, "semantic": 1, "declarative": 1, "turn": 0}
     assert store.nearest("another log", vector, KINDS, 5) == []
 
 
@@ -73,7 +73,41 @@ def test_writes_are_idempotent_by_source_and_complete_or_nothing(store: MemorySt
     assert store.write("log", Batch(3, 4, [], NOTHING, {"episodic": frozenset({"note:b"})}))
     assert store.texts("log", "episodic") == {"note:b": "three four"}
     store.forget("log")
-    assert (store.count(), store.position("log")) == ({"episodic": 0, "semantic": 0, "declarative": 0}, 0)
+    assert not any(store.count().values())
+    assert store.position("log") == 0
+
+
+def test_turns_have_a_position_of_their_own_and_are_found_among_themselves(
+    address: str, store: MemoryStore, embedder: WordEmbedder
+) -> None:
+    store.prepare(embedder.name, embedder.dimension)
+    other = open_store(address)  # another program, which keeps vectors in memory
+    other.prepare(embedder.name, embedder.dimension)
+
+    def put_turns(*texts: str) -> None:
+        at = store.position("log", "turns")
+        turns = [remember(text, f"turn:c#{at + number}", "turn") for number, text in enumerate(texts)]
+        vectors = embedder.embed(texts, query=False)
+        assert store.write("log", Batch(at, at + len(turns), turns, vectors, part="turns"))
+
+    def find_turns(text: str) -> list[str]:
+        vector = embedder.embed([text], query=True)[0]
+        return [each.text for each, _ in other.nearest("log", vector, ["turn"], 1)]
+
+    put(store, embedder, remember("the red apple"))
+    put_turns("the red pear", "the blue plum")
+    put(store, embedder, remember("the green plum"))
+    assert (store.position("log"), store.position("log", "turns")) == (2, 2)
+    assert find_turns("red apple pear") == ["the red pear"]
+    put_turns("a yellow quince")
+    assert find_turns("yellow quince") == ["a yellow quince"]
+    store.forget("log")  # a rebuild gives other rows the same numbers
+    assert (store.position("log"), store.position("log", "turns")) == (0, 0)
+    put(store, embedder, remember("the red apple"), remember("the green plum"))
+    put_turns("a yellow quince", "the red pear", "the blue plum")
+    assert find_turns("red pear") == ["the red pear"]
+    assert store.count("log")["turn"] == 3
+    other.close()
 
 
 def test_vectors_of_another_embedder_are_refused_until_all_are_replaced(
@@ -206,7 +240,7 @@ PostgresStore(sys.argv[1]).migrate()
     programs = [subprocess.Popen([sys.executable, "-c", script, url]) for _ in range(4)]
     assert [each.wait() for each in programs] == [0] * 4
     with psycopg.connect(url, autocommit=True) as connection:
-        assert connection.execute("SELECT number FROM hermes_memory_migrations").fetchall() == [(1,)]
+        assert connection.execute("SELECT number FROM hermes_memory_migrations").fetchall() == [(1,), (2,)]
         connection.execute("INSERT INTO hermes_memory_migrations (number) VALUES (99)")
     with pytest.raises(HermesError, match="a later version of hermes_exec"):
         PostgresStore(url).migrate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
 import os
@@ -14,6 +15,7 @@ from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time,
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
+from hermes_exec_agent.memory.mixed_search import search_as_configured
 from hermes_exec_agent.memory.persons import check_participant
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
 from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
@@ -217,7 +219,10 @@ class SlashCommands:
         text, wanted = parse_search(log, words)
         if not text:
             raise UsageError("/search needs words", remedy=f"/search WORDS {USAGE}")
-        found = log.search(text, _LISTED, wanted)
+        problems: list[str] = []
+        found = await asyncio.to_thread(search_as_configured, log, text, _LISTED, wanted, problems.append)
+        for line in problems:
+            self._show(escape_text(line))
         for each in found:
             mark = "note: " if each.kind == "note" else ""
             self._row(f"{each.conversation}#{each.number}  {format_time(each.at)} ", f"{mark}{each.snippet}")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=Hashable)
 
-WEIGHTS: Mapping[str, float] = {"words": 1.0, "meaning": 1.0}
-"""The weight of each ranking; a ranking without a weight has 1."""
+WEIGHTS: Mapping[str, float] = {"words": 2.0, "meaning": 1.0}
+"""The weight of each ranking; a ranking without a weight has 1. docs/benchmarks.md compares mixtures."""
 _DAMPING = 60
 """Added to each rank, so that the first ranks of one ranking do not outweigh all others."""
 

@@ -1,1 +1,1 @@
-"""Long-term memory: an index by meaning of notes, failed runs, the journal and skills, built from the event log."""
+"""Long-term memory: an index by meaning of notes, failed runs, the journal, skills and messages, made from the log."""

@@ -1,6 +1,7 @@
 """A store without a server: SQLite for rows and vectors, NumPy for exact cosines.
 
-The vectors of a log are kept in memory until the file changes. A damaged file is moved aside, and a new one is built
+The vectors of a log are kept in memory until the file changes; those of turns, whose texts never change, are read when
+they are new. A damaged file is moved aside, and a new one is built
 from the event log.
 """
 
@@ -19,7 +20,7 @@ from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.entries import Source
 from hermes_exec_agent.memory.longterm.memory import KINDS, Memory
-from hermes_exec_agent.memory.longterm.store import StoreUnavailable, another_embedder
+from hermes_exec_agent.memory.longterm.store import PARTS, StoreUnavailable, another_embedder, name_position
 from hermes_exec_agent.runtime.events.storage import is_shared
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hermes_exec_agent.memory.longterm.memory import Kind
-    from hermes_exec_agent.memory.longterm.store import Batch
+    from hermes_exec_agent.memory.longterm.store import Batch, Part
 
 T = TypeVar("T")
 _log = logging.getLogger("hermes_exec.agent")
 _APPLICATION = 0x68784D45
-_VERSION = 1
+_VERSION = 2
 _PATIENCE_S = 20.0
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
@@ -54,6 +55,7 @@ CREATE TABLE IF NOT EXISTS memories (
     vector BLOB NOT NULL,
     UNIQUE (log, source)
 ) STRICT;
+CREATE INDEX IF NOT EXISTS memories_by_kind ON memories (log, kind, embedder);
 CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS embedder (
     one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, dimension INTEGER NOT NULL
@@ -82,6 +84,7 @@ class ExactStore:
         self._embedder: tuple[str, int] = ("", 0)
         self._writes = 0
         self._cache: dict[tuple[str, Kind], tuple[tuple[int, int], list[int], NDArray[np.float32]]] = {}
+        """Of each kind: the state of the file, the numbers of the rows, and their vectors."""
 
     def prepare(self, embedder: str, dimension: int) -> None:
         """Create the file, and record the embedder; see `MemoryStore.prepare`."""
@@ -101,13 +104,13 @@ class ExactStore:
         self._run(record, writes=True)
         self._embedder = (embedder, dimension)
 
-    def position(self, log: str) -> int:
-        """Return the position of a log."""
-        return self._run(lambda base: _read_position(base, log))
+    def position(self, log: str, part: Part = "memories") -> int:
+        """Return a position of a log."""
+        return self._run(lambda base: _read_position(base, name_position(log, part)))
 
     def write(self, log: str, batch: Batch) -> bool:
         """Apply a batch; see `MemoryStore.write`."""
-        name = self._embedder[0]
+        name, key = self._embedder[0], name_position(log, batch.part)
         rows = [
             (log, each.source, each.kind, each.text, each.at, each.origin, _to_json(each), name, vector.tobytes())
             for each, vector in zip(batch.memories, batch.vectors, strict=True)
@@ -115,14 +118,14 @@ class ExactStore:
 
         def apply(base: sqlite3.Connection) -> bool:
             _check_embedder(base, self._embedder)
-            if _read_position(base, log) != batch.after:
+            if _read_position(base, key) != batch.after:
                 return False
             base.executemany(_UPSERT, rows)
             for kind, sources in batch.keep.items():
                 found = base.execute("SELECT source FROM memories WHERE log = ? AND kind = ?", (log, kind)).fetchall()
                 gone = [(log, source) for (source,) in found if source not in sources]
                 base.executemany("DELETE FROM memories WHERE log = ? AND source = ?", gone)
-            base.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (log, batch.upto))
+            base.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (key, batch.upto))
             return True
 
         return self._run(apply, writes=True)
@@ -156,16 +159,20 @@ class ExactStore:
         known = self._cache.get((log, kind))
         if known is not None and known[0] == version:
             return known[1], known[2]
+        keys = (log, kind, self._embedder[0])
+        ids, vectors = list[int](), np.empty((0, self._embedder[1]), dtype=np.float32)
+        if known is not None and kind == "turn" and _is_unchanged(base, keys, known[1]):
+            ids, vectors = known[1], known[2]
         rows = base.execute(
-            "SELECT id, vector FROM memories WHERE log = ? AND kind = ? AND embedder = ? ORDER BY id",
-            (log, kind, self._embedder[0]),
+            "SELECT id, vector FROM memories WHERE log = ? AND kind = ? AND embedder = ? AND id > ? ORDER BY id",
+            (*keys, ids[-1] if ids else 0),
         ).fetchall()
-        vectors = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32).reshape(
-            len(rows), self._embedder[1]
-        )
-        loaded = [int(row[0]) for row in rows], vectors
-        self._cache[log, kind] = (version, *loaded)
-        return loaded
+        if rows:
+            new = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32)
+            vectors = np.concatenate([vectors, new.reshape(len(rows), self._embedder[1])])
+            ids = ids + [int(row[0]) for row in rows]
+        self._cache[log, kind] = (version, ids, vectors)
+        return ids, vectors
 
     def texts(self, log: str, kind: Kind) -> dict[str, str]:
         """Return the texts of a kind by their sources."""
@@ -199,11 +206,12 @@ class ExactStore:
         self._run(replace, writes=True)
 
     def forget(self, log: str) -> None:
-        """Remove all rows of a log, and its position."""
+        """Remove all rows of a log, and its positions."""
+        keys = [(name_position(log, part),) for part in PARTS]
 
         def remove(base: sqlite3.Connection) -> None:
             base.execute("DELETE FROM memories WHERE log = ?", (log,))
-            base.execute("DELETE FROM positions WHERE log = ?", (log,))
+            base.executemany("DELETE FROM positions WHERE log = ?", keys)
 
         self._run(remove, writes=True)
 
@@ -263,12 +271,12 @@ class ExactStore:
     def _create(self, base: sqlite3.Connection) -> None:
         (application,) = base.execute("PRAGMA application_id").fetchone()
         (version,) = base.execute("PRAGMA user_version").fetchone()
-        if (application, version) not in {(0, 0), (_APPLICATION, _VERSION)}:
+        if (application, version) not in {(0, 0), (_APPLICATION, 1), (_APPLICATION, _VERSION)}:
             raise HermesError(f"{to_printable(self.path)}: it is no long-term memory, or one of a later version")
         base.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared(self.path.parent) else 'WAL'}")
         base.execute("PRAGMA trusted_schema = OFF")
         base.execute("PRAGMA synchronous = NORMAL")
-        if not version:
+        if version < _VERSION:
             base.executescript(_SCHEMA)
 
     def _set_aside(self) -> None:
@@ -309,9 +317,18 @@ def _check_embedder(base: sqlite3.Connection, embedder: tuple[str, int]) -> None
         raise another_embedder(found, embedder)
 
 
-def _read_position(base: sqlite3.Connection, log: str) -> int:
-    row = base.execute("SELECT position FROM positions WHERE log = ?", (log,)).fetchone()
+def _read_position(base: sqlite3.Connection, key: str) -> int:
+    row = base.execute("SELECT position FROM positions WHERE log = ?", (key,)).fetchone()
     return int(row[0]) if row else 0
+
+
+def _is_unchanged(base: sqlite3.Connection, keys: tuple[str, str, str], ids: Sequence[int]) -> bool:
+    """Whether the rows up to the last of these are these."""
+    if not ids:
+        return True
+    query = "SELECT count(*), sum(id) FROM memories WHERE log = ? AND kind = ? AND embedder = ? AND id <= ?"
+    found = base.execute(query, (*keys, ids[-1])).fetchone()
+    return bool(found == (len(ids), sum(ids)))
 
 
 def _read_memory(base: sqlite3.Connection, number: int) -> Memory:

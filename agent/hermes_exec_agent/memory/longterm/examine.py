@@ -55,7 +55,7 @@ def _examine(store: MemoryStore, embedder: Embedder, log: EventLog) -> Iterator[
     yield Check("store", "ok", f"{where}; its schema is current")
     identity = log.identity()
     counts = store.count(identity)
-    yield Check("rows", "ok", ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))
+    yield Check("rows", "ok", ", ".join(f"{counts[kind]} {kind}{'s' * (kind == 'turn')}" for kind in KINDS))
     if stale := store.count_stale():
         yield Check("vectors", "warning", f"{stale} rows have vectors of another embedder", REEMBED)
     if isinstance(store, PostgresStore):

@@ -9,7 +9,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.memory.longterm.sources import KINDS_OF_EVENTS, TRACEBACK, list_skills, read_events
+from hermes_exec_agent.memory.longterm.sources import (
+    KINDS_OF_EVENTS,
+    KINDS_OF_TURNS,
+    TRACEBACK,
+    list_skills,
+    read_events,
+    read_turns,
+)
 from hermes_exec_agent.memory.longterm.store import Batch
 
 if TYPE_CHECKING:
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 
 _EVENTS = 32
 """Events of a batch, so that a kill loses little work."""
+_TURNS = 16
+"""The same for turns, nearly all of which are embedded."""
 _STRIDE = 10_000
 """Events without a memory after which the position is written nevertheless."""
 _STALE = 32
@@ -49,7 +58,7 @@ class Indexer:
         """Set to end a run after its batch."""
 
     def catch_up(self) -> int:
-        """Index what the log has after the recorded position; return the number of memories written.
+        """Index what the log has after the recorded positions, turns last; return the number of rows written.
 
         Raises:
             StoreUnavailable, EmbeddingFailed: the rest is left to the next run.
@@ -67,10 +76,11 @@ class Indexer:
                 break
             if self._write(log, Batch(position, upto, memories, self._embed(memories), keep)):
                 written += len(memories)
-        return written + (0 if self.stop.is_set() else self._index_skills(log))
+        written += 0 if self.stop.is_set() else self._index_skills(log)
+        return written + self._index_turns(log)
 
     def rebuild(self) -> int:
-        """Index the whole log again, from its beginning; return the number of memories written."""
+        """Index the whole log again, from its beginning; return the number of rows written."""
         if log := self._log.identity():
             self._store.forget(log)
         return self.catch_up()
@@ -89,6 +99,18 @@ class Indexer:
             report(done)
         self._store.maintain()
         return done
+
+    def _index_turns(self, log: str) -> int:
+        written = 0
+        while not self.stop.is_set():
+            position = self._store.position(log, "turns")
+            events, upto = self._log.scan(position, KINDS_OF_TURNS, "", _TURNS)
+            if not events and upto - position < _STRIDE:
+                break
+            turns = read_turns(events)
+            if self._write(log, Batch(position, upto, turns, self._embed(turns), part="turns")):
+                written += len(turns)
+        return written
 
     def _write(self, log: str, batch: Batch) -> bool:
         if not self._store.write(log, batch):

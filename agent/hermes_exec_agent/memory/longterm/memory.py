@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.memory.entries import Origin, Source
 
-Kind: TypeAlias = Literal["episodic", "semantic", "declarative"]
-KINDS: tuple[Kind, ...] = ("episodic", "semantic", "declarative")
-DECAY: Mapping[Kind, float] = {"episodic": 0.01, "semantic": 0.001, "declarative": 0.0}
+Kind: TypeAlias = Literal["episodic", "semantic", "declarative", "turn"]
+KINDS: tuple[Kind, ...] = ("episodic", "semantic", "declarative", "turn")
+RECALLED: tuple[Kind, ...] = ("episodic", "semantic", "declarative")
+"""Kinds that stand next to requests; turns are found by searches of conversations alone."""
+DECAY: Mapping[Kind, float] = {"episodic": 0.01, "semantic": 0.001, "declarative": 0.0, "turn": 0.0}
 """How fast each kind loses weight: its score is multiplied by e to the minus rate times days."""
 _DAY_S = 86_400.0
 
@@ -26,7 +28,8 @@ class Memory:
     """One remembered text with its provenance."""
 
     kind: Kind
-    """Episodic: notes and failed runs. Semantic: entries of the journal. Declarative: descriptions of skills."""
+    """Episodic: notes and failed runs. Semantic: entries of the journal. Declarative: descriptions of skills.
+    Turn: messages of persons and of models."""
     text: str
     source: str
     """Identifies it in its log: a later text of the same source replaces an earlier one."""

@@ -36,6 +36,10 @@ MIGRATIONS: tuple[LiteralString, ...] = (
     );
     CREATE INDEX hermes_memories_by_kind ON hermes_memories (log, kind);
     """,
+    """
+    ALTER TABLE hermes_memories DROP CONSTRAINT hermes_memories_kind_check,
+        ADD CONSTRAINT hermes_memories_kind_check CHECK (kind IN ('episodic', 'semantic', 'declarative', 'turn'));
+    """,
 )
 """Vectors have no fixed dimension, so that rows of two embedders exist next to each other while they are replaced."""
 

@@ -18,7 +18,7 @@ from hermes_exec_agent.memory.database import VARIABLE, describe_error
 from hermes_exec_agent.memory.entries import Source
 from hermes_exec_agent.memory.longterm.memory import KINDS, Memory
 from hermes_exec_agent.memory.longterm.migrations import LOCK, migrate
-from hermes_exec_agent.memory.longterm.store import StoreUnavailable, another_embedder
+from hermes_exec_agent.memory.longterm.store import PARTS, StoreUnavailable, another_embedder, name_position
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
     from hermes_exec_agent.memory.longterm.memory import Kind
-    from hermes_exec_agent.memory.longterm.store import Batch
+    from hermes_exec_agent.memory.longterm.store import Batch, Part
 
     Connection = psycopg.Connection[Any]
 
@@ -114,10 +114,10 @@ class PostgresStore:
             )
         self._embedder = (embedder, dimension)
 
-    def position(self, log: str) -> int:
-        """Return the position of a log."""
+    def position(self, log: str, part: Part = "memories") -> int:
+        """Return a position of a log."""
         with self._connect() as connection:
-            return _read_position(connection, log)
+            return _read_position(connection, name_position(log, part))
 
     def write(self, log: str, batch: Batch) -> bool:
         """Apply a batch; see `MemoryStore.write`."""
@@ -128,10 +128,11 @@ class PostgresStore:
              Jsonb([[source.conversation, source.number] for source in each.evidence]), self._embedder[0], vector)
             for each, vector in zip(batch.memories, batch.vectors, strict=True)
         ]  # fmt: skip
+        key = name_position(log, batch.part)
         with self._connect() as connection, connection.transaction():
             self._check_embedder(connection)
-            connection.execute("INSERT INTO hermes_memory_positions VALUES (%s, 0) ON CONFLICT DO NOTHING", (log,))
-            if _read_position(connection, log, lock=True) != batch.after:
+            connection.execute("INSERT INTO hermes_memory_positions VALUES (%s, 0) ON CONFLICT DO NOTHING", (key,))
+            if _read_position(connection, key, lock=True) != batch.after:
                 return False
             with connection.cursor() as cursor:
                 cursor.executemany(_UPSERT, rows)
@@ -140,7 +141,7 @@ class PostgresStore:
                     "DELETE FROM hermes_memories WHERE log = %s AND kind = %s AND source <> ALL (%s)",
                     (log, kind, list(sources)),
                 )
-            connection.execute("UPDATE hermes_memory_positions SET position = %s WHERE log = %s", (batch.upto, log))
+            connection.execute("UPDATE hermes_memory_positions SET position = %s WHERE log = %s", (batch.upto, key))
             return True
 
     def nearest(
@@ -197,9 +198,10 @@ class PostgresStore:
                 )
 
     def forget(self, log: str) -> None:
-        """Remove all rows of a log, and its position."""
+        """Remove all rows of a log, and its positions."""
+        keys = [name_position(log, part) for part in PARTS]
         with self._connect() as connection, connection.transaction():
-            connection.execute("DELETE FROM hermes_memory_positions WHERE log = %s", (log,))
+            connection.execute("DELETE FROM hermes_memory_positions WHERE log = ANY (%s)", (keys,))
             connection.execute("DELETE FROM hermes_memories WHERE log = %s", (log,))
 
     def maintain(self) -> None:
@@ -378,9 +380,9 @@ def _plan(connection: Connection, *, exact: bool) -> None:
         connection.execute("SELECT set_config(%s, %s, true)", (name, "on" if used else "off"))
 
 
-def _read_position(connection: Connection, log: str, *, lock: bool = False) -> int:
+def _read_position(connection: Connection, key: str, *, lock: bool = False) -> int:
     query = "SELECT position FROM hermes_memory_positions WHERE log = %s"
-    row = connection.execute(f"{query} FOR UPDATE" if lock else query, (log,)).fetchone()
+    row = connection.execute(f"{query} FOR UPDATE" if lock else query, (key,)).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
@@ -17,6 +18,7 @@ from hermes_exec_agent.memory.journal import STREAM
 from hermes_exec_agent.memory.longterm.memory import Memory
 from hermes_exec_agent.memory.notes import Note
 from hermes_exec_agent.memory.screening import find_refusal
+from hermes_exec_agent.runtime.events.search_index import CJK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 
 TRACEBACK = "Traceback (most recent call last)"
 KINDS_OF_EVENTS: tuple[EventKind, ...] = ("memory", "note", "failed", "result")
+KINDS_OF_TURNS: tuple[EventKind, ...] = ("user", "assistant")
 _LONGEST = 2000
 _TRACE = 600
 """Characters of the end of a traceback, where the error is."""
 _COMMAND = 200
+_WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
+_FEWEST_WORDS = 3
+"""Words of a turn below which it is left out: it means little without its neighbours, and is near to everything."""
 
 
 def read_events(
@@ -60,6 +66,16 @@ def read_events(
         elif memory := _read_event(event, read_title):
             found[memory.source] = memory
     return [each for each in found.values() if not find_refusal(each.text)], keep
+
+
+def read_turns(events: Iterable[Event]) -> list[Memory]:
+    """Return the messages of persons and models in these events; not their calls, nor notices of the program."""
+    found: list[Memory] = []
+    for each in events:
+        text = clean_text(str(each.data.get("content") or "").strip()[:_LONGEST])
+        evidence = (Source(each.conversation, each.number),)
+        found.append(Memory("turn", text, f"turn:{each.conversation}#{each.number}", each.at, evidence=evidence))
+    return [each for each in found if len(_WORD.findall(each.text)) >= _FEWEST_WORDS and not find_refusal(each.text)]
 
 
 def identify_entry(text: str) -> str:

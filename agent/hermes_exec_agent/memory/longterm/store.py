@@ -1,13 +1,14 @@
 """The interface of stores of memories, and their errors.
 
 A store may hold the memories of several event logs. Each row has the id of its log, and each query names one. The store
-records, for each log, the position up to which its events were indexed; rows and position change in one transaction.
+records, for each log, the positions up to which its events were indexed: one for memories, and one for turns, which are
+many, so that no memory waits for them. Rows and their position change in one transaction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from hermes_exec.errors import ConfigError, HermesError
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.memory import Kind, Memory
 
 REEMBED = "hermes-exec memory reembed"
+Part: TypeAlias = Literal["memories", "turns"]
+PARTS: tuple[Part, ...] = ("memories", "turns")
 
 
 class StoreUnavailable(HermesError):
@@ -43,6 +46,8 @@ class Batch:
     """One row for each memory."""
     keep: Mapping[Kind, frozenset[str]] = field(default_factory=dict["Kind", "frozenset[str]"])
     """Rows of these kinds with other sources are removed."""
+    part: Part = "memories"
+    """The position that is meant."""
 
 
 class MemoryStore(Protocol):
@@ -63,8 +68,8 @@ class MemoryStore(Protocol):
         """Record another embedder; rows with vectors of other ones are found no more until they are replaced."""
         ...
 
-    def position(self, log: str) -> int:
-        """Return the position of a log, 0 at first."""
+    def position(self, log: str, part: Part = "memories") -> int:
+        """Return a position of a log, 0 at first."""
         ...
 
     def write(self, log: str, batch: Batch) -> bool:
@@ -102,7 +107,7 @@ class MemoryStore(Protocol):
         ...
 
     def forget(self, log: str) -> None:
-        """Remove all rows of a log, and its position."""
+        """Remove all rows of a log, and its positions."""
         ...
 
     def maintain(self) -> None:
@@ -112,6 +117,11 @@ class MemoryStore(Protocol):
     def close(self) -> None:
         """Close connections. A later call opens them again."""
         ...
+
+
+def name_position(log: str, part: Part) -> str:
+    """Return the key of a position of a log."""
+    return log if part == "memories" else f"{log}/{part}"
 
 
 def another_embedder(recorded: tuple[str, int], wanted: tuple[str, int]) -> AnotherEmbedder:

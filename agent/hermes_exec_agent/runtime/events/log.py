@@ -249,6 +249,10 @@ class EventLog:
                 self._fill(_FILL_S)
         return self._read(lambda base: search.search(base, text, limit, wanted or search.SearchFilter()), [])
 
+    def select(self, keys: Sequence[tuple[str, int]], text: str, wanted: SearchFilter) -> list[SearchHit]:
+        """Return those of these events, by conversation and number, that a search for ``text`` may return, in order."""
+        return self._read(lambda base: search.select(base, keys, text, wanted), [])
+
     def rebuild_index(self) -> int:
         """Index all events again from the log alone, and return the number of rows that were looked at.
 

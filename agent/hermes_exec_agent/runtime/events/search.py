@@ -3,7 +3,8 @@
 A search looks for all words first, then for all as parts of words, then for the rarer words. A question in plain words,
 passed to FTS5 unchanged, ranks half of the log by its commonest word, which takes seconds instead of milliseconds; so
 common words are dropped, and what remains is never combined by a bare OR. A run of Chinese, Japanese or Korean in a
-query is a phrase of letters. Notes of conversations are ranked by themselves, and merged with messages by their ranks.
+query is a phrase of letters; one that no text has, as a whole question without spaces, is taken for the pairs of its
+letters. Notes of conversations are ranked by themselves, and merged with messages by their ranks.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ Order: TypeAlias = Literal["relevance", "newest", "oldest"]
 _ORDERS: dict[Order, str] = {"relevance": "rank", "newest": "rowid DESC", "oldest": "rowid"}
 
 _TERM = re.compile(rf"[{CJK}]+|[^\W{CJK}]+")
+_RUN = re.compile(rf"[{CJK}]{{3,}}")
 _CODE = re.compile(rf"_|\d|[a-z][A-Z]|[{CJK}]")
 """Marks of a term that may be a part of a longer one."""
 _RANKED = 5_000
@@ -44,6 +46,7 @@ others, as does one in a quarter of a smaller log; of more matches of all words,
 _FEW = 20
 """Matches up to which a word is never common."""
 _MOST_TERMS = 16
+_MOST_PAIRS = 64
 _MOST_READ = 5_000
 """Matches that a search looks at, as a filter may refuse most of them."""
 _SHORTEST_PART = 3
@@ -51,6 +54,7 @@ _AROUND = 70
 _STOP_WORDS = (
     "a an and are as at be but by can did do does for from had has have how i if in into is it its me my of on or our "
     "so that the their them then there these they this to was we were what when where which who why will with you your "
+    "about also am any been being could he her hers him his just she should some us very whom whose would "
     "der die das und ist in zu den von mit für auf ein eine"
 )
 _STOP = frozenset(_STOP_WORDS.split())
@@ -114,7 +118,17 @@ def search(base: sqlite3.Connection, text: str, limit: int, wanted: SearchFilter
     rows = list(islice(searcher.find(terms), limit))
     if wanted.order != "relevance":
         rows.sort(key=lambda row: row.at, reverse=wanted.order == "newest")
-    return [_to_hit(base, row, terms) for row in rows]
+    marks = [*terms, *searcher.pairs]
+    return [_to_hit(base, row, marks) for row in rows]
+
+
+def select(
+    base: sqlite3.Connection, keys: Sequence[tuple[str, int]], text: str, wanted: SearchFilter
+) -> list[SearchHit]:
+    """Return those of these events, by conversation and number, that a search may return, in the same order."""
+    searcher = _Searcher(base, wanted)
+    rows = [row for key in keys if (row := searcher.read_event(key)) is not None]
+    return [_to_hit(base, row, _split_terms(text)) for row in rows]
 
 
 def _split_terms(text: str) -> list[str]:
@@ -129,6 +143,10 @@ def _quote(term: str) -> str:
     return f'"{space_letters(term.lower()).strip()}"'
 
 
+def _split_pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run) - 1)]
+
+
 class _Searcher:
     """One search; it returns no event twice."""
 
@@ -138,6 +156,8 @@ class _Searcher:
         self._seen: set[int] = set()
         self._allowed: dict[str, bool] = {}
         self._bounds = self._find_bounds()
+        self.pairs: list[str] = []
+        """Pairs of letters that were searched in place of longer runs."""
 
     def find(self, terms: Sequence[str]) -> Iterator[_Row]:
         """Yield the matches with all words, then those with some of the rarer ones."""
@@ -146,8 +166,27 @@ class _Searcher:
         yield from self._merge([self._match(table, every) for table in tables])
         if "words" in tables and self._may_be_parts(terms):
             yield from self._match_parts([term.lower() for term in terms])
-        if len(terms) > 1 and (self._wanted.order == "relevance" or not self._seen):
-            yield from self._merge([self._match(table, self._rare(table, terms)) for table in tables])
+        parts = self._split_runs(tables, terms)
+        if len(parts) > 1 and (self._wanted.order == "relevance" or not self._seen):
+            yield from self._merge([self._match(table, self._rare(table, parts)) for table in tables])
+
+    def _split_runs(self, tables: Sequence[str], terms: Sequence[str]) -> list[str]:
+        """Return the terms, with pairs of letters in place of each Chinese, Japanese or Korean run that is nowhere."""
+        parts: list[str] = []
+        for term in terms:
+            pairs = _split_pairs(term) if _RUN.fullmatch(term) else []
+            if any(self._count(table, _quote(term), 1) for table in tables):
+                pairs = []
+            self.pairs += pairs
+            parts += pairs or [term]
+        return list(dict.fromkeys(parts))[:_MOST_PAIRS]
+
+    def read_event(self, key: tuple[str, int]) -> _Row | None:
+        """Return an event if the filter accepts it."""
+        query = "SELECT seq, conversation, number, at, kind, data FROM events WHERE conversation = ? AND number = ?"
+        found = self._base.execute(query, key).fetchone()
+        row = _Row("words", *found) if found else None
+        return row if row is not None and self._accepts(row) else None
 
     def _list_tables(self) -> list[str]:
         scopes = self._wanted.scopes
