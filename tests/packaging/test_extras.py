@@ -23,7 +23,7 @@ from hermes_exec.config import registry
 from hermes_exec.errors import MissingExtra
 from hermes_exec.extras import EXTRAS, explain_import_error, install_command, require
 from tests.rigs import installs
-from tests.rigs.breadth import IN_FULL, thorough
+from tests.rigs.breadth import IN_FULL, choose, thorough
 from tests.rigs.installs import FORMS, LIMIT_S, ROOT, SKILLS, Form
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ OTHERS = {"pydantic", "pydantic_core", "typer", "rich"}
 """What every installation has."""
 BROUGHT = {"certifi", "requests", "httpx2", "grpclib"}
 """What an SDK brings along, imported only after the SDK itself."""
+_OF_REFUSED = 4
+"""Of the command lines that a bare installation refuses, CI tries one in so many."""
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -239,9 +241,13 @@ def test_each_command_works_or_names_the_extra_that_it_needs(wheel: Path, tmp_pa
 
 
 def forms_of(extra: str) -> list[Form]:
-    """The command lines to try; the many of skills, but for the first, are tried where that extra is alone."""
+    """The command lines to try; CI takes a sample of those of skills, and of those that a bare installation refuses."""
     if IN_FULL or extra == "skills":
         return [*FORMS]
+    if not extra:
+        refused = [form for form in FORMS if form.needs]
+        sample = choose("refused", refused, len(refused) // _OF_REFUSED)
+        return [form for form in FORMS if not form.needs or form in sample]
     of_skills = [form for form in FORMS if form.needs == SKILLS]
     return [form for form in FORMS if form not in of_skills[3:]]
 

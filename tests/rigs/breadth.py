@@ -110,8 +110,8 @@ def choose(group: str, items: Iterable[T], number: int) -> list[T]:
 
 
 def examples(number: int) -> int:
-    """How many examples a property is tried with."""
-    return number if WHOLE else max(number // 5, 10)
+    """How many examples a property is tried with; a fifth of them outside of a run in full."""
+    return number if IN_FULL else max(number // 5, 10)
 
 
 def _is_repeat(item: pytest.Item) -> bool:

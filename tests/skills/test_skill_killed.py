@@ -16,7 +16,7 @@ import pytest
 
 from hermes_exec_agent.skills.registry.content import remove_stale_folders
 from tests.rigs.bounded import wait_until
-from tests.rigs.breadth import thorough
+from tests.rigs.breadth import IN_FULL, thorough
 from tests.rigs.processes import alive, every, stat
 from tests.rigs.skill_makers import FILES
 
@@ -153,7 +153,7 @@ def life(folder: Path, seed: int, deaths: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_whenever_registering_is_ended_nothing_partial_is_left(require: Require, tmp_path: Path, seed: int) -> None:
     require("bwrap", "makes the sandbox")
-    life(tmp_path, seed, deaths=6)
+    life(tmp_path, seed, deaths=6 if IN_FULL else 2)
 
 
 @pytest.mark.soak
