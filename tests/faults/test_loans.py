@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import struct
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LAST = 2_000_000
-NUMBERS = b"".join(b"%d\n" % n for n in range(1, LAST + 1))
 COMMANDS = [["seq", "1", str(LAST)], f"seq 1 {LAST}"]
 IDS = ["argv", "session"]
 QUESTIONS = [b"%d" % n * 5000 for n in range(20)]
+
+
+@cache
+def numbers() -> bytes:
+    """The output of the commands."""
+    return b"".join(b"%d\n" % n for n in range(1, LAST + 1))
 
 
 @pytest.fixture
@@ -55,8 +61,8 @@ def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
         async with terminal.stream(command) as events:
             return b"".join([event.data async for event in events])
 
-    assert place.run(stream()) == NUMBERS
-    assert backend.channel.taken < len(NUMBERS) // 2
+    assert place.run(stream()) == numbers()
+    assert backend.channel.taken < len(numbers()) // 2
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
@@ -67,13 +73,13 @@ def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
         terminal = await place.get_shared_terminal()
         got = b""
         async with terminal.stream(command) as stream:
-            while len(got) < len(NUMBERS):
-                got += await read_to(stream, min(700_001, len(NUMBERS) - len(got)))
+            while len(got) < len(numbers()):
+                got += await read_to(stream, min(700_001, len(numbers()) - len(got)))
                 link(terminal).break_connection()
             assert [event.data async for event in stream] == [b""]
             return got
 
-    assert place.run(stream(), 60) == NUMBERS
+    assert place.run(stream(), 60) == numbers()
     assert len(backend.channels) > 10
 
 
@@ -89,7 +95,7 @@ def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
         async with terminal.stream(COMMANDS[0]) as events:
             return b"".join([event.data async for event in events])
 
-    assert place.run(stream()) == NUMBERS
+    assert place.run(stream()) == numbers()
     assert len(backend.channels) == 2 or at > wire.HEADER.size + wire.RETURN_FIELDS.size - 1
 
 
@@ -107,8 +113,8 @@ def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: SuiteTarget, bac
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
-    assert place.run(stream()) == NUMBERS
-    assert backend.channel.taken > len(NUMBERS)
+    assert place.run(stream()) == numbers()
+    assert backend.channel.taken > len(numbers())
 
 
 def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: SuiteTarget) -> None:
@@ -164,24 +170,24 @@ def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(
             assert events[-1].result is not None
             return got + b"".join(event.data for event in events), events[-1].result.exit_code
 
-    assert place.run(away()) == (NUMBERS, 3)
+    assert place.run(away()) == (numbers(), 3)
 
 
 def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(place: SuiteTarget) -> None:
     async def behind() -> Result:
         terminal = await place.get_shared_terminal()
         async with await terminal.session() as session:
-            result = await session.run(f"sleep 60 & seq 1 {LAST}", max_output=len(NUMBERS))
+            result = await session.run(f"sleep 60 & seq 1 {LAST}", max_output=len(numbers()))
             assert (await session.run("echo next")).stdout == b"next\n"
             return result
 
-    assert place.run(behind(), 30).stdout == NUMBERS
+    assert place.run(behind(), 30).stdout == numbers()
 
 
 def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
     place: SuiteTarget, backend: CuttingBackend, tmp_path: Path
 ) -> None:
-    (tmp_path / "there").write_bytes(NUMBERS)
+    (tmp_path / "there").write_bytes(numbers())
 
     def cut(done: int, _all: int, _files: int, _all_files: int) -> None:
         if done > (len(backend.channels) + 4) * MIB:
@@ -192,5 +198,5 @@ def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
         await terminal.download(str(tmp_path / "there"), str(tmp_path / "here"), progress=cut)
 
     place.run(fetch(), 60)
-    assert (tmp_path / "here").read_bytes() == NUMBERS
+    assert (tmp_path / "here").read_bytes() == numbers()
     assert len(backend.channels) > 2

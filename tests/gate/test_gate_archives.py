@@ -17,11 +17,11 @@ from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.archive_members import ArchiveBounds, MemberKind, read_members
 from tests.conftest import require_part
 from tests.rigs.archives import FILES, HOSTILE, damaged, read_bounded, real
-from tests.rigs.breadth import IN_FULL
+from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.skill_makers import home_in
 
 BOUNDS = ArchiveBounds(members=100, file=1 << 20, unpacked=8 << 20)
-_MUTANTS = 8000 if IN_FULL else 1200
+_MUTANTS = 8000 if IN_FULL else 1200 if WHOLE else 240
 
 
 def test_every_hostile_archive_is_refused_in_bounded_memory_and_time(tmp_path: Path) -> None:

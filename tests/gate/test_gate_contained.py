@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 ACTS = controls.counted_acts()
 HELD = {"blocked", "limit", "private", "unheld"}
-UNREFUSED = [item for item in ACTS if item["class"] != "resource" and not contained.refused_by_text(item)]
 HONEST = [
     (make, item)
     for make, kinds in ((corpus.benign, ("plain", "honest", "benign")), (corpus.skill, ("skills",)))
@@ -37,7 +36,8 @@ HONEST = [
 @thorough
 def test_an_act_that_no_rule_refuses_is_contained_by_the_sandbox(require: Require) -> None:
     require("bwrap", "makes the sandbox")
-    acts = choose("contained", UNREFUSED, 8)
+    unrefused = [item for item in ACTS if item["class"] != "resource" and not contained.refused_by_text(item)]
+    acts = choose("contained", unrefused, 8)
     done = asyncio.run(hostile.run_all(matrix.starter(LOCAL), acts))
     assert {act.id: act.outcome for act in done if act.outcome not in HELD} == {}
     assert len(done) == len(acts)

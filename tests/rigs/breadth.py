@@ -41,10 +41,14 @@ _OF_TESTS = 4
 """Of the tests of a module that is sampled, one in so many is run."""
 _SAMPLED_FOLDERS = frozenset(
     {
-        "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "gate", "http", "modal", "models", "policies",
-        "pool", "runtime", "sandbox", "shared", "skills", "tools",
+        "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "faults", "gate", "http", "learning", "longterm",
+        "memory", "modal", "models", "policies", "pool", "runtime", "sandbox", "shared", "skills", "tools",
     }
 )  # fmt: skip
+_SAMPLED_MODULES = frozenset(
+    {"test_breadth.py", "test_dev_command.py", "test_plugins.py", "test_unsteady.py", "test_wheel.py"}
+)
+"""The folders and modules of which the plain run takes one test in ``_OF_TESTS``."""
 _GUEST_COLUMNS = frozenset(
     {"test_local.py", "test_local_polled.py", "test_local_shells.py", "test_guest_pythons.py", "test_ssh.py"}
 )
@@ -156,7 +160,7 @@ def _group(item: pytest.Item) -> tuple[str, int]:
     module, folder = item.nodeid.partition("::")[0], item.path.parent.name
     if folder == "conformance" and item.path.name != "test_local.py":
         return module, _OF_COLUMNS
-    if folder in _SAMPLED_FOLDERS:
+    if folder in _SAMPLED_FOLDERS or item.path.name in _SAMPLED_MODULES:
         return module, _OF_TESTS
     return item.nodeid.partition("[")[0], _OF_PARAMETERS
 

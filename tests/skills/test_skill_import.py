@@ -213,23 +213,23 @@ def member(
 
 
 HOSTILE = {
-    "parent": tar_with(member("logs/../../escaped")),
-    "absolute": tar_with(member("/tmp/escaped")),
-    "link": tar_with(member("logs/x", tarfile.SYMTYPE, link="/etc/passwd")),
-    "hard-link": tar_with(member("logs/x", tarfile.LNKTYPE, link="logs/SKILL.md")),
-    "device": tar_with(member("logs/x", tarfile.CHRTYPE)),
-    "fifo": tar_with(member("logs/x", tarfile.FIFOTYPE)),
-    "set-id": tar_with(member("logs/x", mode=0o4755)),
-    "twice": tar_with(member("logs/SKILL.md")),
-    "bomb": tar_with(*(member(f"logs/{number}", size=30 << 20) for number in range(6))),
-    "half": tar_with()[:-20],
-    "nonsense": b"no archive",
+    "parent": lambda: tar_with(member("logs/../../escaped")),
+    "absolute": lambda: tar_with(member("/tmp/escaped")),
+    "link": lambda: tar_with(member("logs/x", tarfile.SYMTYPE, link="/etc/passwd")),
+    "hard-link": lambda: tar_with(member("logs/x", tarfile.LNKTYPE, link="logs/SKILL.md")),
+    "device": lambda: tar_with(member("logs/x", tarfile.CHRTYPE)),
+    "fifo": lambda: tar_with(member("logs/x", tarfile.FIFOTYPE)),
+    "set-id": lambda: tar_with(member("logs/x", mode=0o4755)),
+    "twice": lambda: tar_with(member("logs/SKILL.md")),
+    "bomb": lambda: tar_with(*(member(f"logs/{number}", size=30 << 20) for number in range(6))),
+    "half": lambda: tar_with()[:-20],
+    "nonsense": lambda: b"no archive",
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_archive_leaves_nothing(home: RegistryHome, tmp_path: Path, kind: str) -> None:
-    (tmp_path / "x.tar.gz").write_bytes(HOSTILE[kind])
+    (tmp_path / "x.tar.gz").write_bytes(HOSTILE[kind]())
     refused(home, str(tmp_path / "x.tar.gz"), tmp_path / "work")
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "SKILL.md"]
     assert left == [tmp_path / "x.tar.gz"]

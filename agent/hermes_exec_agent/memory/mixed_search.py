@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.load import load_settings
 from hermes_exec_agent.memory.embedding.ranking import fuse
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def search_as_configured(
 
 @contextlib.contextmanager
 def _use_memory(log: EventLog, tell: Callable[[str], None]) -> Generator[LongTermMemory | None]:
+    from hermes_exec.config.load import load_settings  # slow to import
+
     settings = load_settings().memory
     if not (settings.memory_enabled and settings.embedder) or settings.long_term == "off":
         yield None
