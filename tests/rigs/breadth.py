@@ -37,12 +37,13 @@ _OF_PARAMETERS = 6
 """Of the parameters of a test, one in so many is tried."""
 _OF_COLUMNS = 10
 """Of a column of the conformance suite that is not this machine, one behaviour in so many is shown."""
-_OF_TESTS = 4
+_OF_TESTS = 8
 """Of the tests of a module that is sampled, one in so many is run."""
 _SAMPLED_FOLDERS = frozenset(
     {
-        "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "faults", "gate", "http", "learning", "longterm",
-        "memory", "modal", "models", "policies", "pool", "runtime", "sandbox", "shared", "skills", "tools",
+        "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "faults", "files", "forward", "gate", "http", "jobs",
+        "learning", "limits", "longterm", "memory", "modal", "models", "observe", "policies", "pool", "properties",
+        "pty", "runtime", "sandbox", "shared", "shell_transport", "skills", "sync", "tools",
     }
 )  # fmt: skip
 _SAMPLED_MODULES = frozenset(
