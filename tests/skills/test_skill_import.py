@@ -212,7 +212,7 @@ def member(
     return made
 
 
-HOSTILE = {
+HOSTILE: dict[str, Callable[[], bytes]] = {
     "parent": lambda: tar_with(member("logs/../../escaped")),
     "absolute": lambda: tar_with(member("/tmp/escaped")),
     "link": lambda: tar_with(member("logs/x", tarfile.SYMTYPE, link="/etc/passwd")),
