@@ -7,6 +7,7 @@ read then. A damaged file is moved aside, and a new one is built from the event 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.database_files import create_private
 from hermes_exec_agent.memory.entries import Source
 from hermes_exec_agent.memory.longterm.memory import KINDS, Memory
 from hermes_exec_agent.memory.longterm.store import PARTS, StoreUnavailable, another_embedder, name_position
@@ -255,9 +257,10 @@ class ExactStore:
     def _open(self) -> sqlite3.Connection:
         if self._base is None:
             make_private_folder(self.path.parent)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            self._file = os.fstat(handle).st_ino
-            os.close(handle)
+            if self.path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            create_private(self.path)
+            self._file = self.path.lstat().st_ino
             base = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
             try:
                 self._create(base)

@@ -11,6 +11,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
+from hermes_exec_agent.database_files import read_header
 from hermes_exec_agent.runtime.events import search_index, storage
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def is_damaged(error: sqlite3.DatabaseError, path: Path) -> bool:
     if code is not None and code & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return False
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
+        header = read_header(path)
     except OSError:
         return False
     if header.startswith(_HEADER):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errno_hints import is_disk_full, path_remedy
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.database_files import check_readable, create_private
 from hermes_exec_agent.state_paths import NETWORKED, find_file_system, state_path
 
 if TYPE_CHECKING:
@@ -98,10 +99,8 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
     """
     if make and not path.exists():
         make_private_folder(path.parent)
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not report the cause
-    os.close(read_only)
+        create_private(path)
+    check_readable(path)  # SQLite does not report the cause
     base = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 import statistics
 import time
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.database_files import create_private
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -191,7 +191,7 @@ class RunCounter:
     def _open(self, *, make: bool) -> Generator[sqlite3.Connection]:
         try:
             if make and not self._path.exists():
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                create_private(self._path)
             address = f"{self._path.as_uri()}?mode=rw"
             with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, isolation_level=None)) as base:
                 base.execute("PRAGMA journal_mode = DELETE")

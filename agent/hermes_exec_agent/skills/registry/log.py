@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_exec.config.paths import read_regular, to_printable, write_private
 from hermes_exec.errno_hints import is_disk_full, path_remedy
 from hermes_exec.errors import ConfigError, HermesError, Refused
+from hermes_exec_agent.database_files import check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
     from hermes_exec_agent.skills.registry.home import RegistryHome
-
 
 _EVENT = b"hermes-exec skills: event 1\0"
 _CHAIN = b"hermes-exec skills: chain 1\0"
@@ -240,10 +240,9 @@ class SkillLog:
     def _open(self) -> sqlite3.Connection:
         path = self._home.log
         try:
-            with path.open("rb") as file:
-                start = file.read(100)
+            check_readable(path)
             # A write-ahead log would be a second file outside of the chain.
-            if start[:16] != b"SQLite format 3\0" or start[18:20] != b"\1\1" or path.is_symlink():
+            if path.is_symlink() or path.with_name(f"{path.name}-wal").exists():
                 raise self._create_tamper_error("it is no database of ours")
             base = _connect(path)
             ((application,),) = _fetch_all(base, "PRAGMA application_id")
@@ -274,6 +273,9 @@ class SkillLog:
 
 def _connect(path: Path) -> sqlite3.Connection:
     base = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE_S, isolation_level=None)
+    if base.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        base.close()
+        raise sqlite3.DatabaseError("it has a write-ahead log")
     for setting in ("trusted_schema = OFF", "synchronous = EXTRA", "journal_mode = DELETE", "cell_size_check = ON"):
         base.execute(f"PRAGMA {setting}")
     return base
