@@ -17,6 +17,7 @@ from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
 from hermes_exec_agent.frontends.chat.session import ChatSession
 from hermes_exec_agent.learning.curator_schedule import start_if_due
+from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
@@ -83,6 +84,7 @@ async def start_chat(
             await models.close()
             if current is not None and replay is None:
                 start_if_due(log, ending=current.id)
+                start_if_enabled(log)
             _wait_for_audits()
 
 
@@ -154,6 +156,8 @@ async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     conversation = await talk.conversation()
     checked = await talk.check_answer() if answer.outcome != "interrupted" else None
     ended = await conversation.end_background()
+    if not (asked.json or asked.quiet):
+        talk.print_news()
     if asked.json:
         payload = {**answer_to_json(conversation, answer), "background_ended": ended}
         if checked is not None:
