@@ -37,6 +37,7 @@ WHERE outcome.conversation = 'outcomes' AND outcome.kind = 'outcome'
     AND json_extract(outcome.data, '$.task') > ? AND json_extract(outcome.data, '$.evidence.kind') = 'none'
     AND coalesce(json_extract(started.data, '$.person'), '') = ?
     AND coalesce(json_extract(started.data, '$.guest'), 0) = 0
+    AND coalesce(json_extract(started.data, '$.scripted'), 0) = 0
 ORDER BY outcome.number DESC LIMIT ?
 """
 
@@ -154,9 +155,8 @@ def _read_recent(log: EventLog, person: str, after: int, limit: int) -> list[tup
 def _read_upto(log: EventLog, person: str) -> int:
     """Return the number of the last task that a review of what a person said looked at; 0 if there was none."""
     queued = (each.data for each in log.events(STREAM) if each.data["action"] == "queued")
-    return max(
-        (int(each["upto"]) for each in queued if (each["cause"], each["person"]) == ("interval", person)), default=0
-    )
+    upto = (int(each["upto"]) for each in queued if (each["cause"], each["person"]) == ("interval", person))
+    return max(upto, default=0)
 
 
 def _queue(log: EventLog, cause: CauseName, person: str, tasks: Sequence[tuple[str, int]], upto: int = 0) -> bool:
