@@ -248,6 +248,10 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
         },
     }
     _append(log, lambda tasks: [{**record, "tasks": tasks}])
+    if record["skills"]:
+        from hermes_exec_agent.learning.versions import notice_worse
+
+        notice_worse(log)
     return record
 
 

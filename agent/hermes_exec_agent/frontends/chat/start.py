@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES, PlainDisplay, SilentDisplay
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec.errors import HermesError
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.frontends.chat.replay import Replay
@@ -114,6 +114,7 @@ async def _talk(
         check_participant(talk.log, resume, talk.participant)
     if asked.fork and not resume:
         raise UsageError("--fork needs a conversation to start from", remedy="--continue, or --resume ID")
+    await _print_fall_backs(talk, asked)
     if query is not None:
         _print_unprompted(talk, asked, replay)
         if resume and not asked.fork:
@@ -130,6 +131,20 @@ async def _talk(
         talk.open_soon(resume, fork=asked.fork)
         return await interactive.run_replay(talk, replay.requests)
     return await interactive.run_interactive(talk, resume=resume, fork=asked.fork, say=say)
+
+
+async def _print_fall_backs(talk: ChatSession, asked: ChatArguments) -> None:
+    """Print a line for each version of a skill that fell back since the last chat; with ``--json`` the next one does."""
+    if asked.json or asked.quiet or asked.guest:
+        return
+    from hermes_exec_agent.learning.versions import take_notices
+
+    try:
+        notices = await asyncio.to_thread(take_notices, talk.log)
+    except HermesError as error:
+        notices = [f"skills: {error}"]
+    for line in notices:
+        talk.display.print_line(line)
 
 
 async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
