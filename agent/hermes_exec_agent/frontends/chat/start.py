@@ -134,7 +134,7 @@ async def _talk(
 
 
 async def _print_fall_backs(talk: ChatSession, asked: ChatArguments) -> None:
-    """Print a line for each version of a skill that fell back since the last chat; with ``--json`` the next one does."""
+    """Print a line for each version of a skill that fell back; with ``--json`` the next chat does."""
     if asked.json or asked.quiet or asked.guest:
         return
     from hermes_exec_agent.learning.versions import take_notices
