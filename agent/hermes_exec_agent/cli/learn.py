@@ -1,4 +1,4 @@
-"""``learn``: the outcomes of tasks, and a person's judgement of them."""
+"""``learn``: the outcomes of tasks and of versions of skills, a person's judgement, and measurements."""
 
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.measure import measure
 from hermes_exec_agent.frontends.chat.listing import find_conversation
 
 _VERDICTS = {"good": True, "bad": False}
@@ -18,7 +19,7 @@ _VERDICTS = {"good": True, "bad": False}
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/learning.md.")
-    for command in (outcomes, outcome, versions):
+    for command in (outcomes, outcome, versions, measure):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 

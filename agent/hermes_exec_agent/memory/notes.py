@@ -303,7 +303,7 @@ _DIGITS = 10
 
 
 def _select(found: dict[Part, list[Sentence]], most: int) -> list[Sentence]:
-    """Return sentences of at most ``most`` characters in all, the first ones of each part before later ones, by part."""
+    """Return sentences of at most ``most`` characters, by part, the first ones of each part before later ones."""
     chosen: list[Sentence] = []
     for index in range(max(map(len, found.values()), default=0)):
         for group in found.values():

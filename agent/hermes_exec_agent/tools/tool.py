@@ -195,6 +195,8 @@ class Context:
     """The long-term memory that requests are compared with; a delegated conversation and a guest's have none."""
     user_model: UserModel | None = None
     """What is known about the conversation's person; a delegated conversation and a guest's have none."""
+    folder: str = ""
+    """The folder of the target in which the conversation's shell begins; that of the terminal if empty."""
     participant: Participant = field(default_factory=Participant)
     """The person that the conversation belongs to."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
@@ -229,7 +231,7 @@ class Context:
         from hermes_exec_agent.tools.workspace import Workspace
 
         if self._workspace is None:
-            self._workspace = Workspace(self.terminal, self.place, self.model)
+            self._workspace = Workspace(self.terminal, self.place, self.model, self.folder)
         return self._workspace
 
     @property
