@@ -38,7 +38,7 @@ def write(log: EventLog, reply: Any) -> tuple[Note, ScriptedModel]:
 
 def test_a_note_of_five_calls_has_answers_with_events_and_others_are_struck_out(log: EventLog) -> None:
     fill(log)
-    reply = {
+    reply: dict[str, Any] = {
         "done": [DONE],
         "solved": [{"text": "Yes, the file shows it.", "events": [5]}, {"text": "I am sure.", "events": []}],
         "faster": [{"text": "One search of the file.", "events": [3, 6]}, {"text": "By magic.", "events": [999]}],

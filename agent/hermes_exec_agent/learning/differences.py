@@ -54,7 +54,7 @@ def estimate_difference(pairs: Iterable[tuple[bool, bool]]) -> Difference:
     rates = ((both + first) / number, (both + second) / number)
     (low1, high1), (low2, high2) = (wilson_interval(round(rate * number), number) for rate in rates)
     phi = _correlate(both, first, second, neither)
-    value = rates[0] - rates[1]
+    value = (first - second) / number
     low = value - _combine(rates[0] - low1, high2 - rates[1], phi)
     high = value + _combine(rates[1] - low2, high1 - rates[0], phi)
     return Difference(number, value, max(low, -1.0), min(high, 1.0))

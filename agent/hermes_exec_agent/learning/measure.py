@@ -111,8 +111,9 @@ class Plan:
         """Yield round, index of the task and arm of each sample, in order; each arm is first in every other pair."""
         for number in range(self.rounds):
             for index in range(len(self.tasks)):
-                first = (number + index) % 2
-                yield from ((number, index, arm) for arm in (ARMS[first], ARMS[1 - first]))
+                arms = ARMS if (number + index) % 2 == 0 else ARMS[::-1]
+                for arm in arms:
+                    yield number, index, arm
 
 
 @dataclass(frozen=True, slots=True)
