@@ -169,7 +169,7 @@ def test_programs_at_once_and_one_that_is_killed_let_a_version_fall_once_and_say
     assert [each.returncode for each in programs] == [0] * 4
     assert len([line for line in lines if line]) == 1
     assert len(falls(Registry(home))) == 1
-    assert [event.data["what"] for event in log.events(STREAM)] == ["fell", "told"]
+    assert [event.data["what"] for event in log.events(STREAM)] == ["fell", "notified"]
 
 
 def test_the_next_chat_says_so_in_one_line_and_the_commands_show_the_counts(
