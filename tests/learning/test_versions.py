@@ -91,6 +91,7 @@ def test_the_judgement_that_shows_a_version_to_be_worse_makes_it_fall_back_once(
         ([(5, 0, "strong")], [(0, 5, "weak")], False),
         ([(5, 0, "a"), (1, 19, "b")], [(3, 2, "a"), (20, 0, "b")], False),
         ([(5, 0, "a"), (5, 0, "b")], [(0, 5, "a"), (4, 1, "b")], True),
+        ([(5, 0, "a"), (5, 0, "b")], [(5, 0, "a"), (0, 4, "b")], False),
     ],
 )
 def test_versions_are_compared_by_rate_with_enough_evidence_and_the_same_model(
@@ -134,10 +135,21 @@ import os, sys
 from pathlib import Path
 from hermes_exec_agent.learning import versions
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.skills.registry.registry import Registry
+
+def wait_before(kind, name):
+    call = getattr(kind, name)
+    def call_later(*args, **named):
+        print("ready", flush=True)
+        sys.stdin.readline()
+        return call(*args, **named)
+    setattr(kind, name, call_later)
 
 if sys.argv[2] == "killed":  # between the registry and the event log
     versions._record_falls = lambda *_: os._exit(9)
-sys.stdin.readline()
+else:
+    wait_before(Registry, "choose")
+    wait_before(EventLog, "append")
 with EventLog(Path(sys.argv[1])) as log:
     versions.fall_back(log)
     print(*versions.take_notices(log), sep="\\n")
@@ -150,6 +162,17 @@ def start(log: EventLog, how: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(argv, env={**os.environ}, stdin=pipe, stdout=pipe, text=True)
 
 
+def release(programs: list[subprocess.Popen[str]]) -> None:
+    """Let all programs make the next change at once, when the last one is about to make it."""
+    for each in programs:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in programs:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+
+
 @pytest.mark.parametrize("how", ["", "killed"])
 def test_programs_at_once_and_one_that_is_killed_let_a_version_fall_once_and_say_so_once(
     home: RegistryHome, log: EventLog, tmp_path: Path, how: str
@@ -158,18 +181,16 @@ def test_programs_at_once_and_one_that_is_killed_let_a_version_fall_once_and_say
     record(log, 1, 5, 0)
     record(log, 2, 0, 5)
     if how:
-        assert start(log, how).communicate("\n")[0] == ""
+        assert start(log, how).communicate()[0] == ""
         assert falls(Registry(home)) != []
-    programs = [start(log) for _ in range(4)]
-    for each in programs:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
+    programs = [start(log) for _ in range(3)]
+    for _ in ("record it", "notify") if how else ("choose", "record it", "notify"):
+        release(programs)
     lines = [each.communicate()[0].strip() for each in programs]
-    assert [each.returncode for each in programs] == [0] * 4
+    assert [each.returncode for each in programs] == [0] * 3
     assert len([line for line in lines if line]) == 1
     assert len(falls(Registry(home))) == 1
-    assert [event.data["what"] for event in log.events(STREAM)] == ["fell", "told"]
+    assert [event.data["what"] for event in log.events(STREAM)] == ["fell", "notified"]
 
 
 def test_the_next_chat_says_so_in_one_line_and_the_commands_show_the_counts(

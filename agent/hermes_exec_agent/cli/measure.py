@@ -178,7 +178,7 @@ def _show(measurement: "Measurement", *, json: bool) -> bool:
 
     report = create_report(measurement)
     if report["missing"]:
-        note(f"interrupted: {report['missing']} samples are missing; the same command with --resume takes them")
+        note(f"stopped: {report['missing']} samples are missing; the same command with --resume takes them")
     if json:
         show_json(report)
     elif report["samples"]:

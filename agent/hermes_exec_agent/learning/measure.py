@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from hermes_exec._async import shield_to_completion
+from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.config.load import load_settings
 from hermes_exec.config.paths import read_regular, to_printable
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.learning.checks import run_check
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.journal import Journal
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.tools.tool import Approvals, Person
 
+_log = logging.getLogger("hermes_exec.agent")
+
 STREAM = "measurements"
 """The id of the stream in the event log."""
 Arm: TypeAlias = Literal["with", "without"]
@@ -55,7 +58,7 @@ _OMITTED = frozenset({"clarify", "delegate_task", "memory", "session_search", "s
 """Tools that ask a person, change something that lasts, or read the person's past."""
 _FIELDS = ("instruction", "check", "name", "folder", "setup")
 _FORM = '{"instruction": "…", "check": "COMMAND"}, and also "name", "folder" and "setup" if wanted'
-_MAKE = 'd=$(mktemp -d "${TMPDIR:-/tmp}/hermes-measure.XXXXXXXX") && mkdir "$d/work" && cd "$d" && pwd -P'
+_CREATE = 'd=$(mktemp -d "${TMPDIR:-/tmp}/hermes-measure.XXXXXXXX") && mkdir "$d/work" && cd "$d" && pwd -P'
 _ASKED_S = 60.0
 _DETAIL = 200
 
@@ -235,7 +238,7 @@ class Bench:
             log: of the measured conversations, and of nothing else.
             plan: the conditions.
             scratch: a folder of this machine for what the conversations leave; the caller removes it.
-            models: returns the models of a sample; scripted ones begin anew.
+            models: returns the models of a sample; scripted ones begin again.
             person: is asked for approvals.
             approvals: which tools run without a question.
 
@@ -268,13 +271,22 @@ class Bench:
             HermesError: the model or the target failed.
         """
         began = time.monotonic()
-        made = await self._terminal.run(["/bin/sh", "-c", _MAKE], timeout=_ASKED_S, check=True)
-        root = made.stdout_text.strip()
+        root = await create_or_rollback(self._create_folder(), self._remove_folder)
         try:
             sample = await self._run_in(f"{root}/work", task, arm)
         finally:
-            await shield_to_completion(self._terminal.files.remove(root, recursive=True, missing_ok=True))
+            await shield_to_completion(self._remove_folder(root))
         return replace(sample, seconds=round(time.monotonic() - began, 3))
+
+    async def _create_folder(self) -> str:
+        created = await self._terminal.run(["/bin/sh", "-c", _CREATE], timeout=_ASKED_S, check=True)
+        return created.stdout_text.removesuffix("\n")
+
+    async def _remove_folder(self, folder: str) -> None:
+        try:
+            await self._terminal.files.remove(folder, recursive=True, missing_ok=True)
+        except HermesError as error:  # the sample, or the error of the target, counts
+            _log.warning("the folder of a sample was not removed: %s", error)
 
     async def _run_in(self, folder: str, task: Task, arm: Arm) -> Sample:
         limit_s = load_settings().learning.check_timeout_s

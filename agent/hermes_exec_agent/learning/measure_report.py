@@ -97,5 +97,6 @@ def describe_difference(report: dict[str, Any]) -> str:
         return "difference: unknown, as no pair of samples was graded"
     value, low, high = (100 * found[key] for key in ("value", "low", "high"))
     verdict = "more" if low > 0 else "less" if high < 0 else "no difference is shown"
+    pairs = f"{found['pairs']} pair{'s' if found['pairs'] > 1 else ''}"
     words = verdict if low <= 0 <= high else f"it succeeds {verdict} often"
-    return f"difference: {value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f} ({found['pairs']} pairs): {words}"
+    return f"difference: {value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f} ({pairs}): {words}"

@@ -212,12 +212,12 @@ def take_notices(log: EventLog) -> list[str]:
     """
     while True:
         events = log.events(STREAM)
-        told = max((event.number for event in events if event.data["what"] == "told"), default=0)
-        new = [event.data for event in events if event.number > told]
+        seen = max((event.number for event in events if event.data["what"] == "notified"), default=0)
+        new = [event.data for event in events if event.number > seen]
         if not new:
             return []
         try:
-            log.append(STREAM, "version", {"what": "told"}, after=len(events))
+            log.append(STREAM, "version", {"what": "notified"}, after=len(events))
         except Conflict:
             continue
         return [
