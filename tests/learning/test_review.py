@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.config.settings import LearningSettings, MemorySettings, Settings
+from hermes_exec.config.settings import LearningSettings, MemorySettings, Profiles, Settings
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import Evidence, judge_task, record_task
 from hermes_exec_agent.learning.review import BUDGET, Worker
@@ -78,7 +78,7 @@ def desk(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk
     (tmp_path / "config" / "hermes_exec").mkdir(parents=True)
     (tmp_path / "config" / "hermes_exec" / "hermes.toml").write_text("[learning]\nreview = true\n")
     settings = Settings(
-        {},
+        Profiles({}),
         memory=MemorySettings(memory_enabled=True, user_profile_enabled=True),
         learning=LearningSettings(review=True),
     )
@@ -261,7 +261,8 @@ def test_a_chat_starts_the_worker_and_the_next_one_says_what_it_kept(cli: Cli, r
         assert cli("chat", "-q", request).returncode == 0
 
     def reviews() -> list[dict[str, Any]]:
-        return json.loads(cli("review", "status", "--json").stdout)
+        found: list[dict[str, Any]] = json.loads(cli("review", "status", "--json").stdout)
+        return found
 
     wait_until(lambda: [each["end"] for each in reviews()] == ["done"])
     shown = cli("chat", "-q", "hello")

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.settings import LearningSettings, MemorySettings, Settings
+from hermes_exec.config.settings import LearningSettings, MemorySettings, Profiles, Settings
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.learning.review import Worker, find_changes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TEXTS = ("I prefer answers in one sentence", "I prefer tabs")
 SETTINGS = Settings(
-    {},
+    Profiles({}),
     memory=MemorySettings(memory_enabled=True, user_profile_enabled=True),
     learning=LearningSettings(review=True),
 )
