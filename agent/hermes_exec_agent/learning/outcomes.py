@@ -199,7 +199,7 @@ def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
     for conversation, request in missing:
         if conversation not in known:
             known[conversation] = _read_idle(log, conversation)
-        if turn := _select_turn(known[conversation], request):
+        if turn := select_turn(known[conversation], request):
             started = known[conversation][0].data
             record = derive_outcome(turn, model=str(started.get("model", "")), target=str(started.get("target", "")))
             records.append({**record, "task": tasks + len(records) + 1})
@@ -215,7 +215,8 @@ def _read_idle(log: EventLog, conversation: str) -> list[Event]:
     return log.events(conversation)
 
 
-def _select_turn(events: Sequence[Event], request: int) -> list[Event]:
+def select_turn(events: Sequence[Event], request: int) -> list[Event]:
+    """Return the events of a task: from its request to the last one before the next request."""
     rest = [each for each in events if each.number >= request]
     end = next((place for place, each in enumerate(rest) if place and each.kind == "user"), len(rest))
     return rest[:end]
@@ -229,10 +230,10 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
         HermesError: nothing could be recorded.
     """
     refuse_agent()
-    found = _read_task(log, conversation, request)
+    found = read_task(log, conversation, request)
     if found is None:
         derive_missing(log)
-        found = _read_task(log, conversation, request)
+        found = read_task(log, conversation, request)
     if found is None:
         raise UsageError(
             f"conversation {to_printable(conversation)} has no task {request} that ended",
@@ -287,7 +288,8 @@ def count_tasks(log: EventLog) -> int:
     return _read_count(log, log.last(STREAM))
 
 
-def _read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+def read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+    """Return the current record of a task; None if it has none yet."""
     if not log_exists(log.path):
         return None
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
