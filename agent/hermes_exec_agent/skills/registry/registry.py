@@ -157,7 +157,7 @@ class Registry:
         """Return the folder of a version's files. It is read through ``content.copy`` alone."""
         return self.home.content / version.digest
 
-    def register(
+    def register(  # noqa: PLR0913  each by its name
         self,
         tree: Tree,
         report: Report,
