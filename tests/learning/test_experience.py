@@ -172,14 +172,15 @@ def test_a_task_without_outside_evidence_of_success_yields_nothing(
 
 def test_a_call_names_a_task_and_events_that_show_its_steps(learning: Learning) -> None:
     learning.task(BROKEN, SILENT)
-    for wrong, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"task": 3}, "no task that ended"),
         ({"task": 9}, "no task that ended"),
         ({"events": []}, "events"),
         ({"events": [5, 40]}, "#40 is no event"),
         ({"events": [5]}, "none of the events is a result that shows a step"),
         ({"events": [2, 3]}, "none of the events is a result"),
-    ):
+    )
+    for wrong, message in cases:
         answer = learning.create(**wrong)
         assert message in answer["error"]["message"], wrong
     assert learning.registry.skills() == {}

@@ -73,7 +73,8 @@ class Experience:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Experience:
         """Return the experience with these fields, in which every tuple has become a list."""
-        return cls(**{**facts, "events": tuple(facts["events"])})
+        values: dict[str, Any] = {**facts, "events": tuple(facts["events"])}
+        return cls(**values)
 
     def describe(self) -> str:
         """Return the task in one line."""
@@ -99,8 +100,10 @@ class Origin:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Origin:
         """Return the origin with these fields; records of earlier formats lack some."""
-        experience = facts.get("experience")
-        return cls(**{**facts, "experience": None if experience is None else Experience.from_facts(experience)})
+        values: dict[str, Any] = dict(facts)
+        if values.get("experience") is not None:
+            values["experience"] = Experience.from_facts(values["experience"])
+        return cls(**values)
 
     @property
     def is_material(self) -> bool:
