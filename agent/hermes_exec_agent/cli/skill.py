@@ -114,6 +114,7 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     state = skill.kept_back.get(version.number, "")
     facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
     facts["signer"] = registry.signer
+    facts["outcomes"] = _read_outcomes(version.name, version.number)
     facts["trusted"] = skill.is_trusted(version.digest)
     facts["script_grants"] = asdict(skill.script_grants.get(version.digest, ScriptGrants()))
     if json:
@@ -121,6 +122,15 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
         return 0
     show_table(("KEY", "VALUE"), _describe(facts))
     return 0
+
+
+def _read_outcomes(name: str, number: int) -> "list[dict[str, Any]]":
+    """Return the counted outcomes of the tasks that used a version, by model."""
+    from hermes_exec_agent.learning.versions import read_versions
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        return [each.facts() for each in read_versions(log, name) if each.version == number]
 
 
 def history(name: Skill, *, json: Json = False) -> int:
@@ -326,6 +336,7 @@ def _format_time(at: float) -> str:
 def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of the table; --json has all facts."""
     from hermes_exec_agent.cli import skill_evidence
+    from hermes_exec_agent.learning.versions import VersionCounts
     from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 
     origin = Origin.from_facts(facts["origin"])
@@ -356,6 +367,8 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "kernel": facts["kernel"],
         "runs": f"{runs['runs']}, of which {runs['failures']} failed",
     }
+    for each in (VersionCounts(**fields) for fields in facts["outcomes"]):
+        rows[f"tasks with {each.model}"] = each.describe()
     if runs["median_s"] is not None:
         rows["latency"] = f"{runs['median_s']:.3f} s median, {runs['slowest_s']:.3f} s at most"
     return [*rows.items(), *skill_evidence.describe_findings(facts["evidence"].get("findings") or [])]

@@ -1,8 +1,7 @@
 """A store without a server: SQLite for rows and vectors, NumPy for exact cosines.
 
-The vectors of a log are kept in memory until the file changes; those of turns, whose texts never change, are read when
-they are new. A damaged file is moved aside, and a new one is built
-from the event log.
+The vectors of a log are kept in memory until the file changes. Of turns, whose texts never change, only new ones are
+read then. A damaged file is moved aside, and a new one is built from the event log.
 """
 
 from __future__ import annotations

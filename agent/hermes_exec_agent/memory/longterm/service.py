@@ -149,7 +149,8 @@ class LongTermMemory:
     def find_turns(self, text: str, choose: Callable[[Sequence[Key]], Sequence[T]]) -> list[T]:
         """Return what ``choose`` selects of the messages near in meaning, the nearest first.
 
-        None if the memory does not answer in time. Raises nothing; blocks for 1.3 s at most, the first time for 5.5 s.
+        The list is empty if the memory does not answer in time. Raises nothing; blocks for 1.3 s at most, the first
+        time for 5.5 s.
 
         Args:
             text: what is searched for.

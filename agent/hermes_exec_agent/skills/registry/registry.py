@@ -224,23 +224,32 @@ class Registry:
             self._log.append("proven", version.name, version.number, fresh.line, fresh.facts())
         return fresh
 
-    def choose(self, name: str, number: int, *, instead_of: int | None = None) -> bool:
+    def choose(
+        self,
+        name: str,
+        number: int,
+        *,
+        instead_of: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+        condition: Callable[[Skill], bool] | None = None,
+    ) -> bool:
         """Make this version the current one, and return whether it was chosen.
 
-        It is not if ``instead_of`` is given, and is no longer the current version.
+        It is not if ``instead_of`` is given, and is no longer the current version. ``facts`` and ``condition`` are as
+        in `mark`.
 
         Raises:
             UsageError: it does not exist, or another one is pinned.
         """
         with self._lock_skill(name) as skill:
-            if instead_of not in {None, skill.current}:
+            if instead_of not in {None, skill.current} or (condition is not None and not condition(skill)):
                 return False
             if skill.pinned:
                 raise UsageError(
                     f"{name} is pinned to version {skill.current}", remedy=f"hermes-exec skill unpin {name}"
                 )
             self._event(skill, number)
-            self._log.append("chosen", skill.name, number, {}, {})
+            self._log.append("chosen", skill.name, number, facts or {}, {})
         return True
 
     def pin(self, name: str, number: int | None = None) -> int:
