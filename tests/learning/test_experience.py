@@ -103,7 +103,7 @@ class Learning:
     def call(self, tool: str = "experience", **arguments: Any) -> dict[str, Any]:
         """Call the reviewer's tool in a review of the last conversation."""
         self.reviews += not arguments.pop("again", False)
-        scope = ReviewScope(self.log, self.conversations[-1], exempt=self.exempt, embedder=self.embedder)
+        scope = ReviewScope(self.log, self.conversations[-1], 2, exempt=self.exempt, embedder=self.embedder)
         tools: dict[str, Callable[[ReviewScope], Tool]] = {
             "experience": ExperienceSkills,
             "refinement": RefinementSkills,
@@ -173,8 +173,7 @@ def test_a_task_without_outside_evidence_of_success_yields_nothing(
 def test_a_call_names_a_task_and_events_that_show_its_steps(learning: Learning) -> None:
     learning.task(BROKEN, SILENT)
     cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"task": 3}, "no task that ended"),
-        ({"task": 9}, "no task that ended"),
+        ({"task": 3}, "#3 is not the task of this review"),
         ({"events": []}, "events"),
         ({"events": [5, 40]}, "#40 is no event"),
         ({"events": [5]}, "none of the events is a result that shows a step"),

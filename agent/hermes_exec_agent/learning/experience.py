@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.embedding.protocol import Embedder
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.tools.tool import Context
 
 ASK = """\
@@ -59,8 +61,8 @@ class ReviewScope:
     log: EventLog
     conversation: str
     """The conversation that is reviewed."""
-    upto: int = 0
-    """The number of the last event that the review reads; 0 for all."""
+    request: int
+    """The number of the task's request in it."""
     exempt: Collection[str] = ()
     """Names of skills that are not changed."""
     embedder: Embedder | None = None
@@ -96,18 +98,19 @@ class ReviewedTask:
 
 
 def read_reviewed_task(scope: ReviewScope, request: int) -> ReviewedTask:
-    """Return a task of the reviewed conversation.
+    """Return the task of a review, which a call names by the number of its request.
 
     Raises:
-        UsageError: there is no such task, or it has not ended.
+        UsageError: the call names another one, or the task has not ended.
         HermesError: the log cannot be read.
     """
+    if request != scope.request:
+        raise UsageError(f"#{request} is not the task of this review", remedy=f"the task #{scope.request}")
     record = read_task(scope.log, scope.conversation, request)
     events = scope.log.events(scope.conversation)
     turn = select_turn(events, request)
-    if record is None or not turn or turn[0].number != request:
-        known = ", ".join(f"#{each.number}" for each in events if each.kind == "user")
-        raise UsageError(f"#{request} is no task that ended", remedy=f"the number of a request: {known or 'none'}")
+    if record is None or not turn:
+        raise UsageError(f"the task #{request} has not ended", remedy="save nothing of it")
     before = [each for each in events if each.number <= turn[-1].number]
     return ReviewedTask(record, turn, before, find_material(events))
 
@@ -219,8 +222,7 @@ class LearnedSkills(BaseTool[A]):
         written = writer.find_written()
         if written is None:
             written = await (writer.create if create else writer.patch)(args.name, args.patch)
-            facts = {"name": written.version.name, "version": written.version.number, "outcome": "registered"}
-            context.record("skill", facts)
+            context.record("skill", _to_facts(written.version, waits=written.waits))
         return _describe_written(written)
 
     def _create_writer(self, args: A, task: ReviewedTask, context: Context, reason: str) -> SkillWriter:
@@ -250,6 +252,22 @@ class LearnedSkills(BaseTool[A]):
             exempt=self._scope.exempt,
             embedder=self._scope.embedder,
         )
+
+
+def recover_skills(log: EventLog, registry: Registry, review: str) -> None:
+    """Add the versions to a review's conversation that it registered before a kill, and that its log does not have."""
+    known = {(each.data.get("name"), each.data.get("version")) for each in log.events(review) if each.kind == "skill"}
+    for skill in registry.skills().values():
+        for number, event in skill.versions.items():
+            learned: dict[str, Any] = event.facts.get("learned") or {}
+            if learned.get("review") == review and (skill.name, number) not in known:
+                waits = number in skill.waiting
+                log.append(review, "skill", _to_facts(registry.read_version(skill, number), waits=waits))
+
+
+def _to_facts(version: Version, *, waits: bool) -> dict[str, Any]:
+    facts = {"name": version.name, "version": version.number, "outcome": "registered"}
+    return {**facts, "waits": True} if waits else facts
 
 
 def _check_secrets(text: str, context: Context) -> None:
