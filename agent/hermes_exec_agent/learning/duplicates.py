@@ -23,7 +23,7 @@ _log = logging.getLogger("hermes_exec.agent")
 _LEAST_OF_ABOUT = 0.4
 """The share of common words of name and description from which two skills are for one purpose.
 
-Among 200 published skills, no two have more than 0.22, and no two have a cosine above 0.91.
+Of the 19,900 pairs of 200 different skills, none has more than 0.22, and none a cosine above 0.91.
 """
 _LEAST_OF_TEXT = 0.5
 """The same share of all words."""
