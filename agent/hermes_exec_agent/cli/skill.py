@@ -144,7 +144,7 @@ def history(name: Skill, *, json: Json = False) -> int:
             _format_time(event.at),
             event.kind,
             str(event.version),
-            str(event.facts.get("level", event.facts.get("why", ""))),
+            _describe_event(event),
         ]
         for event in events
     ]
@@ -318,6 +318,13 @@ def _describe_origin(line: dict[str, Any]) -> str:
     return f"{line['origin']}, {'trusted' if line['trusted'] else 'not trusted'}"
 
 
+def _describe_event(event: "SkillEvent") -> str:
+    """Return the strength of the evidence, and the reason."""
+    learned: dict[str, Any] = event.facts.get("learned") or {}
+    parts = (event.facts.get("level"), event.facts.get("why"), learned.get("reason"))
+    return ": ".join(str(each) for each in parts if each)
+
+
 def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
     return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
 
@@ -332,7 +339,7 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from hermes_exec_agent.learning.versions import VersionCounts
     from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 
-    origin = Origin(**facts["origin"])
+    origin = Origin.from_facts(facts["origin"])
     author, runs = facts["author"], facts["runs"]
     written_by = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
     seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
@@ -344,6 +351,7 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "rights": ", ".join(facts["rights"]),
         "origin": origin.describe(),
         **({"  digest": origin.digest} if origin.digest else {}),
+        **_describe_experience(origin),
         "trusted": _describe_trust(origin, facts["trusted"]),
         "scripts have": ScriptGrants.from_facts(facts["script_grants"]).describe(),
         "written by": written_by,
@@ -364,6 +372,20 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if runs["median_s"] is not None:
         rows["latency"] = f"{runs['median_s']:.3f} s median, {runs['slowest_s']:.3f} s at most"
     return [*rows.items(), *skill_evidence.describe_findings(facts["evidence"].get("findings") or [])]
+
+
+def _describe_experience(origin: "Origin") -> dict[str, str]:
+    learned = origin.experience
+    if learned is None:
+        return {}
+    rows = {
+        "learned from": learned.describe(),
+        "  evidence": learned.evidence,
+        "  events": ", ".join(map(str, learned.events)),
+        "  reason": learned.reason,
+        "  review": learned.review,
+    }
+    return {key: value for key, value in rows.items() if value}
 
 
 def _describe_function(facts: dict[str, Any]) -> dict[str, str]:

@@ -239,10 +239,10 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
         HermesError: nothing could be recorded.
     """
     refuse_agent()
-    found = _read_task(log, conversation, request)
+    found = read_task(log, conversation, request)
     if found is None:
         derive_missing(log)
-        found = _read_task(log, conversation, request)
+        found = read_task(log, conversation, request)
     if found is None:
         raise UsageError(
             f"conversation {to_printable(conversation)} has no task {request} that ended",
@@ -316,7 +316,8 @@ def count_tasks(log: EventLog) -> int:
     return _read_count(log, log.last(STREAM))
 
 
-def _read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+def read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+    """Return the current record of a task; None if it has none yet."""
     if not log_exists(log.path):
         return None
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:

@@ -157,7 +157,7 @@ class Registry:
         """Return the folder of a version's files. It is read through ``content.copy`` alone."""
         return self.home.content / version.digest
 
-    def register(
+    def register(  # noqa: PLR0913  each by its name
         self,
         tree: Tree,
         report: Report,
@@ -168,16 +168,18 @@ class Registry:
         insist: bool = False,
         origin: Origin | None = None,
         ancestors: Sequence[Version] = (),
+        replaces: int | None = None,
     ) -> Version:
         """Record an accepted candidate as the next version, which becomes the current one unless another is pinned.
 
         ``insist`` is a person's approval of an author that could have bypassed the gate; ``origin`` is the author by
         default. A version from untrusted material waits in quarantine for a person. ``ancestors`` are the versions that
-        it merges, its own skill's first; by default, it is based on the current version of its skill.
+        it merges, its own skill's first; by default, it is based on the current version of its skill. ``replaces`` is
+        the version that must still be the current one, 0 for a new skill.
 
         Raises:
             Refused: it was not accepted, is another tree, or its author could have reached the registry; or an ancestor
-                is no longer the current version of its skill, or is pinned or archived.
+                or the replaced version is no longer the current one of its skill, or is pinned or archived.
             HermesError: it cannot be written; nothing was registered.
         """
         _check(tree, report, policy, author, insist=insist)
@@ -188,6 +190,8 @@ class Registry:
             parents: tuple[str, ...] = ()
             if skill is not None:
                 parents = (str(skill.versions[skill.current].facts["digest"]),)
+            if replaces is not None:
+                _check_replaced(report.name, skill, replaces)
             if ancestors:
                 self._check_ancestors(ancestors)
                 parents = tuple(each.digest for each in ancestors)
@@ -380,6 +384,13 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
             f"{report.name}: its writer runs commands on this machine without a sandbox, so it could register anything",
             remedy="give the agent a sandbox for its commands, or let a person register it with --insist",
         )
+
+
+def _check_replaced(name: str, skill: Skill | None, number: int) -> None:
+    if skill is None and not number:
+        return
+    if skill is None or skill.current != number or skill.pinned or skill.archived:
+        raise Refused(f"{name} was changed meanwhile; nothing was registered")
 
 
 def _create_version(
