@@ -68,7 +68,7 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     user_char_limit: Annotated[int, Field(ge=500, le=20_000)] = 1375
     """Characters that USER.md may add to a prompt, its heading too."""
     nudge_interval: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Requests between two reviews of a conversation; accepted, and without effect yet."""
+    """Requests of a person between two reviews of what they said; 0 for none. Needs `review` in `[learning]`."""
     session_notes: Literal["model", "program", "off"] = "model"
     """The writer of a note of each conversation: the auxiliary model, or this program. Needs memory_enabled."""
     guests: Names = ()
@@ -102,6 +102,12 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether `curator run --if-due` is started by itself: at the end of a chat, and by an idle server."""
     curator_exempt: Names = ()
     """Names of skills that the curator does not touch, such as those that a timer runs."""
+    review: bool = False
+    """Whether a model looks at past tasks once more, and keeps what is worth it in memory and in skills."""
+    review_model: str = "auxiliary"
+    """The name of that model, `main` or one of `[models]`."""
+    creation_nudge: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Calls of a task that succeeded by evidence, from which a review may make a skill of it; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

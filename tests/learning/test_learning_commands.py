@@ -40,7 +40,7 @@ def outcomes(cli: Cli) -> list[dict[str, Any]]:
 def test_every_command_of_the_page_runs_and_shows_its_output(tmp_path: Path) -> None:
     environ = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
     blocks = re.findall(r"```console\n\$ (.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 6
     for block in blocks:
         for step in block.split("\n$ "):
             command, *shown = step.strip().splitlines()

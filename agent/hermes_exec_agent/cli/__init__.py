@@ -11,9 +11,10 @@ COMMANDS = (
         fast="hermes_exec_agent.cli.start_chat:prepare_chat",
     ),
     Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
-    Command("learn", "hermes_exec_agent.cli.learn", "List the outcomes of tasks, and judge them."),
+    Command("learn", "hermes_exec_agent.cli.learn", "List and judge outcomes of tasks, and measure what helps."),
     Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
+    Command("review", "hermes_exec_agent.cli.review", "Look at past tasks once more, and keep what is worth it."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(
         "skill",

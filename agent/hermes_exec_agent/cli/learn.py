@@ -1,4 +1,4 @@
-"""``learn``: the outcomes of tasks, and a person's judgement of them."""
+"""``learn``: the outcomes of tasks and of versions of skills, a person's judgement, and measurements."""
 
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.measure import measure
 from hermes_exec_agent.frontends.chat.listing import find_conversation
 
 _VERDICTS = {"good": True, "bad": False}
@@ -18,7 +19,7 @@ _VERDICTS = {"good": True, "bad": False}
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/learning.md.")
-    for command in (outcomes, outcome):
+    for command in (outcomes, outcome, versions, measure):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 
@@ -75,4 +76,33 @@ def outcome(
         request = int(number) if number else find_request(log, found)
         record = judge_task(log, found, request, Evidence("person", _VERDICTS[verdict], why))
     note(f"task {record['task']} ({found}:{request}): {record['result']}")
+    return 0
+
+
+def versions(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The name of a skill; all by default.")] = "",
+    *,
+    json: Json = False,
+) -> int:
+    """Count the outcomes of the tasks that used each version of a skill, by model.
+
+    A version that does worse than the one before it falls back by itself, unless the skill is pinned.
+    """
+    from hermes_exec_agent.learning.outcomes import derive_missing
+    from hermes_exec_agent.learning.versions import read_versions
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        derive_missing(log)
+        found = read_versions(log, name)
+    if json:
+        show_json([each.facts() for each in found])
+    elif found:
+        rows = [
+            [each.name, str(each.version), each.model, *map(str, (each.succeeded, each.failed, each.unknown))]
+            for each in found
+        ]
+        show_table(("SKILL", "VERSION", "MODEL", "SUCCEEDED", "FAILED", "UNKNOWN"), rows)
+    else:
+        note("no task has used a skill yet")
     return 0

@@ -37,7 +37,7 @@ User = Annotated[bool, typer.Option("--user", "-u", help="Use USER.md instead of
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/memory.md.")
-    for command in (show, edit, forget, history, restore, export, rebuild, notes):
+    for command in (show, edit, forget, history, restore, undo, export, rebuild, notes):
         group.command(command.__name__)(command)
     memory_longterm.add(group)
     app.add_typer(group, name=name, short_help=summary)
@@ -133,6 +133,17 @@ def restore(
     with open_journal(person, changes=True) as journal:
         target, entries = journal.entries_at(number)
         journal.write(target, lambda _: entries, who="person", why=f"hermes-exec memory restore {number}")
+    return 0
+
+
+def undo(*, person: Person = None) -> int:
+    """Take back what the last review kept: entries of memory, and versions of skills."""
+    from hermes_exec_agent.learning.review_undo import undo_review
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with open_journal(person, changes=True) as journal, EventLog.of_user() as log:
+        for line in undo_review(log, journal).describe():
+            print(flags.clean(line))
     return 0
 
 

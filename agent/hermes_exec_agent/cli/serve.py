@@ -118,7 +118,7 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
-    from hermes_exec_agent.learning.curator_schedule import run_when_idle
+    from hermes_exec_agent.learning import curator_schedule, review_schedule
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -154,7 +154,9 @@ async def _serve(arguments: _ServeArguments) -> int:
             improve=arguments.improve,
         )
 
-        idle_work = asyncio.create_task(run_when_idle(log))
+        idle_work = [
+            asyncio.create_task(schedule.run_when_idle(log)) for schedule in (curator_schedule, review_schedule)
+        ]
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
             await serve_until_cancelled(
@@ -166,7 +168,8 @@ async def _serve(arguments: _ServeArguments) -> int:
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
-            idle_work.cancel()
+            for each in idle_work:
+                each.cancel()
             if models is not None:
                 await models.close()
     return 0

@@ -114,6 +114,7 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     state = skill.kept_back.get(version.number, "")
     facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
     facts["signer"] = registry.signer
+    facts["outcomes"] = _read_outcomes(version.name, version.number)
     facts["trusted"] = skill.is_trusted(version.digest)
     facts["script_grants"] = asdict(skill.script_grants.get(version.digest, ScriptGrants()))
     if json:
@@ -121,6 +122,15 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
         return 0
     show_table(("KEY", "VALUE"), _describe(facts))
     return 0
+
+
+def _read_outcomes(name: str, number: int) -> "list[dict[str, Any]]":
+    """Return the counted outcomes of the tasks that used a version, by model."""
+    from hermes_exec_agent.learning.versions import read_versions
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        return [each.facts() for each in read_versions(log, name) if each.version == number]
 
 
 def history(name: Skill, *, json: Json = False) -> int:
@@ -134,7 +144,7 @@ def history(name: Skill, *, json: Json = False) -> int:
             _format_time(event.at),
             event.kind,
             str(event.version),
-            str(event.facts.get("level", event.facts.get("why", ""))),
+            _describe_event(event),
         ]
         for event in events
     ]
@@ -308,6 +318,13 @@ def _describe_origin(line: dict[str, Any]) -> str:
     return f"{line['origin']}, {'trusted' if line['trusted'] else 'not trusted'}"
 
 
+def _describe_event(event: "SkillEvent") -> str:
+    """Return the strength of the evidence, and the reason."""
+    learned: dict[str, Any] = event.facts.get("learned") or {}
+    parts = (event.facts.get("level"), event.facts.get("why"), learned.get("reason"))
+    return ": ".join(str(each) for each in parts if each)
+
+
 def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
     return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
 
@@ -319,9 +336,10 @@ def _format_time(at: float) -> str:
 def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of the table; --json has all facts."""
     from hermes_exec_agent.cli import skill_evidence
+    from hermes_exec_agent.learning.versions import VersionCounts
     from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 
-    origin = Origin(**facts["origin"])
+    origin = Origin.from_facts(facts["origin"])
     author, runs = facts["author"], facts["runs"]
     written_by = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
     seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
@@ -333,6 +351,7 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "rights": ", ".join(facts["rights"]),
         "origin": origin.describe(),
         **({"  digest": origin.digest} if origin.digest else {}),
+        **_describe_experience(origin),
         "trusted": _describe_trust(origin, facts["trusted"]),
         "scripts have": ScriptGrants.from_facts(facts["script_grants"]).describe(),
         "written by": written_by,
@@ -348,9 +367,25 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "kernel": facts["kernel"],
         "runs": f"{runs['runs']}, of which {runs['failures']} failed",
     }
+    for each in (VersionCounts(**fields) for fields in facts["outcomes"]):
+        rows[f"tasks with {each.model}"] = each.describe()
     if runs["median_s"] is not None:
         rows["latency"] = f"{runs['median_s']:.3f} s median, {runs['slowest_s']:.3f} s at most"
     return [*rows.items(), *skill_evidence.describe_findings(facts["evidence"].get("findings") or [])]
+
+
+def _describe_experience(origin: "Origin") -> dict[str, str]:
+    learned = origin.experience
+    if learned is None:
+        return {}
+    rows = {
+        "learned from": learned.describe(),
+        "  evidence": learned.evidence,
+        "  events": ", ".join(map(str, learned.events)),
+        "  reason": learned.reason,
+        "  review": learned.review,
+    }
+    return {key: value for key, value in rows.items() if value}
 
 
 def _describe_function(facts: dict[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.learning.audit_report import create_advice, format_markdown
 from hermes_exec_agent.learning.outcomes import CURRENT, count_tasks, derive_missing
+from hermes_exec_agent.learning.versions import notice_worse
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict, EventLog
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
@@ -189,6 +190,7 @@ def run_audits(log: EventLog, *, early: bool = False) -> list[int]:
     if not log_exists(log.path):
         return []
     derive_missing(log)
+    notice_worse(log)  # for a program that was killed between evidence and this
     created: list[int] = []
     with OutcomeTables(log.path) as tables:
         skills = read_skills()

@@ -64,7 +64,7 @@ async def check_task(
     Raises:
         HermesError: the evidence could not be recorded.
     """
-    result = await _run(terminal, command, timeout_s)
+    result = await run_check(terminal, command, timeout_s)
     if evidence := result.evidence:
         await asyncio.to_thread(_record, log, conversation, evidence)
     return result
@@ -74,10 +74,11 @@ def _record(log: EventLog, conversation: str, evidence: Evidence) -> None:
     judge_task(log, conversation, find_request(log, conversation), evidence)
 
 
-async def _run(terminal: Terminal, command: str, timeout_s: float) -> CheckResult:
+async def run_check(terminal: Terminal, command: str, timeout_s: float, *, cwd: str | None = None) -> CheckResult:
+    """Run a check in a shell of its own, in the folder where the target opens or in ``cwd``; nothing is recorded."""
     argv = ["/bin/sh", "-c", command]
     try:
-        result = await terminal.run(argv, timeout=timeout_s, merge_stderr=True, max_output=_OUTPUT)
+        result = await terminal.run(argv, timeout=timeout_s, cwd=cwd, merge_stderr=True, max_output=_OUTPUT)
     except HermesError as error:
         return CheckResult(command, None, flatten(str(error), _LINE))
     lines = [line for line in result.stdout_text.splitlines() if line.strip()]

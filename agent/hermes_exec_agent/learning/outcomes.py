@@ -29,6 +29,7 @@ from hermes_exec_agent.tools.workspace import AGENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -160,8 +161,10 @@ def _find_end(events: Sequence[Event]) -> str:
     return "killed"
 
 
-def record_task(log: EventLog, conversation: str, request: int, *, model: str, target: str) -> None:
-    """Record the outcome of a turn that ends, while its turn is held; start the audit if one is due.
+def record_task(
+    log: EventLog, conversation: str, request: int, *, model: str, target: str, reviews: ReviewRules | None = None
+) -> None:
+    """Record the outcome of a turn that ends, while its turn is held; start the audit and the review that are due.
 
     It blocks for less than a millisecond, in the thread of the log. What fails is derived later.
     """
@@ -174,6 +177,12 @@ def record_task(log: EventLog, conversation: str, request: int, *, model: str, t
         from hermes_exec_agent.learning.audit import start_due_audit
 
         start_due_audit(log, tasks)
+        if reviews is not None:
+            from hermes_exec_agent.learning.review_queue import queue_after_task
+            from hermes_exec_agent.learning.review_schedule import start_worker
+
+            if queue_after_task(log, record, events, reviews):
+                start_worker(log)
     except HermesError as error:
         _log.warning("the outcome of a task was not recorded yet: %s", error)
 
@@ -199,7 +208,7 @@ def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
     for conversation, request in missing:
         if conversation not in known:
             known[conversation] = _read_idle(log, conversation)
-        if turn := _select_turn(known[conversation], request):
+        if turn := select_turn(known[conversation], request):
             started = known[conversation][0].data
             record = derive_outcome(turn, model=str(started.get("model", "")), target=str(started.get("target", "")))
             records.append({**record, "task": tasks + len(records) + 1})
@@ -215,7 +224,8 @@ def _read_idle(log: EventLog, conversation: str) -> list[Event]:
     return log.events(conversation)
 
 
-def _select_turn(events: Sequence[Event], request: int) -> list[Event]:
+def select_turn(events: Sequence[Event], request: int) -> list[Event]:
+    """Return the events of the task that begins with a request, among those of its conversation."""
     rest = [each for each in events if each.number >= request]
     end = next((place for place, each in enumerate(rest) if place and each.kind == "user"), len(rest))
     return rest[:end]
@@ -229,10 +239,10 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
         HermesError: nothing could be recorded.
     """
     refuse_agent()
-    found = _read_task(log, conversation, request)
+    found = read_task(log, conversation, request)
     if found is None:
         derive_missing(log)
-        found = _read_task(log, conversation, request)
+        found = read_task(log, conversation, request)
     if found is None:
         raise UsageError(
             f"conversation {to_printable(conversation)} has no task {request} that ended",
@@ -248,7 +258,26 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
         },
     }
     _append(log, lambda tasks: [{**record, "tasks": tasks}])
+    if record["skills"]:
+        from hermes_exec_agent.learning.versions import notice_worse
+
+        notice_worse(log)
+    _review(log, record)
     return record
+
+
+def _review(log: EventLog, record: Mapping[str, Any]) -> None:
+    """Queue the review that is due after a judgement, if reviews are enabled; an error is logged."""
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.learning.review_queue import queue_after_evidence
+    from hermes_exec_agent.learning.review_schedule import read_rules, start_worker
+
+    try:
+        rules = read_rules(load_settings())
+        if rules is not None and queue_after_evidence(log, record, rules):
+            start_worker(log)
+    except HermesError as error:
+        _log.warning("the task is not reviewed: %s", error)
 
 
 def refuse_agent() -> None:
@@ -287,7 +316,8 @@ def count_tasks(log: EventLog) -> int:
     return _read_count(log, log.last(STREAM))
 
 
-def _read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+def read_task(log: EventLog, conversation: str, request: int) -> dict[str, Any] | None:
+    """Return the current record of a task; None if it has none yet."""
     if not log_exists(log.path):
         return None
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:

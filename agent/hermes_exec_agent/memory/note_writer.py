@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.learning.reflection import ASK, TOKENS, extend_schema, find_questions
 from hermes_exec_agent.memory.notes import (
     PARTS,
     STREAM,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.settings import MemorySettings
     from hermes_exec_agent.memory.notes import Note
     from hermes_exec_agent.models.catalog import Models
-    from hermes_exec_agent.models.protocol import Model
+    from hermes_exec_agent.models.protocol import Model, Reply
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -116,8 +117,7 @@ async def write_model_note(log: EventLog, conversation: str, model: Model) -> No
         before = await asyncio.to_thread(latest_note, log, conversation)
         if before is not None and before.upto >= events[-1].number and before.how == "model":
             return None
-        messages = [Message("system", _ASK), Message("user", render_transcript(events))]
-        reply = await complete(model, messages, max_tokens=_REPLY, schema=SCHEMA)
+        reply = await _ask(model, events)
         note = await asyncio.to_thread(
             _create_note, reply.message.content, events, reply.model or model.name, reply.usage
         )
@@ -127,11 +127,19 @@ async def write_model_note(log: EventLog, conversation: str, model: Model) -> No
             log.release_turn(turn)
 
 
+async def _ask(model: Model, events: Sequence[Event]) -> Reply:
+    """Request a note of the events; that of a longer conversation answers the questions of `reflection`, too."""
+    reflects = bool(find_questions(events))
+    messages = [Message("system", _ASK + ASK if reflects else _ASK), Message("user", render_transcript(events))]
+    schema = extend_schema(SCHEMA, _SENTENCES) if reflects else SCHEMA
+    return await complete(model, messages, max_tokens=_REPLY + TOKENS if reflects else _REPLY, schema=schema)
+
+
 def _create_note(reply: str, events: Sequence[Event], model: str, usage: Any) -> Note:
     from hermes_exec_agent.runtime.turn import to_usage_record
 
     spent = to_usage_record(usage)
-    note = parse_model_note(reply, events, model=model, usage=spent)
+    note = parse_model_note(reply, events, model=model, usage=spent, answers=find_questions(events))
     if note is None:
         return create_program_note(events, model=model, usage=spent, reason="the model's reply was no note")
     return note

@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
 
 STREAM = NOTES
-Part: TypeAlias = Literal["asked", "decided", "done", "failed", "open"]
+Part: TypeAlias = Literal["asked", "decided", "done", "failed", "open", "solved", "faster", "assumed", "next"]
 PARTS: tuple[Part, ...] = ("asked", "decided", "done", "failed", "open")
+ANSWERS: tuple[Part, ...] = ("solved", "faster", "assumed", "next")
+"""Parts after the others, which only the notes of longer conversations have: see `learning.reflection`."""
 Writer: TypeAlias = Literal["program", "model"]
 MOST = 1200
-"""Characters of a note."""
+"""Characters of a note, without the answers."""
+MOST_ANSWERS = 800
+"""Characters of the answers."""
 _LONGEST = 300
 """Characters of a sentence."""
 _TITLE = 100
@@ -84,7 +88,7 @@ class Note:
 
     @property
     def text(self) -> str:
-        """The sentences with their numbers, one a line, of at most 1,200 characters."""
+        """The sentences with their numbers, one a line, of at most 2,000 characters."""
         return "\n".join(map(str, self.sentences))
 
     @property
@@ -159,15 +163,27 @@ def create_program_note(events: Sequence[Event], *, model: str = "", usage: obje
     return _create_note(events, sentences, "program", model, counts, reason)
 
 
-def parse_model_note(reply: str, events: Sequence[Event], *, model: str, usage: dict[str, object]) -> Note | None:
+def parse_model_note(
+    reply: str, events: Sequence[Event], *, model: str, usage: dict[str, object], answers: Sequence[Part] = ()
+) -> Note | None:
     """Return the note in a model's reply; None if it has no sentence with the numbers of events that exist.
 
     A sentence with an order to ignore instructions, the syntax of a call, hidden characters or a secret is left out.
+    ``answers`` are the parts that were asked for in addition to those of each note, which does not depend on them.
     """
+    found = _find_sentences(reply, events, (*PARTS, *answers))
+    sentences = _select({part: found[part] for part in PARTS}, MOST)
+    if not sentences:
+        return None
+    sentences += _select({part: found[part] for part in answers}, MOST_ANSWERS)
+    return _create_note(events, sentences, "model", model, usage, "")
+
+
+def _find_sentences(reply: str, events: Sequence[Event], parts: Sequence[Part]) -> dict[Part, list[Sentence]]:
     known = {each.number: each for each in events if each.kind != "started"}
     had_output = _has_output(events)
-    found: dict[Part, list[Sentence]] = {part: [] for part in PARTS}
-    for part, raw, numbers in _parse_sentences(reply):
+    found: dict[Part, list[Sentence]] = {part: [] for part in parts}
+    for part, raw, numbers in _parse_sentences(reply, parts):
         if not raw or not numbers or not known.keys() >= set(numbers) or _find_problem(raw):
             continue
         text = flatten(raw, _LONGEST)
@@ -175,8 +191,7 @@ def parse_model_note(reply: str, events: Sequence[Event], *, model: str, usage: 
         sentence = Sentence(part, text, numbers, quoted=origin == "untrusted")
         if all(each.text != text for each in found[part]):
             found[part].append(sentence)
-    sentences = _select(found)
-    return _create_note(events, sentences, "model", model, usage, "") if sentences else None
+    return found
 
 
 def _create_note(
@@ -251,14 +266,14 @@ def _first_line(text: str) -> str:
     return flatten(lines[0], _TITLE) if lines else ""
 
 
-def _parse_sentences(reply: str) -> Iterator[tuple[Part, str, tuple[int, ...]]]:
+def _parse_sentences(reply: str, parts: Sequence[Part]) -> Iterator[tuple[Part, str, tuple[int, ...]]]:
     """Yield part, text and numbers of each sentence of a reply; nothing for what has another form."""
     try:
         fields: object
         fields, _ = json.JSONDecoder().raw_decode(reply[reply.index("{") :])
     except (ValueError, RecursionError):
         return
-    for part in PARTS:
+    for part in parts:
         for item in _as_list(_get(fields, part)):
             text, numbers = _get(item, "text"), _as_list(_get(item, "events"))
             if isinstance(text, str):
@@ -287,12 +302,13 @@ def _parse_numbers(values: Sequence[object]) -> tuple[int, ...]:
 _DIGITS = 10
 
 
-def _select(found: dict[Part, list[Sentence]]) -> list[Sentence]:
-    """Return the sentences that fit, the first ones of each part before later ones, in the order of the parts."""
+def _select(found: dict[Part, list[Sentence]], most: int) -> list[Sentence]:
+    """Return sentences of at most ``most`` characters, by part, the first ones of each part before later ones."""
     chosen: list[Sentence] = []
-    for index in range(max(map(len, found.values()))):
+    for index in range(max(map(len, found.values()), default=0)):
         for group in found.values():
             fitting = [*chosen, *group[index : index + 1]]
-            if len("\n".join(map(str, fitting))) <= MOST:
+            if len("\n".join(map(str, fitting))) <= most:
                 chosen = fitting
-    return sorted(chosen, key=lambda each: PARTS.index(each.part))
+    parts = list(found)
+    return sorted(chosen, key=lambda each: parts.index(each.part))

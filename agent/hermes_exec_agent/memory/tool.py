@@ -95,7 +95,7 @@ class MemoryTool(BaseTool[MemoryArguments]):
         turn = max((each.number for each in events if each.kind == "user"), default=0)
         if turn and turn == self._ended_turn:
             return failure_envelope(HERE, Failure("full", "no more writes in this request: go on without it"))
-        operations = [_to_operation(each, args.target, events, context) for each in _list_changes(args)]
+        operations = [self._to_operation(each, args.target, events, context) for each in _list_changes(args)]
         limit = journal.limits[args.target]
 
         def change(entries: list[Entry]) -> list[Entry]:
@@ -113,6 +113,29 @@ class MemoryTool(BaseTool[MemoryArguments]):
             return self._refuse(error, turn, args.target, context, limit)
         return _describe_change(args.target, changed, limit, context)
 
+    def create_entry(self, text: str, events: Sequence[Event], context: Context) -> Entry:
+        """Return an entry with the origin of its text."""
+        provenance = context.provenance
+        return create_entry(text, events, has_output=provenance.has_output or bool(provenance.parts))
+
+    def _to_operation(
+        self, args: OperationArguments, target: Target, events: Sequence[Event], context: Context
+    ) -> Operation:
+        action: Action = args.action
+        if action == "remove":
+            return Operation(action, old_text=args.old_text or args.content)
+        text = check_text(args.content)
+        redacted = context.models.redactor.redact(text) if context.models is not None else text
+        if reason := find_refusal(text) or ("a secret" if redacted != text else ""):
+            raise Refused(f"this may not be remembered: it has {reason}", remedy="leave that out")
+        entry = self.create_entry(text, events, context)
+        if entry.origin == "untrusted" and target == "user":
+            raise Refused(
+                "USER.md has the person's own words alone, and this may come from text that was read",
+                remedy="ask the person with clarify, or use the target memory",
+            )
+        return Operation(action, entry, args.old_text)
+
     def _refuse(self, error: Full, turn: int, target: Target, context: Context, limit: int) -> Envelope:
         if self._full_turn == turn:
             self._ended_turn = turn
@@ -127,24 +150,6 @@ def _list_changes(args: MemoryArguments) -> Sequence[OperationArguments]:
     if args.operations:
         return args.operations
     return [OperationArguments(action=args.action, content=args.content, old_text=args.old_text)]
-
-
-def _to_operation(args: OperationArguments, target: Target, events: Sequence[Event], context: Context) -> Operation:
-    action: Action = args.action
-    if action == "remove":
-        return Operation(action, old_text=args.old_text or args.content)
-    text = check_text(args.content)
-    redacted = context.models.redactor.redact(text) if context.models is not None else text
-    if reason := find_refusal(text) or ("a secret" if redacted != text else ""):
-        raise Refused(f"this may not be remembered: it has {reason}", remedy="leave that out")
-    provenance = context.provenance
-    entry = create_entry(text, events, has_output=provenance.has_output or bool(provenance.parts))
-    if entry.origin == "untrusted" and target == "user":
-        raise Refused(
-            "USER.md has the person's own words alone, and this may come from text that was read",
-            remedy="ask the person with clarify, or use the target memory",
-        )
-    return Operation(action, entry, args.old_text)
 
 
 def _describe_full(target: Target, entries: Sequence[Entry], size: int, limit: int) -> str:

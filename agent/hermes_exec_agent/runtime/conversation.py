@@ -326,7 +326,13 @@ class Conversation:
         """Record the outcome of a task in the log's thread, before that thread releases the turn."""
         if turn.request and not self.options.parent:
             self._log.executor.submit(
-                record_task, self._log, self.id, turn.request, model=self.model.name, target=self.place
+                record_task,
+                self._log,
+                self.id,
+                turn.request,
+                model=self.model.name,
+                target=self.place,
+                reviews=self._context.reviews,
             )
 
     async def _find_parts(self, request: str) -> list[dict[str, object]]:

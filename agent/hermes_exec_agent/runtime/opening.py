@@ -11,6 +11,7 @@ from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
+from hermes_exec_agent.learning.review_schedule import read_rules
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
@@ -93,6 +94,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant, longterm=opened,
         )  # fmt: skip
         await asyncio.to_thread(_open_memory, context, log, settings.memory)
+        context.reviews = None if participant.is_guest else read_rules(settings)
         if approvals is not None:
             context.approvals = approvals
         if tell is not None:

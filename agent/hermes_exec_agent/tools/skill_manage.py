@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.tools.tool import Context
+    from hermes_exec_policies.gate.tree import Tree
 
 
 class SkillManageArguments(ToolArguments):
@@ -82,21 +83,21 @@ class SkillManage(BaseTool[SkillManageArguments]):
         from hermes_exec_agent.skills.registry.record import Author, Origin
 
         skills = context.service(Skillset)
-        before = skills.registry.skills().get(_normalize_name(args.name))
+        before = skills.registry.skills().get(normalize_name(args.name))
         version = skills.registry.read_version(before) if before is not None else None
         if args.action == "improve" and version is not None and not version.is_function:
             raise UsageError(f"{version.name} is a guide, which has no tests", remedy="the action patch")
         if not args.patch or args.action not in {"create", "patch"}:
             return None
         files = self._patch_files(args, skills)
-        name = _normalize_name(args.name)
+        name = normalize_name(args.name)
         if {"scripts/main.py", f"scripts/{module_name(name)}.py"} & set(files):
             return None
         origin = skills.origin(guide=True)
         if version is not None and before is not None and list_origins(version, before):
             origin = Origin(kind="untrusted")  # a change does not make untrusted text the agent's own
         with private_folder() as folder:
-            _write_files(files, folder / name, version)
+            write_files(files, folder / name, version)
             author = Author(kind="agent", model=context.model, shells=(context.terminal.kind,))
             result = await register_guide(skills.registry, folder / name, author=author, origin=origin)
         if result.version is None:
@@ -107,7 +108,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
         skills = context.service(Skillset)
         shop = skills.builder
         if args.action == "improve":
-            failure = "\n".join(filter(None, [args.task, skills.failures.get(_normalize_name(args.name), "")]))
+            failure = "\n".join(filter(None, [args.task, skills.failures.get(normalize_name(args.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
             return await shop.improve(args.name, failure, request=context.request)
@@ -123,16 +124,9 @@ class SkillManage(BaseTool[SkillManageArguments]):
         files: dict[str, bytes] = {}
         if args.action == "patch":
             files = read_files(skills.registry, skills.registry.version(args.name))
-        elif _normalize_name(args.name) in skills.registry.skills():
+        elif normalize_name(args.name) in skills.registry.skills():
             raise UsageError(f"there is a skill {args.name} already", remedy="the action patch")
-        for operation in v4a.parse(args.patch):
-            before = files.get(operation.path)
-            change = operation.change(None if before is None else before.decode("utf-8", "replace"))
-            if change.text is None or change.moved:
-                files.pop(operation.path, None)
-            if change.text is not None:
-                files[change.moved or operation.path] = change.text.encode("utf-8", "replace")
-        return files
+        return patch_files(files, args.patch)
 
     async def _validate(self, name: str, context: Context) -> Envelope:
         from hermes_exec_agent.skills.registry.admission import prove_again
@@ -174,17 +168,40 @@ class SkillManage(BaseTool[SkillManageArguments]):
         return Envelope(ok=True, place=HERE, output=f"{now.name} {now.current}: {now.state}")
 
 
-def _write_files(files: Mapping[str, bytes], root: Path, before: Version | None) -> None:
-    """Write the files of a guide; those that were executable ``before`` are again."""
+def patch_files(files: Mapping[str, bytes], patch: str) -> dict[str, bytes]:
+    """Return files, by path, after a V4A patch.
+
+    Raises:
+        UsageError: it is no such patch, or does not fit.
+    """
+    changed = dict(files)
+    for operation in v4a.parse(patch):
+        before = changed.get(operation.path)
+        change = operation.change(None if before is None else before.decode("utf-8", "replace"))
+        if change.text is None or change.moved:
+            changed.pop(operation.path, None)
+        if change.text is not None:
+            changed[change.moved or operation.path] = change.text.encode("utf-8", "replace")
+    return changed
+
+
+def write_files(files: Mapping[str, bytes], root: Path, before: Version | None) -> Tree:
+    """Write the files of a skill to a new folder; those that were executable ``before`` are again.
+
+    Raises:
+        SkillRefused: a path or a size exceeds the limits.
+    """
     from hermes_exec_policies.gate.tree import SkillTreeWriter
 
     executable = {each.path for each in before.files if each.mode & 1} if before is not None else set[str]()
     writer = SkillTreeWriter(root)
     for path, data in files.items():
         writer.add(path, path in executable, data)
+    return writer.tree()
 
 
-def _normalize_name(name: str) -> str:
+def normalize_name(name: str) -> str:
+    """Return the name of a skill, from its name or its module's."""
     return name.replace("_", "-").lower()
 
 

@@ -33,7 +33,8 @@ _SHOWN_OF_COMMAND = 100
 class Workspace:
     """A shell of its own, so that conversations that share a terminal do not change each other's folder."""
 
-    def __init__(self, terminal: Terminal, place: str, model: str = "") -> None:
+    def __init__(self, terminal: Terminal, place: str, model: str = "", folder: str = "") -> None:
+        self._folder = folder or None
         self.terminal = terminal
         self.place = place
         self.env = {AGENT: model or "unknown"}
@@ -60,7 +61,7 @@ class Workspace:
         """Return the shell."""
         async with self._turn:
             if self._session is None:
-                self._session = await self.terminal.session(env=self.env)
+                self._session = await self.terminal.session(env=self.env, cwd=self._folder)
             root = ""
             if first := not self.home:
                 result = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)

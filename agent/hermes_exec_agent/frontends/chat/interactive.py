@@ -96,3 +96,4 @@ async def _turn(talk: ChatSession, request: str) -> None:
         print(f"[{OUTCOME_MESSAGES[outcome]}]")
     if outcome != "interrupted":
         await talk.check_answer(interruptible=True)
+    talk.print_news()

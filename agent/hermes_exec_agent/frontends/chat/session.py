@@ -85,6 +85,8 @@ class ChatSession:
         self.check = check
         self._opening: asyncio.Task[Conversation] | None = None
         self._resume, self._fork = "", False
+        self._seen = 0
+        """The last event of reviews that `print_news` read."""
         self._stack = AsyncExitStack()
 
     def open_soon(self, resume: str = "", *, fork: bool = False) -> asyncio.Task[Conversation]:
@@ -192,6 +194,25 @@ class ChatSession:
             return None
         self.display.print_line(result.describe())
         return result
+
+    def print_news(self) -> None:
+        """Print a line for each review that ended since the last time; nothing without a conversation, or for a guest.
+
+        It reads one number of the log if no review ended.
+        """
+        conversation = self.current
+        if conversation is None or conversation.participant.is_guest or self.log.last("reviews") == self._seen:
+            return
+        from hermes_exec.errors import HermesError
+        from hermes_exec_agent.learning.review_queue import STREAM, take_news
+
+        try:
+            news = take_news(self.log, conversation.participant.name)
+            self._seen = self.log.last(STREAM)
+        except HermesError as error:
+            news = [f"reviews: {error}"]
+        for line in news:
+            self.display.print_line(line)
 
     async def close(self) -> None:
         """Close the conversation and its target; the record stays."""

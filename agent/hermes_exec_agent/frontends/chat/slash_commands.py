@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.frontends.chat.export import ExportFormat
     from hermes_exec_agent.frontends.chat.session import ChatSession
+    from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.runtime.events import EventLog
 
 _LISTED = 20
@@ -36,7 +37,7 @@ COMMAND_HELP = {
     "/reasoning": "show or hide thoughts of the model, or set the effort: /reasoning show|hide|EFFORT",
     "/tools": "list the tools of the model",
     "/skills": "list the skills",
-    "/memory": "show what the agent remembers",
+    "/memory": "show what the agent remembers, or take back what the last review kept: /memory undo",
     "/usage": "show tokens and cost of this conversation; also /cost",
     "/check": "run a command of yours after each answer: /check COMMAND, or /check off",
     "/good": "record that the latest task ended well: /good [WHY]",
@@ -138,7 +139,7 @@ class SlashCommands:
         if not skills:
             self._show("there is no skill yet")
 
-    async def _memory(self, _: str) -> None:
+    async def _memory(self, word: str) -> None:
         from hermes_exec.config.load import load_settings
         from hermes_exec_agent.memory.journal import Journal
         from hermes_exec_agent.memory.listing import describe_journal
@@ -147,10 +148,23 @@ class SlashCommands:
         if participant.is_guest:
             raise UsageError("a guest's conversation remembers nothing", remedy="a chat without --guest")
         journal = Journal.of_user(self._talk.log, load_settings().memory, person=participant.name)
+        if word:
+            self._undo(word, journal)
+            return
         for line in describe_journal(journal):
             self._show(escape_text(line))
         if not journal.limits:
             self._show("memory is not enabled: memory_enabled = true in [memory] of hermes.toml")
+
+    def _undo(self, word: str, journal: Journal) -> None:
+        from hermes_exec_agent.learning.outcomes import refuse_agent
+        from hermes_exec_agent.learning.review_undo import undo_review
+
+        if word != "undo":
+            raise UsageError(f"/memory {to_line(word)}", remedy="/memory, or /memory undo")
+        refuse_agent()
+        for line in undo_review(self._talk.log, journal).describe():
+            self._show(escape_text(line))
 
     async def _usage(self, _: str) -> None:
         usage = (await self._talk.conversation()).usage

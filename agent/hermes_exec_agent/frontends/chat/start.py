@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES, PlainDisplay, SilentDisplay
@@ -16,6 +17,7 @@ from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
 from hermes_exec_agent.frontends.chat.session import ChatSession
 from hermes_exec_agent.learning.curator_schedule import start_if_due
+from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec.errors import HermesError
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.frontends.chat.replay import Replay
@@ -83,6 +84,7 @@ async def start_chat(
             await models.close()
             if current is not None and replay is None:
                 start_if_due(log, ending=current.id)
+                start_if_enabled(log)
             _wait_for_audits()
 
 
@@ -114,6 +116,7 @@ async def _talk(
         check_participant(talk.log, resume, talk.participant)
     if asked.fork and not resume:
         raise UsageError("--fork needs a conversation to start from", remedy="--continue, or --resume ID")
+    await _print_fall_backs(talk, asked)
     if query is not None:
         _print_unprompted(talk, asked, replay)
         if resume and not asked.fork:
@@ -132,6 +135,20 @@ async def _talk(
     return await interactive.run_interactive(talk, resume=resume, fork=asked.fork, say=say)
 
 
+async def _print_fall_backs(talk: ChatSession, asked: ChatArguments) -> None:
+    """Print a line for each version of a skill that fell back; with ``--json`` the next chat does."""
+    if asked.json or asked.quiet or asked.guest:
+        return
+    from hermes_exec_agent.learning.versions import take_notices
+
+    try:
+        notices = await asyncio.to_thread(take_notices, talk.log)
+    except HermesError as error:
+        notices = [f"skills: {error}"]
+    for line in notices:
+        talk.display.print_line(line)
+
+
 async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     answer = await talk.turn(query)
     if answer is None:  # only Ctrl-C in an interactive turn returns None
@@ -139,6 +156,8 @@ async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
     conversation = await talk.conversation()
     checked = await talk.check_answer() if answer.outcome != "interrupted" else None
     ended = await conversation.end_background()
+    if not (asked.json or asked.quiet):
+        talk.print_news()
     if asked.json:
         payload = {**answer_to_json(conversation, answer), "background_ended": ended}
         if checked is not None:

@@ -44,7 +44,14 @@ Kind = Literal[
     # {number, upto, report}, or {number, upto, of, paragraph: {model, text}} for the audit ``of``, in the stream of
     # audits alone: see `learning.audit`
     "audit",
+    # {action, review, …}, in the stream of reviews alone: see `learning.review_queue`
+    "review",
     "curator",  # {what, run, …}: of the upkeep of skills, in a stream of its own: see `learning.curator`
+    # {what, name, version, to, why}, or {what} after the person was notified, in a stream of its own: see
+    # `learning.versions`
+    "version",
+    # {what, measurement, …}, in a stream of its own: see `learning.measure`
+    "measurement",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -52,9 +59,11 @@ Kind = Literal[
 ]
 
 
-_STREAMS = frozenset({"audits", "claims", "curator", "memory", "outcomes", NOTES})
+_STREAMS = frozenset(
+    {"audits", "claims", "curator", "measurements", "memory", "outcomes", "reviews", "versions", NOTES}
+)
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("audit", "claim", "curator", "memory", "note", "outcome")
+STREAM_KINDS = ("audit", "claim", "curator", "measurement", "memory", "note", "outcome", "review", "version")
 """Kinds of the events in these streams, which no conversation has."""
 
 

@@ -65,6 +65,8 @@ def sign_version(version: Version, key: Ed25519PrivateKey) -> bytes:
 def _build_statement(version: Version, signer: str) -> dict[str, Any]:
     from importlib.metadata import version as installed
 
+    record = version.facts()
+    record["origin"]["experience"] = None  # conversations are private
     policy = {"uri": f"urn:hermes-exec:policy:{version.policy['name']}", "digest": {"sha256": version.policy_digest}}
     return {
         "_type": STATEMENT_TYPE,
@@ -76,7 +78,7 @@ def _build_statement(version: Version, signer: str) -> dict[str, Any]:
             "policy": policy,
             "verificationResult": "PASSED",
             "verifiedLevels": list(version.rights),
-            "record": version.facts(),
+            "record": record,
         },
     }
 

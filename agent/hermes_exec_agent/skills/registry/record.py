@@ -48,6 +48,40 @@ def _is_isolated(target: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """The task that a version was learned from, and the evidence for its outcome."""
+
+    cause: str
+    """``experience``: the task succeeded; ``refinement``: an earlier version was read before a step that failed."""
+    conversation: str
+    request: int
+    """The number of the task's request in the conversation."""
+    task: int
+    """The number of the task among all tasks."""
+    events: tuple[int, ...]
+    """The numbers of the events that show what the version says."""
+    result: str
+    """Of the task, such as ``succeeded``."""
+    evidence: str
+    """The kind and the detail of the evidence; empty without any."""
+    reason: str = ""
+    review: str = ""
+    """The conversation of the review that wrote the version."""
+    call: str = ""
+    """The digest of the call's arguments, by which a call that a kill cut off is found again."""
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Experience:
+        """Return the experience with these fields, in which every tuple has become a list."""
+        values: dict[str, Any] = {**facts, "events": tuple(facts["events"])}
+        return cls(**values)
+
+    def describe(self) -> str:
+        """Return the task in one line."""
+        return f"task {self.task}: {self.conversation}:{self.request}, {self.result}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The source of a version's text, which decides how far the model follows it."""
 
@@ -60,6 +94,16 @@ class Origin:
     """Of a repository: the commit."""
     digest: str = ""
     """Of an import: the SHA-256 of the archive, or of the imported tree."""
+    experience: Experience | None = None
+    """Of an agent's version that a review wrote: the task that it was learned from."""
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Origin:
+        """Return the origin with these fields; records of earlier formats lack some."""
+        values: dict[str, Any] = dict(facts)
+        if values.get("experience") is not None:
+            values["experience"] = Experience.from_facts(values["experience"])
+        return cls(**values)
 
     @property
     def is_material(self) -> bool:
@@ -172,7 +216,7 @@ class Version:
         values["parents"] = tuple(facts["parents"])
         # Records of the first format have neither: their versions are functions that passed the gate.
         values["rights"] = tuple(facts.get("rights", map(str, Right)))
-        values["origin"] = Origin(**facts.get("origin", {"kind": author["kind"]}))
+        values["origin"] = Origin.from_facts(facts.get("origin", {"kind": author["kind"]}))
         return cls(**values)
 
     @property
@@ -188,6 +232,7 @@ class Version:
     @property
     def line(self) -> dict[str, Any]:
         """The fields for a list."""
+        learned = self.origin.experience
         return {
             "digest": self.digest,
             "level": self.level,
@@ -197,6 +242,7 @@ class Version:
             "rights": list(self.rights),
             "origin": self.origin.describe(),
             "material": self.origin.is_material,
+            **({"learned": asdict(learned)} if learned is not None else {}),
         }
 
 

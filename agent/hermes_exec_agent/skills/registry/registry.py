@@ -157,7 +157,7 @@ class Registry:
         """Return the folder of a version's files. It is read through ``content.copy`` alone."""
         return self.home.content / version.digest
 
-    def register(
+    def register(  # noqa: PLR0913  each by its name
         self,
         tree: Tree,
         report: Report,
@@ -168,16 +168,18 @@ class Registry:
         insist: bool = False,
         origin: Origin | None = None,
         ancestors: Sequence[Version] = (),
+        replaces: int | None = None,
     ) -> Version:
         """Record an accepted candidate as the next version, which becomes the current one unless another is pinned.
 
         ``insist`` is a person's approval of an author that could have bypassed the gate; ``origin`` is the author by
         default. A version from untrusted material waits in quarantine for a person. ``ancestors`` are the versions that
-        it merges, its own skill's first; by default, it is based on the current version of its skill.
+        it merges, its own skill's first; by default, it is based on the current version of its skill. ``replaces`` is
+        the version that must still be the current one, 0 for a new skill.
 
         Raises:
             Refused: it was not accepted, is another tree, or its author could have reached the registry; or an ancestor
-                is no longer the current version of its skill, or is pinned or archived.
+                or the replaced version is no longer the current one of its skill, or is pinned or archived.
             HermesError: it cannot be written; nothing was registered.
         """
         _check(tree, report, policy, author, insist=insist)
@@ -188,6 +190,8 @@ class Registry:
             parents: tuple[str, ...] = ()
             if skill is not None:
                 parents = (str(skill.versions[skill.current].facts["digest"]),)
+            if replaces is not None:
+                _check_replaced(report.name, skill, replaces)
             if ancestors:
                 self._check_ancestors(ancestors)
                 parents = tuple(each.digest for each in ancestors)
@@ -220,23 +224,32 @@ class Registry:
             self._log.append("proven", version.name, version.number, fresh.line, fresh.facts())
         return fresh
 
-    def choose(self, name: str, number: int, *, instead_of: int | None = None) -> bool:
+    def choose(
+        self,
+        name: str,
+        number: int,
+        *,
+        instead_of: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+        condition: Callable[[Skill], bool] | None = None,
+    ) -> bool:
         """Make this version the current one, and return whether it was chosen.
 
-        It is not if ``instead_of`` is given, and is no longer the current version.
+        It is not if ``instead_of`` is given, and is no longer the current version. ``facts`` and ``condition`` are as
+        in `mark`.
 
         Raises:
             UsageError: it does not exist, or another one is pinned.
         """
         with self._lock_skill(name) as skill:
-            if instead_of not in {None, skill.current}:
+            if instead_of not in {None, skill.current} or (condition is not None and not condition(skill)):
                 return False
             if skill.pinned:
                 raise UsageError(
                     f"{name} is pinned to version {skill.current}", remedy=f"hermes-exec skill unpin {name}"
                 )
             self._event(skill, number)
-            self._log.append("chosen", skill.name, number, {}, {})
+            self._log.append("chosen", skill.name, number, facts or {}, {})
         return True
 
     def pin(self, name: str, number: int | None = None) -> int:
@@ -371,6 +384,13 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
             f"{report.name}: its writer runs commands on this machine without a sandbox, so it could register anything",
             remedy="give the agent a sandbox for its commands, or let a person register it with --insist",
         )
+
+
+def _check_replaced(name: str, skill: Skill | None, number: int) -> None:
+    if skill is None and not number:
+        return
+    if skill is None or skill.current != number or skill.pinned or skill.archived:
+        raise Refused(f"{name} was changed meanwhile; nothing was registered")
 
 
 def _create_version(

@@ -1,0 +1,78 @@
+"""Start the worker of reviews by itself: a process of its own, which no request, exit or Ctrl-C waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec.config.settings import Settings
+    from hermes_exec_agent.runtime.events import EventLog
+
+_LOOK_S = 60.0
+"""How often a server looks whether a review waits."""
+
+
+def read_rules(settings: Settings) -> ReviewRules | None:
+    """Return when tasks are reviewed; None if the configuration does not enable it."""
+    if not settings.learning.review:
+        return None
+    memory = settings.memory
+    remembers = memory.memory_enabled or memory.user_profile_enabled
+    return ReviewRules(memory.nudge_interval if remembers else 0, settings.learning.creation_nudge)
+
+
+def start_worker(log: EventLog) -> bool:
+    """Start a worker if a review waits; return whether it was started. An error of it is none of the caller's."""
+    if not _has_pending(log):
+        return False
+    subprocess.Popen(
+        _list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, cwd="/",
+    )  # fmt: skip
+    return True
+
+
+def start_if_enabled(log: EventLog) -> bool:
+    """Start a worker if reviews are enabled and one waits; see `start_worker`."""
+    return _is_wanted(log) and start_worker(log)
+
+
+async def run_when_idle(log: EventLog) -> None:
+    """Start a worker whenever reviews are enabled and one waits, until cancelled."""
+    while True:
+        if await asyncio.to_thread(_is_wanted, log):
+            process = await asyncio.create_subprocess_exec(
+                *_list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, cwd="/",
+            )  # fmt: skip
+            await process.wait()
+        await asyncio.sleep(_LOOK_S)
+
+
+def _is_wanted(log: EventLog) -> bool:
+    from hermes_exec.config.load import load_settings
+
+    try:
+        return load_settings().learning.review and _has_pending(log)
+    except (HermesError, OSError):
+        return False  # a server has reported it
+
+
+def _has_pending(log: EventLog) -> bool:
+    try:
+        return bool(list_pending(log))
+    except HermesError:
+        return False
+
+
+def _list_arguments() -> Sequence[str]:
+    # -P: no module of the current folder is imported.
+    return (sys.executable, "-P", "-m", "hermes_exec", "review", "run")

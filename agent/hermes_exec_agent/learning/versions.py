@@ -1,0 +1,227 @@
+"""The outcomes of each version of a skill, by model; a version that does worse than the one before it falls back.
+
+The counts are SQL over the current outcomes. A fall-back is an event ``chosen`` in the signed log of skills, with the
+number of the version that fell and the reason. It is recorded under the lock of the registry, once for each version,
+so a person's later choice of that version stays. The stream `STREAM` of the event log has the same for the person, and
+the number of the event up to which they were notified.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.learning.outcomes import CURRENT
+from hermes_exec_agent.runtime.events.log import Conflict
+from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.skills.registry.record import Skill
+    from hermes_exec_agent.skills.registry.registry import Registry
+
+_log = logging.getLogger("hermes_exec.agent")
+
+STREAM = "versions"
+"""The id of the stream in the event log."""
+EVIDENCE = 5
+"""Tasks with evidence that both versions need with one model before they are compared."""
+_COUNTS = f"""
+SELECT name, version, model, total(result = 'succeeded'), total(result = 'failed'), total(result = 'unknown') FROM (
+    SELECT json_extract(value, '$.name') AS name, max(json_extract(value, '$.version')) AS version,
+        json_extract(data, '$.model') AS model, json_extract(data, '$.result') AS result
+    FROM ({CURRENT}), json_each(data, '$.skills') WHERE :name = '' OR json_extract(value, '$.name') = :name
+    GROUP BY json_extract(data, '$.task'), json_extract(value, '$.name')
+) GROUP BY name, version, model ORDER BY name, version, model
+"""  # noqa: S608  a constant
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCounts:
+    """The tasks that used a version of a skill with one model; a task that used several counts for the newest."""
+
+    name: str
+    version: int
+    model: str
+    succeeded: int
+    """By evidence from outside of the model, as is ``failed``."""
+    failed: int
+    unknown: int
+    """Tasks without evidence."""
+
+    @property
+    def known(self) -> int:
+        """The number of tasks with evidence."""
+        return self.succeeded + self.failed
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields for programs."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """Return the counts in one line."""
+        more = f", {self.unknown} without evidence" if self.unknown else ""
+        return f"{self.succeeded} of {self.known} succeeded{more}"
+
+
+def read_versions(log: EventLog, name: str = "") -> list[VersionCounts]:
+    """Return the counts of the versions of a skill, or of all skills, by name, version and model.
+
+    Raises:
+        HermesError: the log cannot be read.
+    """
+    if not log_exists(log.path):
+        return []
+    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
+        rows = base.execute(_COUNTS, {"name": name}).fetchall()
+    return [VersionCounts(*key, *map(int, numbers)) for *key, numbers in ((*row[:3], row[3:]) for row in rows)]
+
+
+def compare_versions(
+    before: Iterable[VersionCounts], after: Iterable[VersionCounts]
+) -> list[tuple[VersionCounts, VersionCounts]]:
+    """Return the counts of both versions for each model with which both have `EVIDENCE` tasks with evidence."""
+    known = {each.model: each for each in before if each.known >= EVIDENCE}
+    return [(known[each.model], each) for each in after if each.known >= EVIDENCE and each.model in known]
+
+
+def is_worse(pairs: Sequence[tuple[VersionCounts, VersionCounts]]) -> bool:
+    """Return whether the success rate is lower by 2 of 5 or more, on average over the models of ``pairs``.
+
+    Each model counts the same, and a version is compared with the same model alone: a weaker model is no fault of it.
+    """
+    if not pairs:
+        return False
+    drops = [before.succeeded / before.known - after.succeeded / after.known for before, after in pairs]
+    return sum(drops) / len(drops) >= 2 / 5 - 1e-9
+
+
+def fall_back(log: EventLog) -> int:
+    """Let each current version that does worse than the one before it fall back; return how many did.
+
+    A version falls once. A pinned or archived skill stays as it is, and so does one whose version before cannot run.
+
+    Raises:
+        HermesError: the log or the registry cannot be read or written; the next call does the rest.
+    """
+    from hermes_exec_agent.skills.registry.home import default_home
+
+    counts = read_versions(log)
+    names = [name for name in dict.fromkeys(each.name for each in counts) if _may_fall(counts, name)]
+    if not names or not default_home().log.exists():
+        return 0
+    from hermes_exec_agent.skills.registry.registry import Registry
+
+    registry = Registry()
+    fallen = [name for name in names if _fall(registry, name, [each for each in counts if each.name == name])]
+    _record_falls(log, registry, names)
+    return len(fallen)
+
+
+def notice_worse(log: EventLog) -> None:
+    """Do the same as `fall_back` after new evidence; what fails is logged, and done with the next evidence."""
+    try:
+        fall_back(log)
+    except HermesError as error:
+        _log.warning("the versions of skills were not compared: %s", error)
+
+
+def _may_fall(counts: Iterable[VersionCounts], name: str) -> bool:
+    """Whether any two versions of a skill can be compared, which needs no registry."""
+    models = [each.model for each in counts if each.name == name and each.known >= EVIDENCE]
+    return len(set(models)) < len(models)
+
+
+def _fall(registry: Registry, name: str, counts: Sequence[VersionCounts]) -> bool:
+    skill = registry.skills().get(name)
+    if skill is None or not _is_free(skill):
+        return False
+    number, before = skill.current, _find_before(registry, skill)
+    pairs = compare_versions(
+        [each for each in counts if each.version == before], [each for each in counts if each.version == number]
+    )
+    if before in skill.kept_back or not is_worse(pairs):
+        return False
+    return registry.choose(
+        name,
+        before,
+        instead_of=number,
+        facts={"fell": number, "why": _describe_fall(number, before, pairs)},
+        condition=lambda found: _is_free(found) and before not in found.kept_back,
+    )
+
+
+def _is_free(skill: Skill) -> bool:
+    """Whether the current version may fall: it did not before, and the skill is neither pinned nor archived."""
+    fell = [event.facts["fell"] for event in skill.history if "fell" in event.facts]
+    return not (skill.pinned or skill.archived or skill.current in fell)
+
+
+def _find_before(registry: Registry, skill: Skill) -> int:
+    """Return the version that the current one is based on; 0 if there is none."""
+    parents = registry.read_version(skill).parents
+    found = [
+        number
+        for number, event in skill.versions.items()
+        if number < skill.current and event.facts["digest"] in parents[:1]
+    ]
+    return max(found, default=0)
+
+
+def _describe_fall(number: int, before: int, pairs: Sequence[tuple[VersionCounts, VersionCounts]]) -> str:
+    rates = [
+        f"{after.succeeded} of {after.known} tasks succeeded with version {number}, "
+        f"{earlier.succeeded} of {earlier.known} with version {before} ({after.model})"
+        for earlier, after in pairs
+    ]
+    return "; ".join(rates)
+
+
+def _record_falls(log: EventLog, registry: Registry, names: Iterable[str]) -> None:
+    """Record the fall-backs of these skills that the event log lacks; also those of a program that was killed."""
+    for name in names:
+        skill = registry.skills().get(name)
+        for event in skill.history if skill is not None else ():
+            if "fell" in event.facts:
+                record = {"what": "fell", "name": name, "version": event.facts["fell"], "to": event.version}
+                _record_once(log, {**record, "why": str(event.facts["why"])})
+
+
+def _record_once(log: EventLog, record: dict[str, Any]) -> None:
+    while True:
+        events = log.events(STREAM)
+        if any(all(event.data.get(key) == record[key] for key in ("what", "name", "version")) for event in events):
+            return
+        try:
+            log.append(STREAM, "version", record, after=len(events))
+        except Conflict:
+            continue
+        return
+
+
+def take_notices(log: EventLog) -> list[str]:
+    """Return a line for each fall-back that the person was not notified of; each is returned once, to one program.
+
+    Raises:
+        HermesError: the log cannot be read or written.
+    """
+    while True:
+        events = log.events(STREAM)
+        seen = max((event.number for event in events if event.data["what"] == "notified"), default=0)
+        new = [event.data for event in events if event.number > seen]
+        if not new:
+            return []
+        try:
+            log.append(STREAM, "version", {"what": "notified"}, after=len(events))
+        except Conflict:
+            continue
+        return [
+            f"skill {each['name']}: version {each['version']} did worse than version {each['to']}, which is current "
+            f"again: {each['why']}. To undo: hermes-exec skill rollback {each['name']} {each['version']}"
+            for each in new
+        ]
