@@ -49,7 +49,7 @@ class ReviewRules:
     interval: int = 10
     """Requests of a person between two reviews of what they said; 0 for none."""
     least_calls: int = 5
-    """Calls of a task that succeeded, from which a skill may be made of it; 0 for none."""
+    """Calls of a task that succeeded, from which on a review may make a skill from it; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def queue_after_task(log: EventLog, record: Mapping[str, Any], events: Sequence[
     task, person = (str(record["conversation"]), int(record["request"])), _find_person(log, record)
     if person is None:
         return False
-    queued = _failed_after_skill(events) and _queue(log, "refinement", person, [task])
+    queued = _has_failed_with_skill(events) and _queue(log, "refinement", person, [task])
     if rules.interval:
         recent = _read_recent(log, person, _read_upto(log, person), rules.interval)
         if len(recent) >= rules.interval:
@@ -132,7 +132,7 @@ def _find_person(log: EventLog, record: Mapping[str, Any]) -> str | None:
     return str(start.data.get("person") or "")
 
 
-def _failed_after_skill(events: Sequence[Event]) -> bool:
+def _has_failed_with_skill(events: Sequence[Event]) -> bool:
     """Whether a step failed after a skill was read or run."""
     loaded = False
     for event in events:

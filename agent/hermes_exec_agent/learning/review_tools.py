@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 PLACE = "review"
-"""The name of the place where a review works, which is none."""
+"""Stands in the record for the target, which a review does not have."""
 
 
 class NoTerminal:
@@ -29,7 +29,7 @@ class NoTerminal:
 
 
 class Absent:
-    """The person of a review: nobody is there, so each question is refused."""
+    """Stands for the person, whom a review never asks: each question is refused."""
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the interface of a person
         """Refuse."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.memory.longterm.recall import Recaller
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models.catalog import Models
@@ -55,11 +56,16 @@ class Conversation:
         context: Context,
         log: EventLog,
         options: Options | None = None,
+        reviews: ReviewRules | None = None,
     ) -> None:
-        """``context.conversation`` is the id of a conversation to resume; if empty, it is set to a new id."""
+        """``context.conversation`` is the id of a conversation to resume; if empty, it is set to a new id.
+
+        ``reviews`` say when a task is reviewed; without them none is.
+        """
         if not context.conversation:
             context.conversation = new_id()
         self.options = options or Options()
+        self._reviews = reviews
         self.usage = Usage()
         """Of all turns, with those before a resumption."""
         self._models = models
@@ -332,7 +338,7 @@ class Conversation:
                 turn.request,
                 model=self.model.name,
                 target=self.place,
-                reviews=self._context.reviews,
+                reviews=self._reviews,
             )
 
     async def _find_parts(self, request: str) -> list[dict[str, object]]:

@@ -94,13 +94,15 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant, longterm=opened,
         )  # fmt: skip
         await asyncio.to_thread(_open_memory, context, log, settings.memory)
-        context.reviews = None if participant.is_guest else read_rules(settings)
         if approvals is not None:
             context.approvals = approvals
         if tell is not None:
             context.tell = tell
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
-        conversation = Conversation(models=models, tools=created, context=context, log=log, options=options)
+        reviews = None if participant.is_guest else read_rules(settings)
+        conversation = Conversation(
+            models=models, tools=created, context=context, log=log, options=options, reviews=reviews
+        )
         await conversation.begin()
         async with _keep_notes(log, models, settings.memory, context):
             try:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec import Terminal
-    from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.memory.user_model import UserModel
@@ -200,8 +199,6 @@ class Context:
     """The folder of the target in which the conversation's shell begins; that of the terminal if empty."""
     participant: Participant = field(default_factory=Participant)
     """The person that the conversation belongs to."""
-    reviews: ReviewRules | None = None
-    """When tasks of the conversation are reviewed; None if they are not."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
