@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hermes_exec.config.paths import state_folder, to_printable
 from hermes_exec.errors import ConfigError
@@ -35,6 +35,16 @@ def state_path(variable: str, name: str, environ: Mapping[str, str]) -> Path:
     if chosen and not chosen.startswith("/"):
         raise ConfigError(f"{variable}={to_printable(chosen)}: should be an absolute path")
     return Path(chosen) if chosen else state_folder(environ) / name
+
+
+def create_private_file(path: str) -> TextIO:
+    """Create a new text file that only this user can read.
+
+    Raises:
+        OSError: it exists, or cannot be created.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(handle, "w", encoding="utf-8")
 
 
 def find_file_system(folder: Path, mountinfo: str) -> str:

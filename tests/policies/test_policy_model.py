@@ -23,7 +23,7 @@ from hermes_exec_policies.syscalls import all_syscalls, default_syscalls, groups
 CHILD = 'extends = "skill-run"\n'
 
 
-def test_eight_policies_ship() -> None:
+def test_these_policies_ship() -> None:
     assert set(list_shipped_policies()) == {
         "skill-validate", "skill-run", "skill-script", "skill-hosts", "workspace", "shared-workspace", "hpc", "open",
     }  # fmt: skip

@@ -131,7 +131,8 @@ def test_a_script_with_granted_hosts_is_told_that_it_cannot_serve(home: Registry
     outcome = run(home)
     assert (outcome.exit_code, outcome.denied) == (1, "")
     assert b"Permission denied" in outcome.stderr
-    assert outcome.hint.startswith("it tried to start a server, which a script with granted hosts cannot: hermes-exec")
+    assert outcome.hint.startswith("it tried to listen on a port, which is refused: with granted hosts")
+    assert "skill grant fill-forms --remove --host HOST" in outcome.hint
     assert "\n" not in outcome.hint
 
 

@@ -147,9 +147,13 @@ def generate(arguments: list[str]) -> int:
         return replace([venv_python(), "-I", str(ROOT / "tools"), "generate", "--here", *arguments])
     from hermes_dev.generate import main as generated
     from hermes_dev.rendered import write
+    from hermes_exec.errors import ConfigError
 
     if "--print" not in arguments:
-        write()
+        try:
+            write()
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
     return generated(arguments)
 
 

@@ -1,16 +1,17 @@
 """What the commands of memory share: they are a person's, and export JSON to a file of that person."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.skill_judge import AGENT
+from hermes_exec_agent.state_paths import create_private_file
 
 
 def refuse_agent(command: str = "this") -> None:
     """Raise UsageError in an agent's shell, as changes are recorded as the person's."""
+    from hermes_exec_agent.tools.workspace import AGENT
+
     if AGENT in os.environ:
         raise UsageError(f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)")
 
@@ -28,8 +29,8 @@ def export_json(value: Any, output: str | None) -> None:
         print(flags.clean(text))
         return
     try:
-        handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = create_private_file(os.path.expanduser(output))  # noqa: PTH111  takes a text
     except OSError as error:
         raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    with file:
         file.write(f"{text}\n")

@@ -1,7 +1,6 @@
 """``skill import``: skills from a folder, an archive, a git repository or a bundle."""
 
 import difflib
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +13,9 @@ from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 from hermes_exec_agent.cli.skill_judge import (
-    AGENT,
     Cases,
     Insist,
     get_author,
@@ -62,8 +61,8 @@ def import_skills(  # noqa: PLR0913  each is an option
     from hermes_exec_agent.skills.registry.content import private_folder
     from hermes_exec_agent.skills.registry.sources import open_source
 
-    if yes and AGENT in os.environ:
-        raise UsageError(f"--yes is for a user, and this is the shell of an agent ({AGENT} is set)")
+    if yes:
+        refuse_agent("--yes")
     author = get_author(None, None, insist=insist)
     registry = open_registry()
     registry.prepare()

@@ -12,6 +12,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.options import Skills
+from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 
 if TYPE_CHECKING:
@@ -101,9 +102,6 @@ def _print_report(report: "Report") -> None:
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
     note(f"{name} is accepted ({evidence}); {took}")
 
-
-AGENT = "HERMES_EXEC_AGENT"
-"""Set in the shells of an agent to its model: a skill registered from there has the agent as its author."""
 
 Cases = Annotated[
     list[str] | None,
@@ -224,13 +222,14 @@ def get_author(agent: str | None, shells: list[str] | None, *, insist: bool) -> 
     import pwd
 
     from hermes_exec_agent.skills.registry.record import Author
+    from hermes_exec_agent.tools.workspace import AGENT
 
     inside = os.environ.get(AGENT)
     if shells and agent is None:
         raise UsageError("--shell needs --agent", remedy="--agent MODEL")
     if inside is not None:  # an agent calls, so options do not change the author
         if insist:
-            raise UsageError(f"--insist is for a user, and this is the shell of an agent ({AGENT} is set)")
+            refuse_agent("--insist")
         return Author(kind="agent", model=inside or "unknown")
     if agent is not None:
         return Author(kind="agent", model=agent, shells=None if shells is None else tuple(shells))

@@ -1,6 +1,5 @@
 """The commands of ``skill`` with which a person trusts a skill's text and grants rights to its scripts."""
 
-import os
 import re
 from typing import Annotated
 
@@ -9,8 +8,9 @@ import typer
 from hermes_exec.cli.console import note
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.cli.options import Number, Skill
+from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Folders, Hosts, parse_grants
-from hermes_exec_agent.cli.skill_judge import AGENT, open_registry
+from hermes_exec_agent.cli.skill_judge import open_registry
 
 _INTERPRETER = re.compile(r"[a-z][a-z0-9.+-]{0,31}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?")
@@ -26,7 +26,7 @@ def trust(
 
     Without it, models read an imported text as material, and its acts ask for approval again.
     """
-    _require_person("trust")
+    refuse_agent("trust")
     version = open_registry().trust(name, number, trusted=not remove)
     state = "is not trusted any more" if remove else "is trusted"
     note(f"{version.name} {version.number} {state} ({version.origin.describe()}, SHA-256 {version.digest[:16]})")
@@ -54,7 +54,7 @@ def grant(
     """Grant rights to the scripts of this version, in addition to earlier grants; the next version has none of them."""
     from hermes_exec_agent.skills.registry.record import ScriptGrants
 
-    _require_person("grant")
+    refuse_agent("grant")
     registry = open_registry()
     skill = registry.skill(name)
     version = registry.read_version(skill, number)
@@ -99,8 +99,3 @@ def _check_host(word: str) -> str:
         raise UsageError(f"--host {word[:80]!a} is not the name of a host", remedy="--host api.example.org:443")
     parse_hosts([word])
     return word
-
-
-def _require_person(command: str) -> None:
-    if AGENT in os.environ:
-        raise UsageError(f"{command} is for a user, and this is the shell of an agent ({AGENT} is set)")

@@ -18,7 +18,8 @@ from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.cli.options import Number, Skill
-from hermes_exec_agent.cli.skill_judge import AGENT, get_author, open_registry, print_findings, print_registered
+from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.cli.skill_judge import get_author, open_registry, print_findings, print_registered
 
 if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Version
@@ -78,8 +79,7 @@ def edit(
     """
     from hermes_exec_agent.skills.registry import content
 
-    if AGENT in os.environ:
-        raise UsageError(f"edit is for a user, and this is the shell of an agent ({AGENT} is set)")
+    refuse_agent("edit")
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
         raise UsageError("there is no editor", remedy="EDITOR=… in the environment")

@@ -19,6 +19,7 @@ from hermes_exec_agent.memory.mixed_search import search_as_configured
 from hermes_exec_agent.memory.persons import check_participant
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
 from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
+from hermes_exec_agent.state_paths import create_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -282,7 +283,6 @@ def write_export(path: str, log: EventLog, conversation: str, form: ExportFormat
         OSError: the file exists, or cannot be created.
     """
     path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    with create_private_file(path) as file:
         file.writelines(f"{each.rstrip()}\n" for each in format_export(log, conversation, form))
     return path

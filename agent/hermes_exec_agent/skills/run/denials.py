@@ -44,7 +44,7 @@ def find_script_denials(version: Version, policy: Policy, ended: ProgramResult) 
 
 
 def is_server_refused(policy: Policy, ended: ProgramResult) -> bool:
-    """Whether a script with granted hosts tried to start a server, which Landlock refuses it on every port."""
+    """Whether a script with granted hosts tried to listen on a port; Landlock refuses all but the proxy's."""
     from hermes_exec_policies.gate.behavior_rules import find_server
     from hermes_exec_policies.render.landlock import BRIDGE
 

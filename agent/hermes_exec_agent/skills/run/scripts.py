@@ -255,7 +255,7 @@ async def _install(
     from hermes_exec_policies.gate.packages.install import install
     from hermes_exec_policies.gate.packages.requirements import collect_script_requirements
     from hermes_exec_policies.gate.tree import Tree
-    from hermes_exec_policies.gate.verdict import SkillRefused
+    from hermes_exec_policies.gate.verdict import FUNCTION_POLICY, SkillRefused
     from hermes_exec_policies.load import load_policy
 
     wanted, wrong = collect_script_requirements(Tree(tree, version.files), script, await _read_metadata(tree))
@@ -266,7 +266,7 @@ async def _install(
     try:
         (work := folder / "work").mkdir()
         work.chmod(0o755)
-        kept = await install(load_policy("skill-validate"), wanted, work, Environments(registry.home.environments))
+        kept = await install(load_policy(FUNCTION_POLICY), wanted, work, Environments(registry.home.environments))
     except SkillRefused as error:
         raise Refused(f"{version.name} {version.number}: {error.findings[0].operator}") from error
     return tuple(map(str, wanted)), share_environment(kept, folder / "packages")
@@ -340,8 +340,9 @@ def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramR
     remedy = f"a person can allow hosts: hermes-exec skill grant {version.name} --host HOST"
     hint = f"it tried to use the network, which was not granted; {remedy}" if network else ""
     if denials.is_server_refused(policy, ended):
-        hint = "it tried to start a server, which a script with granted hosts cannot: "
-        hint += f"hermes-exec skill grant {version.name} --remove, or another script for the server"
+        hint = "it tried to listen on a port, which is refused: with granted hosts a script may use no port but the "
+        hint += f"proxy's. Remove the hosts (hermes-exec skill grant {version.name} --remove --host HOST), or let "
+        hint += "another skill serve, one without granted hosts"
     if not seen:
         return "", hint
     denied = "; ".join(seen)
