@@ -34,7 +34,7 @@ _NEGATION_WORDS = (
     "not no never none without dont don't isnt isn't cannot can't stop nicht kein keine nie ne pas jamais nunca sin "
     "n\u00e3o \u043d\u0435 \u043d\u0435\u0442 \u043d\u0438\u043a\u043e\u0433\u0434\u0430"
 )
-_CHANGE_FROM = frozenset(["from", "von", "vom", "de", "od", "с"])
+_CHANGE_FROM = frozenset(["from", "von", "vom", "de", "od", "\u0441"])
 _CHANGE_TO = frozenset(["to", "into", "zu", "zum", "auf", "nach", "a", "à", "na", "para", "на"])
 _FRAME = frozenset(_FRAME_WORDS.split())
 _NEGATIONS = frozenset(_NEGATION_WORDS.split())
