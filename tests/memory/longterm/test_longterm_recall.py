@@ -27,12 +27,15 @@ from hermes_exec_agent.memory.longterm.shared import acquire_memory, create_memo
 from hermes_exec_agent.models import Models, ScriptedModel, load_models, say
 from hermes_exec_agent.runtime import Conversation, open_conversation
 from hermes_exec_agent.runtime.history import MessageHistory
+from hermes_exec_agent.skills.registry.record import Origin
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
 from tests.memory.conftest import Person, add
 from tests.rigs import postgres
 from tests.rigs.bounded import PATIENCE_S, until, wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.meanings import WordEmbedder, add_note
+from tests.rigs.skill_makers import guide, registered, use_registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -217,6 +220,31 @@ def test_the_index_follows_the_log(log: EventLog, journal: Journal, tmp_path: Pa
     before = store.texts(log.identity(), "episodic")
     assert indexer.rebuild() == 6
     assert store.texts(log.identity(), "episodic") == before
+
+
+def test_what_registered_skills_report_about_themselves_is_found_and_follows_the_registry(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = use_registry(tmp_path, monkeypatch)
+    registered(home, tmp_path / "function")
+    guide(home, tmp_path, "restore-backups", "How to restore backups from the restic bucket.")
+    guide(home, tmp_path, "foreign", "How to restore backups too.", origin=Origin(kind="untrusted"))
+    log.append("c", "user", {"content": "begin the log"})
+    memory = LongTermMemory(log, ExactStore(tmp_path / "longterm.sqlite"), WordEmbedder(), floor=FLOOR)
+
+    def find(text: str) -> list[str]:
+        return [each.memory.source for each in memory.search(text, ["declarative"], floor=FLOOR)]
+
+    memory.catch_up()
+    assert memory.store.texts(log.identity(), "declarative") == {
+        "skill:add-numbers": "Adds two numbers.",
+        "skill:restore-backups": "How to restore backups from the restic bucket.",
+    }
+    assert find("please restore the backups from restic") == ["skill:restore-backups"]
+    Registry(home).quarantine("restore-backups", 1, "of no use")
+    memory.catch_up()
+    assert find("please restore the backups from restic") == []
+    memory.close()
 
 
 def test_a_database_that_goes_away_ends_no_turn_and_loses_nothing(log: EventLog, journal: Journal) -> None:
