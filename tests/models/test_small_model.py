@@ -12,7 +12,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -25,9 +25,11 @@ from hermes_exec_agent.models.protocol import Reply, Text
 from hermes_exec_agent.runtime.events import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Sequence
 
     from hermes_exec_agent.memory.notes import Note
+    from hermes_exec_agent.models.messages import ToolSpec
+    from hermes_exec_agent.models.protocol import Retried, Thought
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -146,9 +148,19 @@ class Recording(Endpoint):
     schemas: list[Any]
     replies: list[Reply]
 
-    async def stream(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[Any]:
-        self.schemas, self.replies = [options.get("schema")], []
-        async for item in super().stream(messages, **options):
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+        tool_choice: Literal["none"] | None = None,
+    ) -> AsyncGenerator[Text | Thought | Retried | Reply, None]:
+        self.schemas, self.replies = [schema], []
+        async for item in super().stream(
+            messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice
+        ):
             if isinstance(item, Reply):
                 self.replies.append(item)
             yield item
