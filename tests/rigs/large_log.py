@@ -48,7 +48,7 @@ def build(path: Path, events: int) -> float:
     with EventLog(path) as log:
         log.append("1-first", "user", {"content": "the very first request"})
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
-        base.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; BEGIN")
+        base.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; BEGIN")
         base.execute(_EVENTS, {"events": events, "begun": begun})
         base.execute(_NOTES, {"events": events // (EACH * 10), "begun": begun})
         for table in ("words", "fragments"):
