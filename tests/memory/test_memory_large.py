@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
+import subprocess
+import sys
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,19 +20,23 @@ from hermes_exec_agent.memory.note_writer import find_pending
 from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.memory.prompt import read_prompt
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.runtime.events import log as log_module
 from hermes_exec_agent.runtime.events.search import SearchFilter
 from tests.rigs.large_log import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _FULL = int(os.environ.get("HERMES_SOAK_EVENTS", "10_000_000"))
 _MOST_STEPS = 6_000_000
 """Steps of SQLite's machine that one operation may take."""
-_SLICE = 20_000
-"""Events of the index that are built again."""
+_REBUILD_S = 20.0
+_MOST_MB = 300
+_REBUILD = """
+import sys
+from pathlib import Path
+from hermes_exec_agent.runtime.events import EventLog
+EventLog(Path(sys.argv[1])).rebuild_index()
+"""
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,7 @@ def test_no_operation_depends_on_the_number_of_events(
     last = log.last_activity()
     assert last is not None
     journal = Journal(tmp_path / "memory", log, {"memory": 2200, "user": 1375})
-    base = log._open(make=False)
+    base = log._open(make=False)  # pyright: ignore[reportPrivateUsage]  its steps are counted
     steps = [0]
 
     def count() -> int:
@@ -70,6 +79,7 @@ def test_no_operation_depends_on_the_number_of_events(
         "since long ago": lambda: search("server", since=first + (last - first) / 3),
         "until long ago": lambda: search("server", until=first + (last - first) / 3),
         "of one conversation": lambda: search("server", conversation=name),
+        "its own notes": lambda: search("server", conversation="2000000000-c", scopes=frozenset({"notes"})),
         "the newest": lambda: search("server", order="newest"),
         "list of conversations": lambda: log.conversations(50),
         "next page": lambda: log.conversations(50, before=name),
@@ -94,17 +104,20 @@ def test_no_operation_depends_on_the_number_of_events(
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_rebuild_of_a_large_index_is_continued_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_of_a_large_index_takes_bounded_memory_and_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "conversations.sqlite"
     build(path, _FULL // 10)
-    log = EventLog(path)
-    fill = log._fill
-    monkeypatch.setattr(log, "_fill", lambda _: fill(30.0))
-    began = time.monotonic()
-    done = log.rebuild_index()
-    took = time.monotonic() - began
-    print(f"{done:,} rows of the index in {took:.0f} s, in pieces of {log_module._BATCH}")
-    assert done > _SLICE
-    assert log.rebuild_index() > _SLICE  # goes on where it was
-    assert log.search("server")
-    log.close()
+    positions: list[tuple[str, int]] = []
+    for _ in range(2):
+        program = subprocess.Popen([sys.executable, "-c", _REBUILD, path])
+        time.sleep(_REBUILD_S)  # the rebuild takes minutes, and is ended before
+        status = Path(f"/proc/{program.pid}/status").read_text()
+        program.kill()
+        program.wait()
+        peak = int(status.partition("VmHWM:")[2].split()[0]) // 1024
+        with closing(sqlite3.connect(path)) as base:
+            positions += base.execute("SELECT name, upto FROM indexing ORDER BY name DESC LIMIT 1").fetchall()
+        print(f"{positions[-1]} after {_REBUILD_S:.0f} s, {peak} MB")
+        assert peak < _MOST_MB
+    assert positions[1] > positions[0] or positions[1][0] != positions[0][0]
+    assert positions[0][1] > 0

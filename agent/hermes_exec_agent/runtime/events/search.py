@@ -241,7 +241,7 @@ class _Searcher:
         order = _ORDERS[self._wanted.order]
         if order == "rank" and (table == "fragments" or self._count(table, query, _RANKED + 1) > _RANKED):
             order = "rowid DESC"  # fragments have no frequencies, so that all ranks are alike
-        bounds = self._bounds if table != "note_words" else None
+        bounds = self._find_note_bounds() if table == "note_words" else self._bounds
         between = f"AND rowid BETWEEN {bounds[0]} AND {bounds[1]}" if bounds else ""
         statement = f"SELECT rowid FROM {table} WHERE {table} MATCH ? {between} ORDER BY {order} LIMIT ?"  # noqa: S608  our own names and numbers
         with guard_table(table):
@@ -277,6 +277,14 @@ class _Searcher:
         first = self._read_bounds(f"{where} ORDER BY at LIMIT {_EDGE}", span)
         last = self._read_bounds(f"{where} ORDER BY at DESC LIMIT {_EDGE}", span)
         return min(first[0], last[0]), max(first[1], last[1])
+
+    def _find_note_bounds(self) -> tuple[int, int] | None:
+        """Return the row of the latest note of the only conversation, which a note is not within the rows of."""
+        if not self._wanted.conversation:
+            return None
+        note = queries.read_note(self._base, self._wanted.conversation)
+        where = "WHERE conversation = ? AND number = ?"
+        return (0, 0) if note is None else self._read_bounds(where, (note.conversation, note.number))
 
     def _read_bounds(self, condition: str, values: Sequence[object]) -> tuple[int, int]:
         statement = f"SELECT min(seq), max(seq) FROM (SELECT seq FROM events {condition})"  # noqa: S608  our own conditions
