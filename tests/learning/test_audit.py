@@ -91,16 +91,17 @@ def check_audits(log: EventLog, tasks: int) -> None:
         assert paths[0].read_text() == format_markdown(audit)
 
 
-def test_two_programs_at_once_audit_each_group_of_tasks_once(log: EventLog) -> None:
-    programs = [start_program(log, name, 40) for name in ("a", "b")]
+@pytest.mark.parametrize("tasks", [40, pytest.param(200, id="full", marks=pytest.mark.soak)])
+def test_two_programs_at_once_audit_each_group_of_tasks_once(log: EventLog, tasks: int) -> None:
+    programs = [start_program(log, name, tasks) for name in ("a", "b")]
     assert [program.wait() for program in programs] == [0, 0]
     run_audits(log)
-    check_audits(log, 80)
+    check_audits(log, 2 * tasks)
     assert run_audits(log) == []
 
 
-def test_kills_at_random_moments_lose_and_double_nothing(log: EventLog) -> None:
-    kills = examples(20)
+@pytest.mark.parametrize("kills", [examples(20), pytest.param(200, id="full", marks=pytest.mark.soak)])
+def test_kills_at_random_moments_lose_and_double_nothing(log: EventLog, kills: int) -> None:
     assert start_program(log, "kills", kills).wait() == 0
     asked = sum(event.kind == "user" for name in range(kills) for event in log.events(f"p{name}"))
     run_audits(log)

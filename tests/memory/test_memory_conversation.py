@@ -85,6 +85,32 @@ def test_the_prefix_stays_the_same_over_many_turns_with_writes_between(talk: Tal
     assert [each.text for each in journal.read("memory")] == ["known before", *(f"fact {n}" for n in range(WRITES))]
 
 
+FROM_WITHOUT = "My plots change from plots without a grid to plots with a grid."
+FROM_WITH = "My plots change from plots with a grid to plots without a grid."
+
+
+@pytest.mark.parametrize(
+    ("message", "entry", "is_kept"),
+    [
+        (FROM_WITHOUT, "prefers plots with a grid", True),
+        (FROM_WITH, "prefers plots without a grid", True),
+        (FROM_WITH, "prefers plots with a grid", False),
+        (FROM_WITHOUT, "changed from plots without a grid to plots with a grid", True),
+        (f"I like tea. {FROM_WITH}", "likes tea", True),
+        ("Never change from deploys without a review to deploys with a review.", "deploys with a review", False),
+        ("Never go from staging to production without a review.", "production without a review", False),
+        (f"Look at this:\n```\n{FROM_WITHOUT}\n```", "prefers plots with a grid", False),
+        ("Look at the file.", "prefers plots with a grid", False),
+    ],
+)
+def test_the_new_state_of_a_change_is_the_persons_and_the_old_one_is_not(
+    talk: Talk, journal: Journal, message: str, entry: str, *, is_kept: bool
+) -> None:
+    look = ask(("terminal", {"command": f"echo '{FROM_WITHOUT}'"}))
+    talk_through(talk, [look, remember(entry, "user"), say("ok")], message)
+    assert [(each.text, each.origin) for each in journal.read("user")] == ([(entry, "person")] if is_kept else [])
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_configuration_enables_the_tool_and_nothing_is_created_by_reading(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, enabled: bool

@@ -12,17 +12,23 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from hermes_exec_agent.memory.note_writer import SCHEMA, write_model_note
+from hermes_exec_agent.memory.notes import MOST, PARTS, latest_note
 from hermes_exec_agent.models import complete
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Reply, Text
+from hermes_exec_agent.runtime.events import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    from hermes_exec_agent.memory.notes import Note
+    from hermes_exec_agent.models.protocol import Retried, Thought, ToolSpec
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -101,6 +107,62 @@ def test_constrained_output_fits_its_schema(url: str) -> None:
         told = json.loads(reply.message.content)
         assert told["action"] in ("list", "read", "stop")
         assert isinstance(told["path"], str)
+
+
+def test_a_note_of_a_conversation_has_the_form_of_its_schema(url: str, tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "conversations.sqlite")
+    log.append("c", "user", {"content": "Which port has the server?"})
+    log.append("c", "assistant", {"content": "The server has port 8443.", "tool_calls": []})
+    model = Recording("smollm2", base_url=url, window=2048)
+
+    async def write() -> Note | None:
+        try:
+            return await write_model_note(log, "c", model)
+        finally:
+            await model.close()
+
+    note = asyncio.run(write())
+    assert note is not None
+    (reply,) = model.replies
+    assert model.schemas == [SCHEMA]
+    assert reply.finish in ("stop", "length")
+    if reply.finish == "stop":
+        parts = json.loads(reply.message.content)
+        assert parts.keys() == set(PARTS)
+        for sentence in (each for part in parts.values() for each in part):
+            assert isinstance(sentence["text"], str)
+            assert all(isinstance(number, int) for number in sentence["events"])
+    else:
+        assert reply.message.content.startswith("{")
+    assert (latest := latest_note(log, "c")) is not None
+    assert latest == note
+    assert note.model  # the name that the server gives
+    assert all(set(each.events) <= {1, 2} for each in note.sentences)
+    assert len(note.text) <= MOST
+
+
+class Recording(Endpoint):
+    """Keeps each schema that was asked for, and each reply."""
+
+    schemas: list[Any]
+    replies: list[Reply]
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+        tool_choice: Literal["none"] | None = None,
+    ) -> AsyncGenerator[Text | Thought | Retried | Reply, None]:
+        self.schemas, self.replies = [schema], []
+        async for item in super().stream(
+            messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice
+        ):
+            if isinstance(item, Reply):
+                self.replies.append(item)
+            yield item
 
 
 def test_a_cancelled_reply_leaves_the_server_free_for_the_next(url: str) -> None:

@@ -1,7 +1,8 @@
 """The origin of an entry's content, by the events of the conversation that it comes from.
 
 A model names the content, so it cannot be believed about the source. Content is the person's if one message of theirs
-has its words in the same order, with every negation between them. It is the agent's own if the conversation has read no
+has its words in the same order, with every negation between them; in a message that changes something "from" one state
+"to" another one, the words of the new state count. It is the agent's own if the conversation has read no
 text from outside. Anything else may come from a tool's output, a file or a page, and is untrusted.
 """
 
@@ -33,6 +34,8 @@ _NEGATION_WORDS = (
     "not no never none without dont don't isnt isn't cannot can't stop nicht kein keine nie ne pas jamais nunca sin "
     "n\u00e3o \u043d\u0435 \u043d\u0435\u0442 \u043d\u0438\u043a\u043e\u0433\u0434\u0430"
 )
+_CHANGE_FROM = frozenset(["from", "von", "vom", "de", "od", "\u0441"])
+_CHANGE_TO = frozenset(["to", "into", "zu", "zum", "auf", "nach", "a", "à", "na", "para", "на"])
 _FRAME = frozenset(_FRAME_WORDS.split())
 _NEGATIONS = frozenset(_NEGATION_WORDS.split())
 _QUESTION_WORDS = (
@@ -41,6 +44,9 @@ _QUESTION_WORDS = (
 )
 _COMMON = _FRAME | frozenset(_QUESTION_WORDS.split())
 _STEM = 5
+_STATE = 30
+"""Words in which the old state of a change ends, or the new one."""
+_MOST_CHANGES = 8
 _NEWEST = 3
 """Results that are named as the sources of content that none of them has verbatim."""
 
@@ -99,7 +105,7 @@ def _read_answer(content: str) -> str:
 def _find_person(text: str, events: Sequence[Event]) -> tuple[Source, ...]:
     wanted = [word for word in _words(text) if word not in _FRAME]
     for event in reversed(events):
-        if wanted and any(_contains(message, wanted) for message in _read_message(event)):
+        if wanted and any(_says(message, wanted) for message in _read_message(event)):
             return (Source(event.conversation, event.number),)
     return ()
 
@@ -119,6 +125,40 @@ def _is_outside(event: Event) -> bool:
 
 def _words(text: str) -> list[str]:
     return [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
+
+
+def _says(message: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Return whether a message contains the words, and not in the old state of a change alone."""
+    for _ in range(_MOST_CHANGES):
+        change = _find_change(message)
+        if change is None:
+            break
+        until_new, without_old = change
+        if _contains(message, wanted) and not _contains(until_new, wanted):
+            return True
+        message = without_old
+    return _contains(message, wanted)
+
+
+def _find_change(message: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Return a message up to the new state of a change, and without the old state; None if it changes nothing.
+
+    The states have the same words, apart from negations: "from plots without a grid to plots with a grid".
+    """
+    for start, first in enumerate(message):
+        if first not in _CHANGE_FROM:
+            continue
+        for end in range(start + 2, min(start + _STATE, len(message))):
+            if message[end] not in _CHANGE_TO:
+                continue
+            old, new = _find_subject(message[start + 1 : end]), _find_subject(message[end + 1 : end + _STATE])
+            if old and len(old) <= len(new) and all(map(is_same_word, old, new)):
+                return message[:end], [*message[:start], *message[end + 1 :]]
+    return None
+
+
+def _find_subject(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in _FRAME and word not in _NEGATIONS]
 
 
 def _contains(message: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -123,7 +123,7 @@ class MessageHistory:
 
     def _request(self, data: Mapping[str, Any]) -> None:
         content = str(data["content"])
-        parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ())]
+        parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ()) if each["content"]]
         self._messages.append(Message("user", "\n\n".join([content, *parts])))
         self.provenance.has_output |= any(each.get("has_output") for each in data.get("parts", ()))
         self.request, self.open = content, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import hermes_exec
+from hermes_exec.config.load import load_settings
 from hermes_exec.config.settings import MemorySettings
 from hermes_exec_agent.memory.entries import Operation, apply_operations
 from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
@@ -19,22 +21,28 @@ from hermes_exec_agent.memory.longterm.exact import ExactStore
 from hermes_exec_agent.memory.longterm.indexer import Indexer
 from hermes_exec_agent.memory.longterm.memory import Memory
 from hermes_exec_agent.memory.longterm.postgres import PostgresStore
-from hermes_exec_agent.memory.longterm.recall import HEADING, MOST_TOKENS, Recaller, estimate_tokens
+from hermes_exec_agent.memory.longterm.recall import HEADING, MOST_TOKENS, NOT_READY, Recaller, estimate_tokens
 from hermes_exec_agent.memory.longterm.service import LongTermMemory
-from hermes_exec_agent.memory.longterm.shared import create_memory
+from hermes_exec_agent.memory.longterm.shared import acquire_memory, create_memory, release_memory
 from hermes_exec_agent.models import Models, ScriptedModel, load_models, say
 from hermes_exec_agent.runtime import Conversation, open_conversation
 from hermes_exec_agent.runtime.history import MessageHistory
+from hermes_exec_agent.skills.registry.record import Origin
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
 from tests.memory.conftest import Person, add
 from tests.rigs import postgres
-from tests.rigs.bounded import until, wait_until
+from tests.rigs.bounded import PATIENCE_S, until, wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.meanings import WordEmbedder, add_note
+from tests.rigs.skill_makers import guide, registered, use_registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.longterm.store import MemoryStore
@@ -52,7 +60,9 @@ def memory(log: EventLog, tmp_path: Path) -> Generator[LongTermMemory]:
 
 
 def create(log: EventLog, store: MemoryStore, **options: Any) -> LongTermMemory:
-    return LongTermMemory(log, store, WordEmbedder(), floor=FLOOR, **options)
+    memory = LongTermMemory(log, store, WordEmbedder(), floor=FLOOR, **options)
+    memory.load()
+    return memory
 
 
 @asynccontextmanager
@@ -155,6 +165,7 @@ def test_a_part_has_a_bounded_size(log: EventLog, journal: Journal, memory: Long
         add_note(log, f"c{number}", f"gpu jobs {'漢' * 300 if number % 2 else 'long ' * 100} {number}")
     memory.catch_up()
     low = LongTermMemory(log, memory.store, WordEmbedder(), floor=0.01)
+    low.load()
     recaller = Recaller(low, journal, print, "c")
     parts = [
         part
@@ -211,6 +222,31 @@ def test_the_index_follows_the_log(log: EventLog, journal: Journal, tmp_path: Pa
     assert store.texts(log.identity(), "episodic") == before
 
 
+def test_what_registered_skills_report_about_themselves_is_found_and_follows_the_registry(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = use_registry(tmp_path, monkeypatch)
+    registered(home, tmp_path / "function")
+    guide(home, tmp_path, "restore-backups", "How to restore backups from the restic bucket.")
+    guide(home, tmp_path, "foreign", "How to restore backups too.", origin=Origin(kind="untrusted"))
+    log.append("c", "user", {"content": "begin the log"})
+    memory = LongTermMemory(log, ExactStore(tmp_path / "longterm.sqlite"), WordEmbedder(), floor=FLOOR)
+
+    def find(text: str) -> list[str]:
+        return [each.memory.source for each in memory.search(text, ["declarative"], floor=FLOOR)]
+
+    memory.catch_up()
+    assert memory.store.texts(log.identity(), "declarative") == {
+        "skill:add-numbers": "Adds two numbers.",
+        "skill:restore-backups": "How to restore backups from the restic bucket.",
+    }
+    assert find("please restore the backups from restic") == ["skill:restore-backups"]
+    Registry(home).quarantine("restore-backups", 1, "of no use")
+    memory.catch_up()
+    assert find("please restore the backups from restic") == []
+    memory.close()
+
+
 def test_a_database_that_goes_away_ends_no_turn_and_loses_nothing(log: EventLog, journal: Journal) -> None:
     server = postgres.shared()
     store = PostgresStore(server.create_database())
@@ -255,6 +291,46 @@ def test_a_database_that_goes_away_ends_no_turn_and_loses_nothing(log: EventLog,
     memory.close()
 
 
+class SlowEmbedder(WordEmbedder):
+    """Is loaded when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded = threading.Event()
+
+    def embed(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        assert self.loaded.wait(PATIENCE_S)
+        return super().embed(texts, query=query)
+
+
+def test_a_request_does_not_wait_for_the_embedder_and_the_next_one_has_its_memories(
+    log: EventLog, journal: Journal, tmp_path: Path
+) -> None:
+    add_note(log, "c1", "gpu jobs need the partition a100")
+    embedder = SlowEmbedder()
+    memory = LongTermMemory(log, ExactStore(tmp_path / "longterm.sqlite"), embedder, floor=FLOOR)
+    memory.start()
+    model = ScriptedModel([say("ok") for _ in range(4)])
+
+    async def ask(requests: Sequence[str], conversation: str = "") -> str:
+        async with talking(log, journal, memory, model, conversation) as talk:
+            for request in requests:
+                await talk.ask(request)
+            return talk.id
+
+    began = time.monotonic()
+    id = asyncio.run(ask(["which partition need gpu jobs"]))
+    assert time.monotonic() - began < 3  # 0.15 s on an idle machine, and the embedder is not loaded at all
+    (user,) = [each for each in log.events(id) if each.kind == "user"]
+    assert user.data["parts"] == [{"source": "recalled", "content": "", "reason": NOT_READY}]
+    assert MessageHistory(log.events(id)).messages[-2].content == user.data["content"]
+    embedder.loaded.set()
+    wait_until(lambda: memory.is_ready and not memory.is_indexing)
+    asyncio.run(ask(["go on", "go on please"], id))  # another program that resumes it
+    assert list_parts(log, id) == [[], ["note:c1"], []]
+    memory.close()
+
+
 def test_the_configuration_enables_it_and_the_real_embedder_recalls_across_languages(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +349,10 @@ def test_the_configuration_enables_it_and_the_real_embedder_recalls_across_langu
         async with open_conversation("local", models=models, person=Person(), log=log, tools=[]) as conversation:
             if expected:
                 await until(lambda: index.exists() and ExactStore(index).count()["episodic"] == 2)
+                memory = acquire_memory(log, load_settings().memory, print)
+                assert memory is not None
+                await until(lambda: memory.is_ready)
+                release_memory(memory)
             await conversation.ask("¿Cómo ejecuto las pruebas?")
             return conversation.id
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.longterm.memory import Match, Memory
-    from hermes_exec_agent.memory.longterm.service import LongTermMemory
+    from hermes_exec_agent.memory.longterm.service import Found, LongTermMemory
     from hermes_exec_agent.runtime.events.event import Event
 
 SOURCE = "recalled"
@@ -33,6 +33,9 @@ _LONGEST = 500
 _NEW = 0.5
 """The part of the words of a later request that must be new for another search."""
 _FEWEST = 3
+NOT_READY = "none were given: the embedder or the database was still being loaded"
+"""The reason in the record of a request that did not wait for them."""
+_MOST_WAITING = 3
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
@@ -67,13 +70,17 @@ class Recaller:
         self._was_told = False
         self._words: set[str] = set()
         self._given: set[str] = set()
+        self._waiting: list[str] = []
+        """Requests that were not compared, as the memory was being loaded."""
         for event in events:
             if event.kind == "user":
-                self._words |= _list_words(str(event.data["content"]))
-                self._given |= {source for part in event.data.get("parts", ()) for source in part.get("memories", ())}
+                self._read_request(event)
 
     async def find_parts(self, request: str, shown: Sequence[str]) -> list[dict[str, object]]:
         """Return the part with memories that fit the request; none if nothing new does, or the memory is away.
+
+        While the memory is being loaded, the part has a reason and no text; then the next request is given what fits
+        this one, too.
 
         Args:
             request: the person's words.
@@ -81,17 +88,24 @@ class Recaller:
         """
         words = _list_words(request)
         new = words - self._words
-        if self._words and (len(new) < _FEWEST or len(new) < _NEW * len(words)):
-            return []
-        self._words |= words
-        found = await self._memory.recall(request)
-        if found.problem and not self._was_told:
+        queries = list(self._waiting)
+        if not self._words or (len(new) >= _FEWEST and len(new) >= _NEW * len(words)):
+            queries.append(request)
+        found = [await self._memory.recall(each) for each in queries]
+        if any(each.is_loading for each in found):
+            self._waiting = queries[-_MOST_WAITING:]
+            return [{"source": SOURCE, "content": "", "reason": NOT_READY}]
+        self._waiting = []
+        self._words |= {word for each in queries for word in _list_words(each)}
+        problem = next((each.problem for each in found if each.problem), "")
+        if problem and not self._was_told:
             self._was_told = True
-            self._tell(f"{found.problem}; the conversation goes on without it")
-        if not found.matches:
+            self._tell(f"{problem}; the conversation goes on without it")
+        matches = _merge(found)
+        if not matches:
             return []
         entries = await asyncio.to_thread(self._read_entries)
-        fitting = [each for each in found.matches if self._is_new(each.memory, shown, entries)]
+        fitting = [each for each in matches if self._is_new(each.memory, shown, entries)]
         lines = list(_fit_lines(fitting[:_MOST]))
         given = [each.memory for each in fitting[: len(lines)]]
         if not given:
@@ -103,6 +117,17 @@ class Recaller:
             "memories": [each.source for each in given],
         }
         return [part | {"has_output": True} if any(each.origin == "untrusted" for each in given) else part]
+
+    def _read_request(self, event: Event) -> None:
+        """Take the words of an earlier request, and the memories that it was given, from its record."""
+        request = str(event.data["content"])
+        parts = [part for part in event.data.get("parts", ()) if part["source"] == SOURCE]
+        if any(part.get("reason") for part in parts):
+            self._waiting = [*self._waiting, request][-_MOST_WAITING:]
+            return
+        self._waiting = []
+        self._words |= _list_words(request)
+        self._given |= {source for part in parts for source in part.get("memories", ())}
 
     def _is_new(self, memory: Memory, shown: Sequence[str], entries: frozenset[str]) -> bool:
         """Whether a memory is new to this conversation, not forgotten, and not of another person."""
@@ -148,6 +173,14 @@ def _fit_lines(matches: Iterable[Match]) -> Iterator[str]:
         if left < 0:
             return
         yield line
+
+
+def _merge(found: Sequence[Found]) -> list[Match]:
+    """Return the matches of several searches, the best first, and each memory once."""
+    best: dict[str, Match] = {}
+    for each in sorted((match for one in found for match in one.matches), key=lambda match: -match.score):
+        best.setdefault(each.memory.source, each)
+    return list(best.values())
 
 
 def _list_words(text: str) -> set[str]:

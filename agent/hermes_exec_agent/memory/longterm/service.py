@@ -1,7 +1,7 @@
 """The long-term memory of one program: an embedder, a store, and two threads that use them.
 
 One thread searches, the other one indexes. A conversation never waits longer for an answer than the bounds below, and
-gets none if something fails. After several failures in a row nothing is tried for a minute.
+gets none if something fails, or is still being loaded. After several failures in a row nothing is tried for a minute.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import logging
 import threading
 import time
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -66,12 +67,14 @@ _MOST_TURNS = 3200
 """Nearest turns that it looks at, as a filter may refuse most of them."""
 CANDIDATES = 50
 """Nearest rows of each kind, of which decay may prefer a later one."""
+_READY_S = 0.15
+"""How long a request waits for the embedder and the store while they are being loaded."""
 _LOAD_S = 4.0
-"""How long the first request waits for the embedder to be loaded."""
+"""How long a search of conversations waits for the embedder to be loaded."""
 _EMBED_S = 1.0
 _SEARCH_S = 0.3
 _FIRST_SEARCH_S = 1.5
-"""How long the first request waits for the store, which may have to be connected and migrated."""
+"""How long the first search waits for the store, which may have to be connected and migrated."""
 _CLOSE_S = 0.5
 _PASSING = (StoreUnavailable, EmbeddingFailed)
 """Failures that may pass; other ones end the use of the memory in this program."""
@@ -84,6 +87,8 @@ class Found:
     matches: Sequence[Match] = ()
     problem: str = ""
     """Why nothing was searched, in a line."""
+    is_loading: bool = False
+    """Whether nothing was searched because the embedder or the store is still being loaded."""
 
 
 class LongTermMemory:
@@ -109,14 +114,27 @@ class LongTermMemory:
         self._breaker = breaker or CircuitBreaker()
         self._clock = clock
         self._refusal = ""
-        self._is_prepared = self._is_loaded = False
+        self._is_prepared = False
+        self._is_ready = False
+        self._loading: Future[None] | None = None
         self._preparing = threading.Lock()
         self._searcher, self._writer = Worker("hermes-recall"), Worker("hermes-memory-index")
 
     def start(self) -> None:
-        """Load the embedder, and index what the log has, in the background."""
-        self._searcher.submit(self._load)
+        """Load the embedder and the store, and index what the log has, in the background."""
+        self._load_soon()
         self.index_soon()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the embedder and the store are loaded, so that a search takes its usual time."""
+        return self._is_ready
+
+    def load(self) -> None:
+        """Load the embedder and the store; blocks, and raises the errors of both."""
+        self._embed("load")
+        self._warm_up()
+        self._is_ready = True
 
     @property
     def is_indexing(self) -> bool:
@@ -133,11 +151,16 @@ class LongTermMemory:
         """Return memories that fit a text, the best first, or why there are none. Raises nothing, and is bounded."""
         if self._refusal or self._breaker.is_open:
             return Found(problem=self._refusal or "long-term memory: it is away")
-        load_s = _EMBED_S if self._is_loaded else _LOAD_S
+        if not self._is_ready:
+            loading = self._load_soon()
+            await asyncio.to_thread(wait, [loading], _READY_S)
+            if not loading.done():
+                return Found(is_loading=True)
+            if self._refusal:
+                return Found(problem=self._refusal)
         try:
-            vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), load_s)
-            search_s = _SEARCH_S if self._is_prepared else _FIRST_SEARCH_S
-            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), search_s)
+            vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), _EMBED_S)
+            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), _SEARCH_S)
         except TimeoutError:
             self._breaker.fail()
             return Found(problem="long-term memory: it does not answer in time")
@@ -208,12 +231,14 @@ class LongTermMemory:
         async with asyncio.timeout(limit_s):
             return await asyncio.wrap_future(future)
 
-    def _load(self) -> None:
-        self._attempt(lambda: self._embed("load"))
+    def _load_soon(self) -> Future[None]:
+        """Load in the thread that searches, unless that is under way; a failure is judged as one of a search is."""
+        if self._loading is None or self._loading.done():
+            self._loading = self._searcher.submit(lambda: self._attempt(self.load))
+        return self._loading
 
     def _embed(self, text: str) -> NDArray[np.float32]:
         vector: NDArray[np.float32] = self._embedder.embed([text], query=True)[0]
-        self._is_loaded = True
         return vector
 
     def _search(

@@ -38,6 +38,8 @@ _BATCH = 500
 """Events that are added to the index in one transaction."""
 _FILL_S = 1.0
 """How long a search indexes events of an earlier version."""
+_MOST_IDS = 100
+"""Ids that a beginning is compared with."""
 _REPAIRS = 6
 """Repairs of one call: each table of the index, and the file."""
 
@@ -198,7 +200,7 @@ class EventLog:
             UsageError: no id does, or several do, or it is that of a stream of memory.
         """
         none: list[str] = []
-        ids = self._read(lambda base: queries.find_ids(base, beginning), none)
+        ids = self._read(lambda base: queries.find_ids(base, beginning, _MOST_IDS), none)
         found = [id for id in ids if not is_stream(id)]
         if ids and (not found or beginning in ids) and beginning not in found:
             raise UsageError(

@@ -63,25 +63,46 @@ def read_events(base: sqlite3.Connection, conversation: str, since: int) -> list
     return [Event(conversation, number, at, kind, json.loads(data)) for number, at, kind, data in rows]
 
 
-def find_ids(base: sqlite3.Connection, start: str) -> list[str]:
-    """Return the ids that begin with ``start``, those of streams too."""
+def find_ids(base: sqlite3.Connection, start: str, limit: int = -1) -> list[str]:
+    """Return the first ``limit`` ids that begin with ``start``, those of streams too; all if it is negative."""
     rows = base.execute(
-        "SELECT DISTINCT conversation FROM events WHERE conversation >= ? AND conversation < ? || x'f48fbfbf'",
-        (start, start),
+        "WITH RECURSIVE ids(id) AS (SELECT min(conversation) FROM events WHERE conversation >= ?1 UNION ALL"
+        " SELECT (SELECT min(conversation) FROM events WHERE conversation > id) FROM ids"
+        " WHERE id < ?1 || x'f48fbfbf')"
+        " SELECT id FROM ids WHERE id < ?1 || x'f48fbfbf' LIMIT ?2",
+        (start, limit),
     ).fetchall()
     return [conversation for (conversation,) in rows]
 
 
 def list_conversations(base: sqlite3.Connection, limit: int, before: str | None) -> list[Summary]:
-    """Return the latest conversations, after ``before`` in that order."""
-    found = base.execute(
-        f"SELECT conversation, max(seq) AS latest, count(*) FROM events WHERE kind NOT IN {_OTHERS}"  # noqa: S608  a constant
-        " GROUP BY conversation"
-        " HAVING ? IS NULL OR latest < (SELECT max(seq) FROM events WHERE conversation = ?)"
-        " ORDER BY latest DESC LIMIT ?",
-        (before, before, limit),
-    ).fetchall()
-    return [_summary(base, conversation, latest, count) for conversation, latest, count in found]
+    """Return the latest conversations, after ``before`` in that order; read from the end of the log."""
+    end = None if before is None else _latest(base, before)
+    if before is not None and end is None:
+        return []
+    rows = base.execute(
+        f"SELECT seq, conversation FROM events WHERE (?1 IS NULL OR seq < ?1) AND kind NOT IN {_OTHERS}"  # noqa: S608  a constant
+        " ORDER BY seq DESC",
+        (end,),
+    )
+    seen, found = set[str](), list[Summary]()
+    for seq, conversation in rows:
+        if len(found) == limit:
+            break
+        if conversation not in seen:
+            seen.add(conversation)
+            if _latest(base, conversation) == seq:  # none after ``before``
+                found.append(_summary(base, conversation, seq))
+    return found
+
+
+def _latest(base: sqlite3.Connection, conversation: str) -> int | None:
+    """Return the position of a conversation's last event; None if there is no such conversation."""
+    row = base.execute(
+        f"SELECT seq FROM events WHERE conversation = ? AND kind NOT IN {_OTHERS} ORDER BY number DESC LIMIT 1",  # noqa: S608  a constant
+        (conversation,),
+    ).fetchone()
+    return int(row[0]) if row else None
 
 
 def last_activity(base: sqlite3.Connection, apart_from: str) -> float | None:
@@ -139,8 +160,12 @@ def read_title(base: sqlite3.Connection, conversation: str) -> str:
     return line if len(line) <= _TITLE else line[: _TITLE - 1] + "…"
 
 
-def _summary(base: sqlite3.Connection, conversation: str, latest: int, count: int) -> Summary:
+def _summary(base: sqlite3.Connection, conversation: str, latest: int) -> Summary:
     (last_at,) = base.execute("SELECT at FROM events WHERE seq = ?", (latest,)).fetchone()
+    (count,) = base.execute(
+        f"SELECT count(*) FROM events WHERE conversation = ? AND kind NOT IN {_OTHERS}",  # noqa: S608  a constant
+        (conversation,),
+    ).fetchone()
     (turns,) = base.execute(
         "SELECT count(*) FROM events WHERE conversation = ? AND kind = 'user'", (conversation,)
     ).fetchone()

@@ -49,6 +49,9 @@ _MOST_TERMS = 16
 _MOST_PAIRS = 64
 _MOST_READ = 5_000
 """Matches that a search looks at, as a filter may refuse most of them."""
+_MOST_TIMED = 200_000
+"""Events of a range of time that are looked at for its first and last row."""
+_EDGE = 1_000
 _SHORTEST_PART = 3
 _AROUND = 70
 _STOP_WORDS = (
@@ -238,7 +241,7 @@ class _Searcher:
         order = _ORDERS[self._wanted.order]
         if order == "rank" and (table == "fragments" or self._count(table, query, _RANKED + 1) > _RANKED):
             order = "rowid DESC"  # fragments have no frequencies, so that all ranks are alike
-        bounds = self._bounds if table != "note_words" else None
+        bounds = self._find_note_bounds() if table == "note_words" else self._bounds
         between = f"AND rowid BETWEEN {bounds[0]} AND {bounds[1]}" if bounds else ""
         statement = f"SELECT rowid FROM {table} WHERE {table} MATCH ? {between} ORDER BY {order} LIMIT ?"  # noqa: S608  our own names and numbers
         with guard_table(table):
@@ -256,14 +259,36 @@ class _Searcher:
         return int(count)
 
     def _find_bounds(self) -> tuple[int, int] | None:
-        """Return the first and last row of the range of time, outside of which no event is; clocks may go back."""
+        """Return the first and last row of the conversation or the range of time, outside of which no event is.
+
+        A range of more than ``_MOST_TIMED`` events has the rows of its earliest and latest ones: there, events that
+        were recorded while the clock was wrong may be left out. In a smaller one, clocks may go back.
+        """
+        if self._wanted.conversation:
+            return self._read_bounds("WHERE conversation = ?", (self._wanted.conversation,))
         since, until = self._wanted.since, self._wanted.until
         if since is None and until is None:
             return None
-        first, last = self._base.execute(
-            "SELECT min(seq), max(seq) FROM events WHERE at >= ? AND at < ?",
-            (float("-inf") if since is None else since, float("inf") if until is None else until),
-        ).fetchone()
+        span = (float("-inf") if since is None else since, float("inf") if until is None else until)
+        where = "WHERE at >= ? AND at < ?"
+        many = f"SELECT count(*) FROM (SELECT 1 FROM events {where} LIMIT ?)"  # noqa: S608  our own conditions
+        if self._base.execute(many, (*span, _MOST_TIMED + 1)).fetchone()[0] <= _MOST_TIMED:
+            return self._read_bounds(where, span)
+        first = self._read_bounds(f"{where} ORDER BY at LIMIT {_EDGE}", span)
+        last = self._read_bounds(f"{where} ORDER BY at DESC LIMIT {_EDGE}", span)
+        return min(first[0], last[0]), max(first[1], last[1])
+
+    def _find_note_bounds(self) -> tuple[int, int] | None:
+        """Return the row of the latest note of the only conversation, which a note is not within the rows of."""
+        if not self._wanted.conversation:
+            return None
+        note = queries.read_note(self._base, self._wanted.conversation)
+        where = "WHERE conversation = ? AND number = ?"
+        return (0, 0) if note is None else self._read_bounds(where, (note.conversation, note.number))
+
+    def _read_bounds(self, condition: str, values: Sequence[object]) -> tuple[int, int]:
+        statement = f"SELECT min(seq), max(seq) FROM (SELECT seq FROM events {condition})"  # noqa: S608  our own conditions
+        first, last = self._base.execute(statement, values).fetchone()
         return (first, last) if first is not None else (0, 0)
 
     def _read(self, table: str, seq: int) -> _Row | None:

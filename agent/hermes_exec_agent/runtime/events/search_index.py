@@ -114,8 +114,8 @@ def reset(base: sqlite3.Connection, names: Collection[str]) -> None:
 def _list_notes_again(base: sqlite3.Connection) -> None:
     base.execute("DROP TABLE IF EXISTS latest_notes")
     base.execute(_LATEST_NOTES)
-    rows = base.execute("SELECT seq, data FROM events WHERE conversation = ? AND kind = 'note'", (NOTES,)).fetchall()
-    for seq, data in rows:
+    rows = base.execute("SELECT seq, data FROM events WHERE conversation = ? AND kind = 'note'", (NOTES,))
+    for seq, data in rows:  # one by one, as there may be many
         _list_note(base, seq, json.loads(data))
 
 
