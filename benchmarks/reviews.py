@@ -7,6 +7,7 @@ their replies from endpoints that answer at once, so that the waiting for a real
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import hermes_exec
 from benchmarks.agent import Nobody, Nothing
@@ -27,6 +29,7 @@ from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.runtime import Conversation
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.tools.tool import Context
 
 if TYPE_CHECKING:
@@ -38,9 +41,9 @@ DELAY_MS = 5.0
 """What a quiet machine should keep to at p95."""
 
 
-def queue_review(log: EventLog, number: int) -> None:
+def queue_review(log: EventLog) -> None:
     """Record a task, and the review that it queues."""
-    id = f"reviewed-{number:06}"
+    id = new_id()
     started = {"target": "local", "model": "m", "parent": "", "system": ""}
     last = {"content": "Done.", "tool_calls": [], "model": "m"}
     log.append_all(id, [("started", started), ("user", {"content": "list the files"}), ("assistant", last)])
@@ -53,14 +56,22 @@ async def work_forever(path: Path, port: int) -> None:
     """Queue a review and do it, again and again; print a line after each."""
     models = Models(Endpoint("m", base_url=f"http://127.0.0.1:{port}/v1", window=1 << 20))
     settings = Settings({}, learning=LearningSettings(review=True))
-    number = 0
     with EventLog(path) as log:
         while True:
-            queue_review(log, number)
+            queue_review(log)
             if not list_pending(log):
                 raise AssertionError("no review was queued")
             await Worker(log, models, settings, lambda _: print("reviewed", flush=True)).run_pending()
-            number += 1
+
+
+@contextmanager
+def _disable_audits(folder: Path) -> Generator[None]:
+    """Be a user without audits, which are measured by themselves."""
+    file = folder / "config/hermes_exec/hermes.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("[learning]\naudits = false\n")
+    with mock.patch.dict(os.environ, {"XDG_CONFIG_HOME": str(folder / "config")}):
+        yield
 
 
 @contextmanager
@@ -114,7 +125,7 @@ async def _measure(rounds: int) -> tuple[list[float], list[float]]:
     beside: list[float] = []
     with tempfile.TemporaryDirectory() as folder, Replies() as replies:
         path = Path(folder, "log.sqlite")
-        with EventLog(path) as log:
+        with _disable_audits(Path(folder)), EventLog(path) as log:
             async with hermes_exec.open("local", audit=False) as terminal:
                 person = _Person(terminal, log, replies.port)
                 await person.ask(1)  # the SDK is imported
