@@ -21,7 +21,7 @@ import hermes_exec
 from benchmarks.agent import Nobody, Nothing
 from benchmarks.figures import BLOCK, Figure, median, p95
 from benchmarks.replies import Replies
-from hermes_exec.config.settings import LearningSettings, Settings
+from hermes_exec.config.load import load_settings
 from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.learning.review import Worker
 from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending, queue_after_task
@@ -55,7 +55,7 @@ def queue_review(log: EventLog) -> None:
 async def work_forever(path: Path, port: int) -> None:
     """Queue a review and do it, again and again; print a line after each."""
     models = Models(Endpoint("m", base_url=f"http://127.0.0.1:{port}/v1", window=1 << 20))
-    settings = Settings({}, learning=LearningSettings(review=True))
+    settings = load_settings()
     with EventLog(path) as log:
         while True:
             queue_review(log)
