@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.errors import Refused, Unsupported
 from hermes_exec_agent.memory.origins import create_entry
 from hermes_exec_agent.memory.tool import MemoryTool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_agent.memory.entries import Entry
+    from hermes_exec_agent.memory.entries import Entry, Operation, Target
+    from hermes_exec_agent.memory.tool import OperationArguments
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.tools.tool import Context
 
@@ -44,6 +45,8 @@ class ReviewMemory(MemoryTool):
     """Changes the journal by what was said in the reviewed conversations.
 
     The origin of an entry comes from their events: the reviewer's own request repeats them, and is no word of a person.
+    If these conversations read text from outside, an entry in the person's words is replaced by such words alone, as no
+    person sees the change before it is made.
     """
 
     def __init__(self, reviewed: Sequence[Sequence[Event]]) -> None:
@@ -53,6 +56,31 @@ class ReviewMemory(MemoryTool):
 
     def create_entry(self, text: str, events: Sequence[Event], context: Context) -> Entry:  # noqa: ARG002  not the review's own
         """Return the entry with its origin in the reviewed conversations."""
-        has_output = context.provenance.has_output or bool(context.provenance.parts)
-        found = [create_entry(text, each, has_output=has_output) for each in self._reviewed]
+        found = [create_entry(text, each, has_output=_has_outside_text(context)) for each in self._reviewed]
         return next((each for each in found if each.origin == "person"), found[-1])
+
+    def _to_operation(
+        self, args: OperationArguments, target: Target, events: Sequence[Event], context: Context
+    ) -> Operation:
+        operation = super()._to_operation(args, target, events, context)
+        if (
+            operation.action != "add"
+            and (operation.action == "remove" or operation.entry.origin != "person")
+            and _has_outside_text(context)
+            and context.journal is not None
+            and _is_of_person(context.journal.read(target), operation.old_text)
+        ):
+            raise Refused(
+                "text from outside was read, so that the person's own words alone replace an entry of the person",
+                remedy="leave the entry as it is",
+            )
+        return operation
+
+
+def _has_outside_text(context: Context) -> bool:
+    return context.provenance.has_output or bool(context.provenance.parts)
+
+
+def _is_of_person(entries: Sequence[Entry], old_text: str) -> bool:
+    """Return whether the text may be that of an entry in the person's words."""
+    return any(each.origin == "person" and old_text.strip() in each.text for each in entries)
