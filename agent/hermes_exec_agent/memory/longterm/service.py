@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.memory.embedding.protocol import Embedder
     from hermes_exec_agent.memory.longterm.memory import Kind, Match, Memory
+    from hermes_exec_agent.memory.longterm.request_examples import ExampleVectors
     from hermes_exec_agent.memory.longterm.store import MemoryStore
     from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -98,12 +99,19 @@ class LongTermMemory:
         floor: float | None = None,
         breaker: CircuitBreaker | None = None,
         clock: Callable[[], float] = time.time,
+        examples: ExampleVectors | None = None,
     ) -> None:
-        """``floor`` is the least cosine of a memory that is given; that of the embedder if left out."""
+        """Use a store and an embedder.
+
+        ``floor`` is the least cosine of a memory that is given; that of the embedder if left out. Without ``examples``,
+        requests are not compared with skills.
+        """
         self.indexer = Indexer(log, store, embedder)
         self.floor = FLOORS.get(embedder.name, _FLOOR) if floor is None else floor
         self._turn_margin = TURN_MARGINS.get(embedder.name, _TURN_MARGIN)
         self._unrelated: NDArray[np.float32] | None = None
+        self.examples = examples
+        self._latest: tuple[str, NDArray[np.float32]] | None = None
         self.store = store
         self._log, self._embedder = log, embedder
         self._breaker = breaker or CircuitBreaker()
@@ -133,11 +141,8 @@ class LongTermMemory:
         """Return memories that fit a text, the best first, or why there are none. Raises nothing, and is bounded."""
         if self._refusal or self._breaker.is_open:
             return Found(problem=self._refusal or "long-term memory: it is away")
-        load_s = _EMBED_S if self._is_loaded else _LOAD_S
         try:
-            vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), load_s)
-            search_s = _SEARCH_S if self._is_prepared else _FIRST_SEARCH_S
-            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), search_s)
+            _, found = await self._find(text, kinds)
         except TimeoutError:
             self._breaker.fail()
             return Found(problem="long-term memory: it does not answer in time")
@@ -145,6 +150,37 @@ class LongTermMemory:
             return Found(problem=self._judge(error))
         self._breaker.succeed()
         return Found(score_matches(found, now=self._clock(), floor=self.floor, count=count))
+
+    async def find_nearest(
+        self, text: str, kinds: Sequence[Kind]
+    ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]] | None:
+        """Return the vector of a text, and the nearest memories with their cosines; None if the memory is away.
+
+        Raises nothing, and is bounded as `recall` is.
+        """
+        if self._refusal or self._breaker.is_open:
+            return None
+        try:
+            return await self._find(text, kinds)
+        except TimeoutError:
+            self._breaker.fail()
+        except HermesError as error:
+            self._judge(error)
+        return None
+
+    async def _find(
+        self, text: str, kinds: Sequence[Kind]
+    ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]]:
+        """Return the vector of a text, and the nearest memories.
+
+        Raises:
+            TimeoutError: the embedder or the store did not answer in time.
+            HermesError: one of them failed.
+        """
+        load_s = _EMBED_S if self._is_loaded else _LOAD_S
+        vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), load_s)
+        search_s = _SEARCH_S if self._is_prepared else _FIRST_SEARCH_S
+        return vector, await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), search_s)
 
     def find_turns(self, text: str, choose: Callable[[Sequence[Key]], Sequence[T]]) -> list[T]:
         """Return what ``choose`` selects of the messages near in meaning, the nearest first.
@@ -212,8 +248,11 @@ class LongTermMemory:
         self._attempt(lambda: self._embed("load"))
 
     def _embed(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a query; a request is compared with skills and with memories, and embedded once."""
+        if self._latest is not None and self._latest[0] == text:
+            return self._latest[1]
         vector: NDArray[np.float32] = self._embedder.embed([text], query=True)[0]
-        self._is_loaded = True
+        self._is_loaded, self._latest = True, (text, vector)
         return vector
 
     def _search(
@@ -241,6 +280,8 @@ class LongTermMemory:
         return self._attempt(self._catch_up) or 0
 
     def _catch_up(self) -> int:
+        if self.examples is not None:
+            self.examples.prepare(self.indexer.stop.is_set)
         written = self.catch_up()
         self._warm_up()
         self._breaker.succeed()
