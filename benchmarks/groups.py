@@ -47,6 +47,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "orchestrator": lambda part: _of("orchestrator").figures(100 // part),
     "agent": lambda part: _of("agent").figures(200 // part),
     "memory": lambda part: _of("memory").figures(part),
+    "recall": lambda part: _of("skill_recall").figures(part),
     "fleet": lambda _: _of("orchestrator").in_containers(),
 }
 """What is measured, given by how much less than the whole."""

@@ -1,8 +1,8 @@
 """The skills that a model may read now, and those whose words fit a request.
 
 The fields of a skill come from the registry's signed list, which has the beginnings of descriptions. The complete
-descriptions, which are ranked, are in the records of the versions; verifying 1,000 of these takes half a second, so they
-are kept in a file by the digests of the versions.
+descriptions, which are ranked, are in the records of the versions; verifying 1,000 of these takes half a second, so
+they are kept in a file by the digests of the versions.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def _create_entry(facts: Mapping[str, Any], summary: str) -> Entry:
 
 def _read_summaries(registry: Registry, ready: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the complete description of each of these skills, by the version's digest."""
-    path = registry.home.folder / _FILE
+    path, skills = registry.home.folder / _FILE, registry.skills()
     kept = _read_file(path)
     found: dict[str, str] = {}
     for facts in ready:
         digest, beginning = str(facts["digest"]), str(facts["summary"])
         text = kept.get(digest, "")
         if not text or not text.startswith(beginning):
-            text = registry.version(str(facts["name"]), int(facts["version"])).summary
+            text = registry.read_version(skills[str(facts["name"])]).summary
         found[digest] = text
     if found.items() - kept.items():
         with contextlib.suppress(OSError, HermesError):  # a full disk costs only the time to read them again

@@ -55,12 +55,20 @@ class SkillRecall:
             request: the person's words.
             messages: all that the model reads with it.
         """
-        index = await asyncio.to_thread(self._read_index)
-        if not index.entries:
-            return []
-        meaning = self._context.skill_meaning
-        comparison = await meaning.compare(request) if meaning is not None else None
-        return await asyncio.to_thread(_create_parts, index, request, comparison, messages)
+        meaning, comparison = self._context.skill_meaning, None
+        if meaning is not None:
+            if not (await asyncio.to_thread(self._read_index)).entries:
+                return []
+            comparison = await meaning.compare(request)
+        return await asyncio.to_thread(self._find_parts, request, comparison, messages)
+
+    def _find_parts(
+        self, request: str, comparison: Comparison | None, messages: Sequence[Message]
+    ) -> list[dict[str, object]]:
+        found = find_fitting(self._read_index(), request, comparison)
+        new = [entry for place, entry in enumerate(found) if not _is_known(entry, messages, is_best=place == 0)]
+        note = format_note(new)
+        return [{"source": SOURCE, "content": note}] if note else []
 
     def _read_index(self) -> SkillIndex:
         """Return the index of the registry as it is now, which is read again after a change alone."""
@@ -105,18 +113,9 @@ def format_note(entries: Iterable[Entry]) -> str:
     return "\n".join([INTRODUCTION, *lines]) if lines else ""
 
 
-def _create_parts(
-    index: SkillIndex, request: str, comparison: Comparison | None, messages: Sequence[Message]
-) -> list[dict[str, object]]:
-    found = find_fitting(index, request, comparison)
-    new = [entry for place, entry in enumerate(found) if not _is_known(entry, messages, is_best=place == 0)]
-    note = format_note(new)
-    return [{"source": SOURCE, "content": note}] if note else []
-
-
 def _is_known(entry: Entry, messages: Iterable[Message], *, is_best: bool) -> bool:
     """Whether the model can read this version, or a line that names it; for the best one, a first line."""
-    loaded = f"{_identify(entry)}, rights: "  # of the result of skill_view
+    loaded = f"\\n{_identify(entry)}, rights: "  # a line of the result of skill_view, which is JSON
     named = f"\n- {_identify(entry)} ("
     if is_best:
         named = INTRODUCTION + named

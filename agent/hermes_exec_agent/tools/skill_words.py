@@ -107,7 +107,7 @@ class WordIndex:
 
     def _find(self, word: str) -> dict[int, float]:
         """Return the weight of a word in each skill that has it, or one that begins alike."""
-        found = dict(self._weights.get(word, ()))
+        found = dict(self._weights.get(word, {}))
         for other in self._list_alike(word):
             for number, weight in self._weights[other].items():
                 found[number] = max(found.get(number, 0.0), weight * _BEGINNING_WEIGHT)

@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hermes_exec_agent.memory.journal import Journal
-    from hermes_exec_agent.memory.longterm.memory import Kind, Match, Memory
+    from hermes_exec_agent.memory.longterm.memory import Match, Memory
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.runtime.events.event import Event
 
-_KINDS: tuple[Kind, ...] = ("episodic", "semantic")
-"""Skills are recalled by themselves."""
 SOURCE = "recalled"
 """The source of the part, in the record of a request."""
 HEADING = (
@@ -86,7 +84,7 @@ class Recaller:
         if self._words and (len(new) < _FEWEST or len(new) < _NEW * len(words)):
             return []
         self._words |= words
-        found = await self._memory.recall(request, kinds=_KINDS)
+        found = await self._memory.recall(request)
         if found.problem and not self._was_told:
             self._was_told = True
             self._tell(f"{found.problem}; the conversation goes on without it")

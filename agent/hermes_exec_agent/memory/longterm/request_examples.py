@@ -90,7 +90,7 @@ EVERYDAY = (
     "do you like music?",
     "tell me a funny story",
     "write a short poem about the sea",
-    "what does the word \"serendipity\" mean?",
+    'what does the word "serendipity" mean?',
     "how do you spell rhythm?",
     "how do I say good night in Italian?",
     "what is the capital of Brazil?",

@@ -18,7 +18,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.embedding.protocol import EmbeddingFailed
 from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.indexer import Indexer
-from hermes_exec_agent.memory.longterm.memory import KINDS, RECALLED, score_matches
+from hermes_exec_agent.memory.longterm.memory import KINDS, RECALLED, SEARCHED, score_matches
 from hermes_exec_agent.memory.longterm.store import StoreUnavailable
 from hermes_exec_agent.memory.longterm.worker import Worker
 
@@ -142,7 +142,7 @@ class LongTermMemory:
         if self._refusal or self._breaker.is_open:
             return Found(problem=self._refusal or "long-term memory: it is away")
         try:
-            _, found = await self._find(text, kinds)
+            _, found = await self._find(text, kinds, CANDIDATES)
         except TimeoutError:
             self._breaker.fail()
             return Found(problem="long-term memory: it does not answer in time")
@@ -152,7 +152,7 @@ class LongTermMemory:
         return Found(score_matches(found, now=self._clock(), floor=self.floor, count=count))
 
     async def find_nearest(
-        self, text: str, kinds: Sequence[Kind]
+        self, text: str, kinds: Sequence[Kind], count: int = CANDIDATES
     ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]] | None:
         """Return the vector of a text, and the nearest memories with their cosines; None if the memory is away.
 
@@ -161,7 +161,7 @@ class LongTermMemory:
         if self._refusal or self._breaker.is_open:
             return None
         try:
-            return await self._find(text, kinds)
+            return await self._find(text, kinds, count)
         except TimeoutError:
             self._breaker.fail()
         except HermesError as error:
@@ -169,7 +169,7 @@ class LongTermMemory:
         return None
 
     async def _find(
-        self, text: str, kinds: Sequence[Kind]
+        self, text: str, kinds: Sequence[Kind], count: int
     ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]]:
         """Return the vector of a text, and the nearest memories.
 
@@ -180,7 +180,7 @@ class LongTermMemory:
         load_s = _EMBED_S if self._is_loaded else _LOAD_S
         vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), load_s)
         search_s = _SEARCH_S if self._is_prepared else _FIRST_SEARCH_S
-        return vector, await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), search_s)
+        return vector, await self._wait(self._searcher.submit(lambda: self._search(vector, kinds, count)), search_s)
 
     def find_turns(self, text: str, choose: Callable[[Sequence[Key]], Sequence[T]]) -> list[T]:
         """Return what ``choose`` selects of the messages near in meaning, the nearest first.
@@ -228,7 +228,7 @@ class LongTermMemory:
         self.prepare()
         return self.indexer.catch_up()
 
-    def search(self, text: str, kinds: Sequence[Kind] = RECALLED, *, floor: float, count: int = 10) -> list[Match]:
+    def search(self, text: str, kinds: Sequence[Kind] = SEARCHED, *, floor: float, count: int = 10) -> list[Match]:
         """Return memories that fit a text; blocks, and raises the errors of the embedder and the store."""
         found = self._search(self._embed(text), kinds)
         return score_matches(found, now=self._clock(), floor=floor, count=count)

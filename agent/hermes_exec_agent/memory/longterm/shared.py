@@ -10,8 +10,8 @@ from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.database import VARIABLE
 from hermes_exec_agent.memory.embedding.create import create_embedder
-from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.memory.longterm.request_examples import ExampleVectors
+from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _NEAREST = 5
 """Examples of each sort that a request is compared with."""
 _SMALLEST = 1e-6
+SKILLS = 200
+"""Nearest skills that a request is compared with."""
 _PREFIX = "skill:"
 """The beginning of a skill's source."""
 
@@ -46,7 +48,7 @@ class SkillMeaning:
     async def compare(self, request: str) -> Comparison | None:
         """Compare a request, in bounded time; None if the memory is away, or not ready yet. Raises nothing."""
         examples = self._memory.examples.vectors if self._memory.examples is not None else None
-        found = None if examples is None else await self._memory.find_nearest(request, ["declarative"])
+        found = None if examples is None else await self._memory.find_nearest(request, ["declarative"], SKILLS)
         return None if examples is None or found is None else compare(found[0], examples, found[1])
 
 
