@@ -66,7 +66,7 @@ class WordMatch:
     score: float
     """The sum of their weights: 1 for a rare word of the description, more for one of the name."""
     count: int
-    """How many there are; the ending of a file's name counts twice."""
+    """How many there are; the ending of a file's name counts twice, and a complete name of several words, too."""
 
     @property
     def evidence(self) -> float:
@@ -77,13 +77,15 @@ class WordMatch:
 class WordIndex:
     """The words of the names and descriptions of skills."""
 
-    def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
-        """``texts`` are pairs of a name and a description."""
+    def __init__(self, texts: Sequence[tuple[str, str]], ignored: frozenset[str] = _COMMON) -> None:
+        """``texts`` are pairs of a name and a description; words of ``ignored`` are left out."""
+        self._ignored = ignored
         self._size = len(texts)
         self._weights: dict[str, dict[int, float]] = {}
         self._beginnings: dict[str, list[str]] = {}
+        self._names = [_stem_all(name) for name, _ in texts]
         for number, (name, about) in enumerate(texts):
-            weights = dict.fromkeys(_split_words(about), 1.0) | dict.fromkeys(_split_words(name), _NAME_WEIGHT)
+            weights = dict.fromkeys(self._split(about), 1.0) | dict.fromkeys(self._split(name), _NAME_WEIGHT)
             for word, weight in weights.items():
                 self._weights.setdefault(word, {})[number] = weight
         for word in self._weights:
@@ -93,8 +95,8 @@ class WordIndex:
     def match(self, request: str) -> dict[int, WordMatch]:
         """Return the match of each skill that has a word of the request, by its number."""
         text = request[:_LONGEST_REQUEST]
-        words = _split_words(text)
-        endings = _split_words(" ".join(_ENDING.findall(text)))
+        words = self._split(text)
+        endings = self._split(" ".join(_ENDING.findall(text)))
         sums: dict[int, tuple[float, int]] = {}
         for word in words:
             found = self._find(word)
@@ -102,8 +104,22 @@ class WordIndex:
                 score, count = sums.get(number, (0.0, 0))
                 score += weight * self._measure_rarity(len(found))
                 sums[number] = score, count + (2 if word in endings else 1)
+        for number in self._find_named(text):
+            score, count = sums.get(number, (0.0, 0))
+            sums[number] = score + _NAME_WEIGHT, count + 2
         part = 1 / max(1.0, math.sqrt(len(words) / _USUAL_COUNT))
         return {number: WordMatch(score * part, count) for number, (score, count) in sums.items()}
+
+    def _split(self, text: str) -> frozenset[str]:
+        """Return the stems of the words that tell something; numbers tell nothing."""
+        words = _WORD.findall(text.casefold())
+        telling = (each for each in words if len(each) > 1 and not each.isdigit())
+        return frozenset(_stem(each) for each in telling if each not in self._ignored)
+
+    def _find_named(self, text: str) -> list[int]:
+        """Return the skills of whose names, of two words or more, the text has each word, also a common one."""
+        words = _stem_all(text)
+        return [number for number, name in enumerate(self._names) if len(name) > 1 and name <= words]
 
     def _find(self, word: str) -> dict[int, float]:
         """Return the weight of a word in each skill that has it, or one that begins alike."""
@@ -127,20 +143,20 @@ class WordIndex:
 def rank(query: str, candidates: Sequence[tuple[T, str, str]]) -> list[T]:
     """Rank items by the words of ``query``, best first; those without any of them are left out.
 
-    A word counts the more, the fewer items have it, and more in a name than in a description.
+    A word counts the more, the fewer items have it, and more in a name than in a description. Common words count only
+    if no item has another one.
 
     Args:
         query: a few words.
         candidates: items, each with its name and its description.
     """
-    found = WordIndex([(name, about) for _, name, about in candidates]).match(query)
+    texts = [(name, about) for _, name, about in candidates]
+    found = WordIndex(texts).match(query) or WordIndex(texts, frozenset()).match(query)
     return [candidates[number][0] for number in sorted(found, key=lambda number: -found[number].score)]
 
 
-def _split_words(text: str) -> frozenset[str]:
-    """Return the stems of the words that tell something; numbers tell nothing."""
-    words = _WORD.findall(text.casefold())
-    return frozenset(_stem(each) for each in words if len(each) > 1 and each not in _COMMON and not each.isdigit())
+def _stem_all(text: str) -> frozenset[str]:
+    return frozenset(map(_stem, _WORD.findall(text.casefold())))
 
 
 def _stem(word: str) -> str:
