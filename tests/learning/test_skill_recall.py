@@ -35,6 +35,7 @@ from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
 from tests.http.conftest import serve
 from tests.http.test_server_completions import client
+from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.meanings import WordEmbedder
@@ -186,9 +187,8 @@ def test_a_skill_without_a_word_of_the_request_is_named_by_its_meaning_to_delega
     guide(home, tmp_path, "training-coach", "It is for the next three months and for my work.")
     guide(home, tmp_path, "add-sugar", "Sweetens tea.")
     embedder = WordEmbedder()
-    memory = LongTermMemory(
-        log, ExactStore(tmp_path / "longterm.sqlite"), embedder, examples=ExampleVectors(embedder, tmp_path / "vectors")
-    )
+    examples = ExampleVectors(embedder, tmp_path / "vectors")
+    memory = LongTermMemory(log, ExactStore(tmp_path / "longterm.sqlite"), embedder, examples=examples)
     request = "for the next three months"  # words of everyday English alone
     delegating = ask(("delegate_task", {"goal": request, "context": ""}))
 
@@ -208,6 +208,7 @@ def test_a_skill_without_a_word_of_the_request_is_named_by_its_meaning_to_delega
     index = memory.index_soon()
     assert index is not None
     index.result(30)
+    wait_until(lambda: examples.vectors is not None)
     assert list_notes() == [True, True, True, False]
     memory.close()
 

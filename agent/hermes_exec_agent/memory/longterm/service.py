@@ -1,7 +1,8 @@
-"""The long-term memory of one program: an embedder, a store, and two threads that use them.
+"""The long-term memory of one program: an embedder, a store, and threads that use them.
 
-One thread searches, the other one indexes. A conversation never waits longer for an answer than the bounds below, and
-gets none if something fails. After several failures in a row nothing is tried for a minute.
+One thread searches, another one indexes, and a third one embeds the examples of requests once. A conversation never
+waits longer for an answer than the bounds below, and gets none if something fails. After several failures in a row
+nothing is tried for a minute.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class LongTermMemory:
         self._turn_margin = TURN_MARGINS.get(embedder.name, _TURN_MARGIN)
         self._unrelated: NDArray[np.float32] | None = None
         self.examples = examples
+        self._preparer = Worker("hermes-examples") if examples is not None else None
         self._latest: tuple[str, NDArray[np.float32]] | None = None
         self.store = store
         self._log, self._embedder = log, embedder
@@ -234,9 +236,9 @@ class LongTermMemory:
         return score_matches(found, now=self._clock(), floor=floor, count=count)
 
     def close(self) -> None:
-        """End both threads, after the batch that is being written if that is soon done."""
+        """End the threads, after the batch that is being written if that is soon done."""
         self.indexer.stop.set()
-        for worker in (self._writer, self._searcher):
+        for worker in filter(None, (self._writer, self._searcher, self._preparer)):
             worker.close(_CLOSE_S)
         self.store.close()
 
@@ -277,11 +279,16 @@ class LongTermMemory:
             count *= 4
 
     def _index(self) -> int:
-        return self._attempt(self._catch_up) or 0
+        written = self._attempt(self._catch_up) or 0
+        if self._preparer is not None and not self._preparer.pending:  # nothing waits for them, and the log comes first
+            self._preparer.submit(self._prepare_examples)
+        return written
+
+    def _prepare_examples(self) -> None:
+        if (examples := self.examples) is not None:
+            self._attempt(lambda: examples.prepare(self.indexer.stop.is_set))
 
     def _catch_up(self) -> int:
-        if self.examples is not None:
-            self.examples.prepare(self.indexer.stop.is_set)
         written = self.catch_up()
         self._warm_up()
         self._breaker.succeed()
