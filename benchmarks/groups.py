@@ -48,6 +48,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "agent": lambda part: _of("agent").figures(200 // part),
     "memory": lambda part: _of("memory").figures(part),
     "reviews": lambda part: _of("reviews").figures(200 // part),
+    "recall": lambda part: _of("skill_recall").figures(part),
     "fleet": lambda _: _of("orchestrator").in_containers(),
 }
 """What is measured, given by how much less than the whole."""

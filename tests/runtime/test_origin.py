@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
-from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.protocol import estimate_tokens
 from hermes_exec_agent.runtime import Conversation, Options
 from hermes_exec_agent.runtime.delegation import Delegator
-from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_agent.tools.skill_index import format_note, read_entries
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
 from tests.rigs.skill_makers import guide, use_registry
@@ -28,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.skills.registry.home import RegistryHome
 
@@ -232,65 +228,3 @@ def test_a_guide_written_after_untrusted_text_waits_for_a_person(
     messages = run(log, tmp_path, [view, say("done")])
     assert "waits for a person" in messages[-2].content
     assert "Use wc" not in messages[-2].content
-
-
-SUBJECTS = {
-    "debug-async": "How to debug a Python async function that never returns, step by step.",
-    "make-slides": "Builds presentations with titles, notes and charts from an outline.",
-    "edit-spreadsheets": "Reads and changes workbooks with formulas, charts and styles.",
-    "review-pull-requests": "How to review a change set: tests, names, risks and a summary.",
-    "plan-migrations": "Plans changes of a database schema without downtime.",
-    "write-release-notes": "Collects commits into notes that users of a release understand.",
-}
-
-
-def test_a_new_conversation_names_the_guide_that_fits_by_the_words_of_the_request(
-    log: EventLog, tmp_path: Path, home: RegistryHome
-) -> None:
-    for number in range(24):
-        guide(home, tmp_path, f"other-topic-{number}", f"Tells about the subject number {number} of a catalogue.")
-    for name, about in SUBJECTS.items():
-        guide(home, tmp_path, name, about, origin=IMPORTED if name == "make-slides" else None)
-    requests = {
-        "My asynchronous coroutine hangs; debugging did not help.": "debug-async",
-        "Turn this outline into a presentation with charts": "make-slides",
-        "Fix the formulas in the workbook budget.xlsx": "edit-spreadsheets",
-        "please review my pull request": "review-pull-requests",
-        "The schema of our database has to change": "plan-migrations",
-        "what did we do since the last release? Users want notes": "write-release-notes",
-    }
-
-    async def first_line(request: str) -> str:
-        async with talk(log, tmp_path, [say("yes"), say("again")]) as conversation:
-            await conversation.ask(request)
-            await conversation.ask("and now?")
-            model = conversation.model
-            assert isinstance(model, ScriptedModel)
-            first, second = (each.messages for each in model.requests)
-            assert second[: len(first)] == first  # byte-identical, so that endpoints cache it
-            assert MessageHistory(log.events(conversation.id)).messages[:2] == list(first)
-            assert log.title(conversation.id) == request
-            return first[1].content.split("\n- ")[1]
-
-    for request, name in requests.items():
-        line = asyncio.run(first_line(request))
-        assert line.startswith(f"{name} (guide")
-        if name == "make-slides":  # an untrusted description could instruct
-            assert "not trusted" in line
-            assert "presentations" not in line
-
-
-def test_the_note_is_bounded_and_names_nothing_that_cannot_be_read(tmp_path: Path, home: RegistryHome) -> None:
-    about = "Cleans logs of a service. " + "It explains. " * 30
-    for number in range(1, 4):
-        guide(home, tmp_path, f"clean-logs-{number}", about)
-    registry = Registry(home)
-    known = read_entries(registry)
-    many = [replace(known[0], version=replace(known[0].version, name=f"clean-logs-{each}")) for each in range(200)]
-    note = format_note("clean the logs, please", many)
-    assert len(note.splitlines()) == 6
-    assert estimate_tokens(Message("user", note)) < 450
-    assert format_note("bake a cake", many) == ""
-    registry.mark("archived", "clean-logs-1")
-    registry.quarantine("clean-logs-2", 1, "it failed")
-    assert [each.version.name for each in read_entries(registry)] == ["clean-logs-3"]

@@ -36,11 +36,11 @@ def search(
     json: Json = False,
 ) -> int:
     """Show the ten memories nearest in meaning, and which ones a request would recall; new events are indexed first."""
-    from hermes_exec_agent.memory.longterm.memory import RECALLED
+    from hermes_exec_agent.memory.longterm.memory import SEARCHED
 
-    kinds: list[Kind] = [each for each in RECALLED if kind in (None, each)]
+    kinds: list[Kind] = [each for each in SEARCHED if kind in (None, each)]
     if not kinds:
-        raise UsageError(f"--kind {kind}: not a kind of memory", remedy=", ".join(RECALLED))
+        raise UsageError(f"--kind {kind}: not a kind of memory", remedy=", ".join(SEARCHED))
     with _open_memory() as memory:
         memory.catch_up()
         matches = memory.search(" ".join(words), kinds, floor=-1.0)
@@ -50,7 +50,7 @@ def search(
         rows = [
             [
                 f"{each.cosine:.2f}",
-                "yes" if each.cosine >= memory.floor else "no",
+                "yes" if _is_recalled(each, memory.floor) else "no",
                 each.memory.kind,
                 each.memory.origin,
                 each.memory.source,
@@ -129,6 +129,13 @@ def _open_memory() -> "Generator[LongTermMemory]":
             memory.close()
 
 
+def _is_recalled(match: Any, floor: float) -> bool:
+    """Whether a request would get the memory as a quotation; skills are named by other rules."""
+    from hermes_exec_agent.memory.longterm.memory import RECALLED
+
+    return match.memory.kind in RECALLED and match.cosine >= floor
+
+
 def _to_json(match: Any, floor: float) -> dict[str, Any]:
     memory = match.memory
     evidence = [[each.conversation, each.number] for each in memory.evidence]
@@ -138,7 +145,7 @@ def _to_json(match: Any, floor: float) -> dict[str, Any]:
         "evidence": evidence,
         "cosine": round(match.cosine, 4),
         "score": round(match.score, 4),
-        "recalled": match.cosine >= floor,
+        "recalled": _is_recalled(match, floor),
     }
 
 

@@ -271,17 +271,17 @@ def _find_worse(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _find_unloaded(tables: OutcomeTables, first: int, last: int, skills: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return the skills whose words fit requests of these tasks, which did not load them."""
-    from hermes_exec_agent.tools.skill_index import find_fitting
+    from hermes_exec_agent.tools.skill_index import SkillIndex
 
     if not skills:
         return []
     loaded = {(row["task"], row["name"]) for row in tables.query(_LOADED, first=first, last=last)}
     tasks: dict[str, list[int]] = {}
+    index = SkillIndex(skills)
     for row in tables.query(_REQUESTS, first=first, last=last, most=_MATCHED):
-        for entry in find_fitting(str(row["content"]), skills):
-            name = entry.version.name
-            if (row["number"], name) not in loaded:
-                tasks.setdefault(name, []).append(row["number"])
+        for entry in index.find_by_words(str(row["content"])):
+            if (row["number"], entry.name) not in loaded:
+                tasks.setdefault(entry.name, []).append(row["number"])
     ranked = sorted(tasks.items(), key=lambda each: (-len(each[1]), each[0]))
     return [{"name": name, "times": len(numbers), "tasks": sorted(numbers)[:5]} for name, numbers in ranked[:_LISTED]]
 
@@ -289,7 +289,7 @@ def _find_unloaded(tables: OutcomeTables, first: int, last: int, skills: Sequenc
 def _find_unused(uses: Sequence[dict[str, Any]], first: int, skills: Sequence[Entry]) -> dict[str, Any]:
     """Return the skills that no task from ``first`` on used; ``latest`` is the last task that did, 0 if none."""
     latest = {row["name"]: row["latest"] for row in uses}
-    names = [entry.version.name for entry in skills]
+    names = [entry.name for entry in skills]
     unused = sorted((latest.get(name, 0), name) for name in names if latest.get(name, 0) < first)
     listed = [{"name": name, "latest": task} for task, name in unused[:_LISTED]]
     return {"count": len(unused), "listed": listed}

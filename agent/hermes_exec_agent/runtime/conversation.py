@@ -23,8 +23,8 @@ from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.turn import Turn, to_usage_record
 from hermes_exec_agent.runtime.updates import Ended, Text
-from hermes_exec_agent.tools.skill_index import describe_fitting
 from hermes_exec_agent.tools.skill_list import SkillView
+from hermes_exec_agent.tools.skill_recall import SkillRecall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -81,6 +81,8 @@ class Conversation:
         self._reason = ""
         self._lost: TurnLost | None = None
         self._recaller: Recaller | None = None
+        has_skills = any(spec.name == SkillView.name for spec in self._specs)
+        self._skill_recall = SkillRecall(context) if has_skills else None
 
     @property
     def id(self) -> str:
@@ -344,14 +346,11 @@ class Conversation:
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.
 
-        They are changes of the journal, the skills that fit the first request, and memories that fit a request.
+        They are changes of the journal, and the skills and the memories that fit the request.
         """
         parts = await self._find_journal_changes()
-        first = all(message.role == "system" for message in self.messages)
-        if first and any(spec.name == SkillView.name for spec in self._specs):
-            note = await asyncio.to_thread(describe_fitting, self._context, request)
-            if note:
-                parts.append({"source": "skills", "content": note})
+        if self._skill_recall is not None:
+            parts += await self._skill_recall.find_parts(request, self.messages)
         if self._recaller is not None:
             shown = [message.content for message in self.messages] + [str(each["content"]) for each in parts]
             parts += await self._recaller.find_parts(request, shown)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
+    from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.options import Options
@@ -93,6 +94,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
             repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant, longterm=opened,
         )  # fmt: skip
+        if opened is not None:
+            context.skill_meaning = _create_skill_meaning(opened)
         await asyncio.to_thread(_open_memory, context, log, settings.memory)
         if approvals is not None:
             context.approvals = approvals
@@ -174,6 +177,12 @@ async def _open_longterm(
         yield longterm
     finally:
         await shield_to_completion(release(longterm))
+
+
+def _create_skill_meaning(memory: LongTermMemory) -> SkillMeaning:
+    from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
+
+    return SkillMeaning(memory)
 
 
 async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:

@@ -14,7 +14,7 @@ from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.provenance import PartOrigin, list_origins
-from hermes_exec_agent.tools.skill_index import rank
+from hermes_exec_agent.tools.skill_words import rank
 from hermes_exec_agent.tools.skillset import Skillset, read_files
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SkillsList(BaseTool[SkillsListArguments]):
         found = context.service(Skillset).registry.list_facts()
         if args.query.strip():
             known = [(each, str(each["name"]), str(each["summary"])) for each in found]
-            found = [each for _, each in rank(args.query, known)]
+            found = rank(args.query, known)
         shown = found[args.offset : args.offset + args.limit]
         more = len(found) - args.offset - len(shown)
         note = f"there are {more} more: offset {args.offset + len(shown)}" if more > 0 else ""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_exec import Terminal
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
+    from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.memory.user_model import UserModel
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
@@ -193,6 +194,8 @@ class Context:
     """The log of earlier conversations that the model may search; a delegated conversation and a guest's have none."""
     longterm: LongTermMemory | None = None
     """The long-term memory that requests are compared with; a delegated conversation and a guest's have none."""
+    skill_meaning: SkillMeaning | None = None
+    """Compares requests with skills by meaning; a guest's conversation has none."""
     user_model: UserModel | None = None
     """What is known about the conversation's person; a delegated conversation and a guest's have none."""
     folder: str = ""

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["episodic", "semantic", "declarative", "turn"]
 KINDS: tuple[Kind, ...] = ("episodic", "semantic", "declarative", "turn")
-RECALLED: tuple[Kind, ...] = ("episodic", "semantic", "declarative")
-"""Kinds that stand next to requests; turns are found by searches of conversations alone."""
+SEARCHED: tuple[Kind, ...] = ("episodic", "semantic", "declarative")
+"""Kinds that a search of the memory finds; turns are found by searches of conversations alone."""
+RECALLED: tuple[Kind, ...] = ("episodic", "semantic")
+"""Kinds that are quoted next to requests; skills are named there by `tools.skill_recall`."""
 DECAY: Mapping[Kind, float] = {"episodic": 0.01, "semantic": 0.001, "declarative": 0.0, "turn": 0.0}
 """How fast each kind loses weight: its score is multiplied by e to the minus rate times days."""
 _DAY_S = 86_400.0

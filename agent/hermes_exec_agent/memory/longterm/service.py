@@ -1,7 +1,8 @@
-"""The long-term memory of one program: an embedder, a store, and two threads that use them.
+"""The long-term memory of one program: an embedder, a store, and threads that use them.
 
-One thread searches, the other one indexes. A conversation never waits longer for an answer than the bounds below, and
-gets none if something fails, or is still being loaded. After several failures in a row nothing is tried for a minute.
+One thread searches, another one indexes, and a third one embeds the examples of requests once. A conversation never
+waits longer for an answer than the bounds below, and gets none if something fails, or is still being loaded. After
+several failures in a row nothing is tried for a minute.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.embedding.protocol import EmbeddingFailed
 from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.indexer import Indexer
-from hermes_exec_agent.memory.longterm.memory import KINDS, RECALLED, score_matches
+from hermes_exec_agent.memory.longterm.memory import KINDS, RECALLED, SEARCHED, score_matches
 from hermes_exec_agent.memory.longterm.store import StoreUnavailable
 from hermes_exec_agent.memory.longterm.worker import Worker
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.memory.embedding.protocol import Embedder
     from hermes_exec_agent.memory.longterm.memory import Kind, Match, Memory
+    from hermes_exec_agent.memory.longterm.request_examples import ExampleVectors
     from hermes_exec_agent.memory.longterm.store import MemoryStore
     from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -91,6 +93,10 @@ class Found:
     """Whether nothing was searched because the embedder or the store is still being loaded."""
 
 
+class _StillLoading(Exception):
+    """The embedder or the store is being loaded, for longer than a request waits."""
+
+
 class LongTermMemory:
     """Conversations of one program share it. Nothing is loaded or connected before `start`."""
 
@@ -103,12 +109,20 @@ class LongTermMemory:
         floor: float | None = None,
         breaker: CircuitBreaker | None = None,
         clock: Callable[[], float] = time.time,
+        examples: ExampleVectors | None = None,
     ) -> None:
-        """``floor`` is the least cosine of a memory that is given; that of the embedder if left out."""
+        """Use a store and an embedder.
+
+        ``floor`` is the least cosine of a memory that is given; that of the embedder if left out. Without ``examples``,
+        requests are not compared with skills.
+        """
         self.indexer = Indexer(log, store, embedder)
         self.floor = FLOORS.get(embedder.name, _FLOOR) if floor is None else floor
         self._turn_margin = TURN_MARGINS.get(embedder.name, _TURN_MARGIN)
         self._unrelated: NDArray[np.float32] | None = None
+        self.examples = examples
+        self._preparer = Worker("hermes-examples") if examples is not None else None
+        self._latest: tuple[str, NDArray[np.float32]] | None = None
         self.store = store
         self._log, self._embedder = log, embedder
         self._breaker = breaker or CircuitBreaker()
@@ -151,16 +165,10 @@ class LongTermMemory:
         """Return memories that fit a text, the best first, or why there are none. Raises nothing, and is bounded."""
         if self._refusal or self._breaker.is_open:
             return Found(problem=self._refusal or "long-term memory: it is away")
-        if not self._is_ready:
-            loading = self._load_soon()
-            await asyncio.to_thread(wait, [loading], _READY_S)
-            if not loading.done():
-                return Found(is_loading=True)
-            if self._refusal:
-                return Found(problem=self._refusal)
         try:
-            vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), _EMBED_S)
-            found = await self._wait(self._searcher.submit(lambda: self._search(vector, kinds)), _SEARCH_S)
+            _, found = await self._find(text, kinds, CANDIDATES)
+        except _StillLoading:
+            return Found(is_loading=True)
         except TimeoutError:
             self._breaker.fail()
             return Found(problem="long-term memory: it does not answer in time")
@@ -168,6 +176,45 @@ class LongTermMemory:
             return Found(problem=self._judge(error))
         self._breaker.succeed()
         return Found(score_matches(found, now=self._clock(), floor=self.floor, count=count))
+
+    async def find_nearest(
+        self, text: str, kinds: Sequence[Kind], count: int = CANDIDATES
+    ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]] | None:
+        """Return the vector of a text, and the nearest memories with their cosines; None if the memory is away.
+
+        Raises nothing, and is bounded as `recall` is.
+        """
+        if self._refusal or self._breaker.is_open:
+            return None
+        try:
+            return await self._find(text, kinds, count)
+        except _StillLoading:
+            return None
+        except TimeoutError:
+            self._breaker.fail()
+        except HermesError as error:
+            self._judge(error)
+        return None
+
+    async def _find(
+        self, text: str, kinds: Sequence[Kind], count: int
+    ) -> tuple[NDArray[np.float32], list[tuple[Memory, float]]]:
+        """Return the vector of a text, and the nearest memories.
+
+        Raises:
+            _StillLoading: the embedder or the store is being loaded.
+            TimeoutError: one of them did not answer in time.
+            HermesError: one of them failed.
+        """
+        if not self._is_ready:
+            loading = self._load_soon()
+            await asyncio.to_thread(wait, [loading], _READY_S)
+            if not loading.done():
+                raise _StillLoading
+            if self._refusal:
+                raise HermesError(self._refusal)
+        vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), _EMBED_S)
+        return vector, await self._wait(self._searcher.submit(lambda: self._search(vector, kinds, count)), _SEARCH_S)
 
     def find_turns(self, text: str, choose: Callable[[Sequence[Key]], Sequence[T]]) -> list[T]:
         """Return what ``choose`` selects of the messages near in meaning, the nearest first.
@@ -215,15 +262,15 @@ class LongTermMemory:
         self.prepare()
         return self.indexer.catch_up()
 
-    def search(self, text: str, kinds: Sequence[Kind] = RECALLED, *, floor: float, count: int = 10) -> list[Match]:
+    def search(self, text: str, kinds: Sequence[Kind] = SEARCHED, *, floor: float, count: int = 10) -> list[Match]:
         """Return memories that fit a text; blocks, and raises the errors of the embedder and the store."""
         found = self._search(self._embed(text), kinds)
         return score_matches(found, now=self._clock(), floor=floor, count=count)
 
     def close(self) -> None:
-        """End both threads, after the batch that is being written if that is soon done."""
+        """End the threads, after the batch that is being written if that is soon done."""
         self.indexer.stop.set()
-        for worker in (self._writer, self._searcher):
+        for worker in filter(None, (self._writer, self._searcher, self._preparer)):
             worker.close(_CLOSE_S)
         self.store.close()
 
@@ -238,7 +285,11 @@ class LongTermMemory:
         return self._loading
 
     def _embed(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a query; a request is compared with skills and with memories, and embedded once."""
+        if self._latest is not None and self._latest[0] == text:
+            return self._latest[1]
         vector: NDArray[np.float32] = self._embedder.embed([text], query=True)[0]
+        self._latest = text, vector
         return vector
 
     def _search(
@@ -263,7 +314,14 @@ class LongTermMemory:
             count *= 4
 
     def _index(self) -> int:
-        return self._attempt(self._catch_up) or 0
+        written = self._attempt(self._catch_up) or 0
+        if self._preparer is not None and not self._preparer.pending:  # nothing waits for them, and the log comes first
+            self._preparer.submit(self._prepare_examples)
+        return written
+
+    def _prepare_examples(self) -> None:
+        if (examples := self.examples) is not None:
+            self._attempt(lambda: examples.prepare(self.indexer.stop.is_set))
 
     def _catch_up(self) -> int:
         written = self.catch_up()

@@ -10,6 +10,7 @@ from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.database import VARIABLE
 from hermes_exec_agent.memory.embedding.create import create_embedder
+from hermes_exec_agent.memory.longterm.request_examples import ExampleVectors
 from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -50,7 +51,8 @@ def create_memory(log: EventLog, settings: MemorySettings) -> LongTermMemory | N
     embedder = create_embedder(settings) if settings.long_term != "off" else None
     if embedder is None:
         return None
-    return LongTermMemory(log, create_store(settings), embedder, floor=settings.recall_floor)
+    examples = ExampleVectors(embedder, state_folder(os.environ) / "memory")
+    return LongTermMemory(log, create_store(settings), embedder, floor=settings.recall_floor, examples=examples)
 
 
 def acquire_memory(log: EventLog, settings: MemorySettings, tell: Callable[[str], None]) -> LongTermMemory | None:

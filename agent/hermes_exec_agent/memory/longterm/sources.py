@@ -100,7 +100,7 @@ def list_skills() -> list[Memory] | None:
     except (HermesError, ImportError, OSError):
         return None
     found = [
-        Memory("declarative", clean_text(each.version.summary)[:_LONGEST], f"skill:{each.version.name}", 0.0, "agent")
+        Memory("declarative", clean_text(each.summary)[:_LONGEST], f"skill:{each.name}", 0.0, "agent")
         for each in entries
     ]
     return [each for each in found if not find_refusal(each.text)]
