@@ -14,6 +14,7 @@ COMMANDS = (
     Command("learn", "hermes_exec_agent.cli.learn", "List the outcomes of tasks, and judge them."),
     Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
+    Command("proposals", "hermes_exec_agent.cli.proposals", "Decide on changes that the agent proposes to itself."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(
         "skill",

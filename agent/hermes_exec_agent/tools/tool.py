@@ -197,6 +197,10 @@ class Context:
     """What is known about the conversation's person; a delegated conversation and a guest's have none."""
     participant: Participant = field(default_factory=Participant)
     """The person that the conversation belongs to."""
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Configured descriptions of tools, by name."""
+    proposals: EventLog | None = None
+    """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -219,6 +223,7 @@ class Context:
             past=None,
             longterm=None,
             user_model=None,
+            proposals=None,
             _workspace=None,
             _services={},
         )

@@ -18,7 +18,7 @@ from hermes_exec_agent.frontends.chat.session import ChatSession
 from hermes_exec_agent.learning.curator_schedule import start_if_due
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.tools.tool import Approvals
+from hermes_exec_agent.tools.tool import Approvals, to_safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,6 +75,8 @@ async def start_chat(
             participant=participant,
             check=asked.check,
         )
+        if line := _check_configuration(log):
+            print(f"hermes-exec: {to_safe_line(line)}", file=sys.stderr)
         try:
             return await _talk(talk, asked, query, replay, say)
         finally:
@@ -91,6 +93,14 @@ def _find_participant(asked: ChatArguments) -> Participant | None:
     from hermes_exec.config.load import load_settings  # slow to import
 
     return choose_participant(load_settings(), asked.person, guest=asked.guest)
+
+
+def _check_configuration(log: EventLog) -> str:
+    """Return a line on a change of the configuration that no person accepted; usually empty."""
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.learning.proposals_watch import check_configuration
+
+    return check_configuration(log, os.environ, enabled=load_settings().learning.proposals)
 
 
 def _wait_for_audits() -> None:

@@ -45,6 +45,8 @@ Kind = Literal[
     # audits alone: see `learning.audit`
     "audit",
     "curator",  # {what, run, …}: of the upkeep of skills, in a stream of its own: see `learning.curator`
+    # {action, number, …}: of proposals to change the configuration, in a stream of its own: see `learning.proposals`
+    "proposal",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -52,9 +54,9 @@ Kind = Literal[
 ]
 
 
-_STREAMS = frozenset({"audits", "claims", "curator", "memory", "outcomes", NOTES})
+_STREAMS = frozenset({"audits", "claims", "curator", "memory", "outcomes", "proposals", NOTES})
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("audit", "claim", "curator", "memory", "note", "outcome")
+STREAM_KINDS = ("audit", "claim", "curator", "memory", "note", "outcome", "proposal")
 """Kinds of the events in these streams, which no conversation has."""
 
 
