@@ -83,11 +83,13 @@ def show(proposal: Name, *, json: Json = False) -> int:
             show_json(found.facts())
             return 0
         _print_proposal(log, found)
-    if found.state == "open":
         try:
             _print_change(plan_acceptance(found, os.environ))
         except HermesError as error:
-            note(str(error))
+            for line in str(found.data.get("change", "")).splitlines():
+                print(_escape(line))
+            if found.state == "open":
+                note(str(error))
     return 0
 
 

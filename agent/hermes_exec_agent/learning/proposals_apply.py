@@ -1,8 +1,8 @@
 """Accept a proposal, or revert an accepted one: the only functions that change the user's configuration.
 
-They are for a person at a terminal, and the commands of ``proposals`` alone call them. A change has four steps after its
-commit was created: the log records that it begins, the file is replaced, the commit becomes the latest one, and the
-log records its end. A kill before the first step leaves nothing; after it, the next start does the rest, from the commit.
+They are for a person at a terminal, and the commands of ``proposals`` alone call them. A change has four steps after
+its commit was created: the log records that it begins, the file is replaced, the commit becomes the latest one, and the
+log records its end. A kill before the first step leaves nothing; after it, the next start does the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hermes_exec_agent.learning.proposals_watch import (
 from hermes_exec_agent.tools.workspace import AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping
 
     from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -199,7 +199,8 @@ def _finish_one(log: EventLog, environ: Mapping[str, str], proposal: Proposal) -
     if present != texts.get(file):
         _write_file(folder / file, texts.get(file))
     repository.move_head(commit, str(begun["head"]))
-    write_accepted(environ, AcceptedState(texts))
+    news = f"proposal {proposal.name} was {_ENDS[proposal.state]}"
+    write_accepted(environ, AcceptedState(texts, news=news))
     ended = {"action": _ENDS[proposal.state], "number": number, "file": file, "commit": commit}
     append_event(log, lambda _: ended)
 
@@ -236,7 +237,10 @@ def acknowledge(
     with _hold(log):
         if find_changes(environ) != changes:
             raise Conflict("the configuration changed meanwhile", remedy="look at it again")
-        write_accepted(environ, AcceptedState(read_files(config_folder(environ))))
+        texts = read_files(config_folder(environ))
+        write_accepted(
+            environ, AcceptedState(texts, news=f"changes of {', '.join(changes)} were accepted as a person's")
+        )
         append_event(log, lambda _: {"action": "acknowledged", "files": sorted(changes)})
 
 

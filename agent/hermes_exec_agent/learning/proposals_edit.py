@@ -259,7 +259,8 @@ def _set_value(text: str, keys: tuple[str, ...], value: object) -> str:
         named = re.compile(rf"^\s*{re.escape(_spell_key(keys[-1]))}\s*=")
         place = next((number for number in range(start, end) if named.match(lines[number])), None)
         if place is None:
-            lines.insert(start, line)
+            last = max((number + 1 for number in range(start, end) if lines[number].strip()), default=start)
+            lines.insert(last, line)
         else:
             lines[place] = line
     changed = "\n".join([*lines, ""])

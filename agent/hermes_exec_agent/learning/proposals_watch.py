@@ -34,6 +34,8 @@ class AcceptedState:
     """The times, size and inode of each file that was compared last."""
     reported: str = ""
     """The digest of the change that was reported last."""
+    news: str = ""
+    """What was accepted since the last start, which reports it."""
 
 
 def proposals_folder(environ: Mapping[str, str]) -> Path:
@@ -45,7 +47,7 @@ def read_accepted(environ: Mapping[str, str]) -> AcceptedState | None:
     """Return the accepted configuration; None before the first one, or if the file is damaged."""
     try:
         data: dict[str, Any] = json.loads((proposals_folder(environ) / "accepted.json").read_bytes())
-        return AcceptedState(dict(data["texts"]), dict(data["stats"]), str(data["reported"]))
+        return AcceptedState(dict(data["texts"]), dict(data["stats"]), str(data["reported"]), str(data["news"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -57,7 +59,7 @@ def write_accepted(environ: Mapping[str, str], state: AcceptedState) -> None:
         HermesError: it cannot be written.
     """
     path = proposals_folder(environ) / "accepted.json"
-    data = {"texts": state.texts, "stats": state.stats, "reported": state.reported}
+    data = {"texts": state.texts, "stats": state.stats, "reported": state.reported, "news": state.news}
     try:
         write_private(path, json.dumps(data, ensure_ascii=False).encode())
     except OSError as error:
@@ -96,7 +98,7 @@ def find_changes(environ: Mapping[str, str]) -> dict[str, tuple[str | None, str 
 
 
 def report_changes(environ: Mapping[str, str], *, enabled: bool) -> str:
-    """Return a line on a change that no person accepted; empty if there is none, or if it was reported already.
+    """Return a line on a change that no person accepted, and on what was accepted; empty if both were reported already.
 
     Raises:
         HermesError: a file cannot be read or written.
@@ -109,16 +111,15 @@ def report_changes(environ: Mapping[str, str], *, enabled: bool) -> str:
 
             write_accepted(environ, AcceptedState(read_files(config_folder(environ)), stats))
         return ""
-    if state.stats == stats:
+    if state.stats == stats and not state.news:
         return ""
     changes = find_changes(environ)
     digest = _digest(changes)
-    is_new = bool(changes) and digest != state.reported
+    lines = [f"{state.news}, since the last start"] if state.news else []
+    if changes and digest != state.reported:
+        lines.append(f"the configuration changed, and no person accepted that: {', '.join(changes)}")
     write_accepted(environ, AcceptedState(state.texts, stats, digest))
-    if not is_new:
-        return ""
-    names = ", ".join(changes)
-    return f"the configuration changed, and no person accepted that: {names}. Try: hermes-exec proposals changes"
+    return f"{'; '.join(lines)}. Try: hermes-exec proposals changes" if lines else ""
 
 
 def _digest(changes: Mapping[str, tuple[str | None, str | None]]) -> str:
