@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 
+Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
 Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 
 
@@ -76,7 +77,7 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Replies of the model in one turn, unless `--budget` has another number."""
     approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)
     """Modes of single tools by name, unless `--approve deny` denies them all."""
-    descriptions: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(default_factory=dict)
+    descriptions: Descriptions = Field(default_factory=dict)
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
     guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)
     """The table of thresholds at which loops are warned about and stopped."""

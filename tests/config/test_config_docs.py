@@ -24,6 +24,7 @@ from hermes_exec.config.profile import Profile
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    Descriptions,
     GuardrailSettings,
     LearningSettings,
     LimitSettings,
@@ -75,12 +76,13 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
+    "[warning, stop]": [Threshold],
     "yes or no": [bool],
-    "list": [values.Words, values.Names, values.Binds, Threshold],
+    "list": [values.Words, values.Names, values.Binds],
     "table": [
         GuardrailSettings,
         AgentSettings.model_fields["approvals"].annotation,
-        AgentSettings.model_fields["descriptions"].annotation,
+        Descriptions,
         values.Table,
         values.Environment,
         dict[str, int],

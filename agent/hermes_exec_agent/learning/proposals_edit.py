@@ -72,7 +72,7 @@ def apply_change(file: str, change: str, text: str | None) -> str:
     if len(change) > MOST:
         raise UsageError(f"the change has {len(change)} characters; at most {MOST} are possible")
     if bad := next((each for each in change if not each.isprintable() and each not in "\n\t"), ""):
-        raise UsageError(f"the change has the control character {bad!a}")
+        raise UsageError(f"the change has the unprintable character {bad!a}")
     if is_diff(change):
         return apply_hunks(file, parse_diff(file, change), text)
     found = text or ""
@@ -98,7 +98,7 @@ def parse_diff(file: str, change: str) -> list[Hunk]:
                 if line[:1] in ("", " ", sign):
                     lines.append(line[1:])
         elif line != _NO_LINE:
-            raise UsageError(f"the diff has a line that is none of a part: {to_printable(flatten(line, 80))}")
+            raise UsageError(f"the diff has an invalid line: {to_printable(flatten(line, 80))}")
     if not hunks or any(old == new for old, new in hunks):
         raise UsageError("the diff has no part, or a part that changes nothing", remedy="@@ -1,2 +1,2 @@ and its lines")
     return [Hunk(tuple(old), tuple(new)) for old, new in hunks]
@@ -116,30 +116,30 @@ def apply_hunks(file: str, hunks: Sequence[Hunk], text: str | None) -> str:
     """Return the text with the parts in place.
 
     Raises:
-        Conflict: a part fits nowhere, or in several places.
+        Conflict: a part fits nowhere, or several times.
     """
     lines = (text or "").split("\n")
     if lines[-1] == "":
         lines.pop()
     done = 0
     for hunk in hunks:
-        place = _find_place(file, hunk, lines, done)
-        lines[place : place + len(hunk.old)] = hunk.new
-        done = place + len(hunk.new)
+        position = _find_position(file, hunk, lines, done)
+        lines[position : position + len(hunk.old)] = hunk.new
+        done = position + len(hunk.new)
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def _find_place(file: str, hunk: Hunk, lines: Sequence[str], start: int) -> int:
+def _find_position(file: str, hunk: Hunk, lines: Sequence[str], start: int) -> int:
     if not hunk.old:
         if lines:
             raise Conflict(f"{file}: the diff creates it, and there is such a file", remedy="propose it again")
         return 0
     size = len(hunk.old)
-    places = [each for each in range(start, len(lines) - size + 1) if tuple(lines[each : each + size]) == hunk.old]
-    if len(places) == 1:
-        return places[0]
+    matches = [each for each in range(start, len(lines) - size + 1) if tuple(lines[each : each + size]) == hunk.old]
+    if len(matches) == 1:
+        return matches[0]
     first = to_printable(flatten(next(filter(None, hunk.old), ""), 80))
-    what = "is in several places" if places else "is no longer there, or never was"
+    what = "occurs several times" if matches else "is no longer there, or never was"
     raise Conflict(f"{file}: conflict: the part that begins with {first!r} {what}", remedy="propose it again")
 
 
@@ -257,12 +257,12 @@ def _set_value(text: str, keys: tuple[str, ...], value: object) -> str:
         lines += [*([""] if lines else []), f"[{'.'.join(map(_spell_key, keys[:-1]))}]", line]
     else:
         named = re.compile(rf"^\s*{re.escape(_spell_key(keys[-1]))}\s*=")
-        place = next((number for number in range(start, end) if named.match(lines[number])), None)
-        if place is None:
+        position = next((number for number in range(start, end) if named.match(lines[number])), None)
+        if position is None:
             last = max((number + 1 for number in range(start, end) if lines[number].strip()), default=start)
             lines.insert(last, line)
         else:
-            lines[place] = line
+            lines[position] = line
     changed = "\n".join([*lines, ""])
     if not _is_result(text, changed, keys, value):
         raise UsageError(
@@ -277,9 +277,9 @@ def _find_section(headers: Sequence[tuple[int, str]], section: tuple[str, ...], 
     first = headers[0][0] if headers else length
     if not section:
         return 0, first
-    for place, (number, name) in enumerate(headers):
+    for position, (number, name) in enumerate(headers):
         if tuple(part.strip().strip("\"'") for part in name.split(".")) == section:
-            return number + 1, headers[place + 1][0] if place + 1 < len(headers) else length
+            return number + 1, headers[position + 1][0] if position + 1 < len(headers) else length
     return None, length
 
 

@@ -11,7 +11,7 @@ import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import FILE_NAME, read_regular, to_printable
 from hermes_exec.errors import ConfigError, HermesError, UsageError
@@ -51,7 +51,7 @@ class Judgement:
         """One line for each."""
         return [
             *(f"LOOSENS {each}" for each in self.loosened),
-            *(f"CHANGES what the model is told: {each}" for each in self.texts),
+            *(f"CHANGES text for the model: {each}" for each in self.texts),
         ]
 
 
@@ -123,15 +123,15 @@ def _judge_settings(before: str, after: str) -> Judgement:
 
 def _check_keys(section: str, old: object, new: object) -> None:
     allowed = _ALLOWED.get(section, ())
-    tables = old if isinstance(old, dict) else {}, new if isinstance(new, dict) else {}
-    for key in dict.fromkeys((*tables[0], *tables[1])):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  TOML
-        if key not in allowed and tables[0].get(key) != tables[1].get(key):  # pyright: ignore[reportUnknownMemberType]
-            raise UsageError(
-                f"a proposal may not change {section}.{flatten(str(key), 60)}",  # pyright: ignore[reportUnknownArgumentType]
-                remedy="; ".join(f"[{name}] {', '.join(keys)}" for name, keys in _ALLOWED.items()),
-            )
     if not allowed:
         raise UsageError(f"a proposal may not change {flatten(section, 60)}", remedy="[agent], [limits], or a policy")
+    one, two = (cast("dict[str, object]", each) if isinstance(each, dict) else {} for each in (old, new))
+    for key in dict.fromkeys((*one, *two)):
+        if key not in allowed and one.get(key) != two.get(key):
+            raise UsageError(
+                f"a proposal may not change {section}.{flatten(key, 60)}",
+                remedy="; ".join(f"[{name}] {', '.join(keys)}" for name, keys in _ALLOWED.items()),
+            )
 
 
 def _load(text: str) -> tuple[AgentSettings, LimitSettings]:
@@ -206,7 +206,7 @@ def _judge_policies(files: Mapping[str, str], file: str, after: str | None) -> J
 
 
 def _load_policies(files: Mapping[str, str], required: str) -> dict[str, Policy]:
-    """Return the valid policies of one's own, by name.
+    """Return the valid policies in these files, by name.
 
     Raises:
         ConfigError: ``required`` is invalid.
