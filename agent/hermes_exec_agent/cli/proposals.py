@@ -128,7 +128,13 @@ def try_proposal(
     proposal: Name,
     *,
     tasks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also run these labelled tasks, which asks models.")
+        Path | None, typer.Option(metavar="FILE", help="Also run these labelled tasks, which asks the model.")
+    ] = None,
+    approve: Annotated[
+        str, typer.Option(metavar="allow|deny", help="Allow or deny tools that change something in these tasks.")
+    ] = "deny",
+    replay: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Replay scripted replies in each task instead of a model.")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -137,17 +143,20 @@ def try_proposal(
 
     from hermes_exec_agent.learning.proposals import find_proposal
     from hermes_exec_agent.learning.proposals_apply import plan_acceptance
-    from hermes_exec_agent.learning.proposals_try import record_trial, run_trial
+    from hermes_exec_agent.learning.proposals_try import read_tasks, record_trial, run_trial
     from hermes_exec_agent.runtime.events import EventLog
 
     refuse_agent("try")
-    if tasks is not None and not tasks.is_file():
-        raise UsageError(f"{tasks}: there is no such file")
+    if approve not in ("allow", "deny"):
+        raise UsageError(f"--approve {approve}: no person is asked meanwhile", remedy="--approve allow, or deny")
+    labelled = read_tasks(tasks) if tasks is not None else []
+    options = ["--approve", approve, *(["--replay", str(Path(replay).absolute())] if replay is not None else [])]
     with EventLog.of_user() as log:
         found = find_proposal(log, proposal)
         planned = plan_acceptance(found, os.environ)
-        absolute = tasks.absolute() if tasks is not None else None
-        rows = run_trial(planned, os.environ, tasks=absolute, tell=lambda name: note(f"trying: {name}"))
+        rows = run_trial(
+            planned, os.environ, tasks=labelled, options=options, tell=lambda name: note(f"trying: {name}")
+        )
         record_trial(log, found.number, rows)
     if json:
         show_json({"name": found.name, "marks": planned.judgement.marks, "rows": [asdict(each) for each in rows]})

@@ -289,10 +289,10 @@ def _is_result(text: str, changed: str, keys: Sequence[str], value: object) -> b
         wanted, found = tomllib.loads(text), tomllib.loads(changed)
     except (ValueError, RecursionError):
         return False
-    table: dict[str, Any] = wanted
+    table: object = wanted
     for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            return False
+        table = cast("dict[str, object]", table).setdefault(key, {}) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        return False
     table[keys[-1]] = value
     return wanted == found
