@@ -28,6 +28,7 @@ from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.chat.conftest import chat, do, events, say, script
 from tests.cli.conftest import Cli, cli, until
 from tests.cli.screen import Screen
+from tests.rigs.breadth import thorough
 from tests.tools.conftest import Somebody
 
 if TYPE_CHECKING:
@@ -127,13 +128,16 @@ def test_nothing_is_accepted_without_a_terminal_or_in_a_batch(cli: Cli, queue: C
 
 
 @pytest.mark.slow
+@thorough
 @pytest.mark.timeout(400)
 def test_a_trial_shows_both_sides_and_changes_nothing(cli: Cli, queue: Callable[..., Path], script: Script) -> None:
     path = queue(propose("no-commands", 'agent.approvals.terminal = "deny"\nlimits.timeout_s = 0.000001'))
     tasks = cli.cwd / "tasks.jsonl"
-    tasks.write_text(
-        '{"instruction": "make it", "check": "test -f made"}\n\n{"instruction": "-", "check": "true", "setup": "false"}\n'
+    lines = (
+        {"instruction": "make it", "check": "test -f made"},
+        {"instruction": "-", "check": "true", "setup": "false"},
     )
+    tasks.write_text("\n\n".join(map(json.dumps, lines)))
     made = script(do("touch made"), say("Done."))
     found = cli("proposals", "try", "1", "--json", "--tasks", str(tasks), "--approve", "allow", "--replay", made)
     assert found.returncode == 0, found.stderr
@@ -255,7 +259,7 @@ def test_no_tool_accepts_a_proposal_whatever_it_is_given(
             for text in texts
             for more in choices(spec.parameters)
         ]
-        await talk(log, [*calls, answer("Done.")])
+        await talk(log, [*calls, *[answer("Done.")] * 20])
 
     with EventLog.of_user() as log:
         asyncio.run(attempt(log))
