@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 
+Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
+Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
+
+
 class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The default limits of every command."""
 
@@ -47,6 +51,19 @@ class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """`text` is key=value for people, `json` is one object a line for programs."""
 
 
+class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Occurrences in a turn until a warning and until a stop, each as ``[WARN, STOP]``; 0 means never."""
+
+    identical_failures: Threshold = (2, 5)
+    """Warning and stop: one call that fails again in the same way."""
+    tool_failures: Threshold = (3, 8)
+    """Warning and stop: failures of one tool in a row."""
+    same_results: Threshold = (2, 5)
+    """Warning and stop: one call that changes nothing and returns the same result."""
+    same_effects: Threshold = (3, 6)
+    """Warning and stop: one call that may change something and returns the same result."""
+
+
 class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Settings of the agent, besides its models."""
 
@@ -54,6 +71,16 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Tools and sets of tools that a conversation offers to its model."""
     person: str = ""
     """The person of new conversations; the owner of this machine when left out."""
+    instructions: Annotated[str, Field(max_length=4000)] = ""
+    """Text at the end of the system message of new conversations."""
+    budget: Annotated[int, Field(ge=1, le=1000)] = 90
+    """Replies of the model in one turn, unless `--budget` has another number."""
+    approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)
+    """Modes of single tools by name, unless `--approve deny` denies them all."""
+    descriptions: Descriptions = Field(default_factory=dict)
+    """Descriptions of tools by name, which the model reads in place of the built-in ones."""
+    guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)
+    """The table of thresholds at which loops are warned about and stopped."""
 
 
 class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -108,6 +135,8 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The name of that model, `main` or one of `[models]`."""
     creation_nudge: Annotated[int, Field(ge=0, le=1000)] = 5
     """Calls of a task that succeeded by evidence, from which a review may make a skill of it; 0 for none."""
+    proposals: bool = False
+    """Whether the agent may propose changes of `[agent]`, `[limits]` and policies; a person alone accepts them."""
 
 
 @dataclass(frozen=True, slots=True)

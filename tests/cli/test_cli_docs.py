@@ -21,7 +21,9 @@ COMMANDS = list_commands().commands
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
-GROUPS = ("profile", "policy", "skill", "conversations", "memory", "user", "learn", "audit", "curator", "review")
+GROUPS = (
+    "profile", "policy", "skill", "conversations", "memory", "user", "learn", "audit", "curator", "review", "proposals",
+)  # fmt: skip
 SKILL_COMMANDS = (
     "check", "new", "add", "import", "edit", "search", "trust", "grant", "run", "script", "list", "show",
     "history", "diff", "rollback", "pin", "unpin", "archive", "restore", "release", "verify", "prove", "export",

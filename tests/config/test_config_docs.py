@@ -24,12 +24,15 @@ from hermes_exec.config.profile import Profile
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    Descriptions,
+    GuardrailSettings,
     LearningSettings,
     LimitSettings,
     LogSettings,
     MemorySettings,
     Origin,
     Profiles,
+    Threshold,
 )
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
@@ -67,14 +70,25 @@ MODELS: dict[str, type[BaseModel]] = {
     "audit": AuditSettings,
     "log": LogSettings,
     "agent": AgentSettings,
+    "guardrails": GuardrailSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
+    "[warning, stop]": [Threshold],
     "yes or no": [bool],
     "list": [values.Words, values.Names, values.Binds],
-    "table": [values.Table, values.Environment, dict[str, int], dict[str, values.Size], dict[str, Any]],
+    "table": [
+        GuardrailSettings,
+        AgentSettings.model_fields["approvals"].annotation,
+        Descriptions,
+        values.Table,
+        values.Environment,
+        dict[str, int],
+        dict[str, values.Size],
+        dict[str, Any],
+    ],
     "size": [values.Size],
     "seconds": [values.Seconds],
     "path": [values.LocalPath],
@@ -104,7 +118,7 @@ def word(hint: Any) -> str:
 
 def default(value: object) -> str:
     match value:
-        case None | "" | () | {}:
+        case None | "" | () | {} | GuardrailSettings():
             return ""
         case bool():
             return "yes" if value else "no"

@@ -143,7 +143,7 @@ def test_a_task_that_succeeded_by_a_check_yields_a_guide_that_names_it(learning:
     assert (learned.reason, learned.review) == ("The order of the steps.", "review-1")
     version = learning.version()
     assert (version.origin.kind, version.author.name, version.rights) == ("agent", "review", ("read",))
-    assert [each.version.name for each in read_entries(learning.registry)] == [NAME]
+    assert [each.name for each in read_entries(learning.registry)] == [NAME]
     assert learning.call(action="patch", patch=change_line("Pitfalls of it.", "None."), again=True)["ok"]
 
 
@@ -255,7 +255,7 @@ def test_a_guide_from_untrusted_material_waits_for_a_person(learning: Learning, 
     learning.create(manifest(steps="1. `make publish`"))
     assert learning.registry.skill(NAME).waiting == {1, 2}  # a change does not make it the agent's own
     learning.registry.release(NAME, 2)
-    assert [each.version.number for each in read_entries(learning.registry)] == [2]
+    assert [each.number for each in read_entries(learning.registry)] == [2]
 
 
 def test_material_is_what_came_from_outside(learning: Learning) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["chat", "cli", "script", "until"]
 
 Script = Callable[..., str]
-PAGE = (Path(__file__).parents[2] / "docs/learning.md").read_text().partition("\n## Curator\n")[0]
+PAGE = (Path(__file__).parents[2] / "docs/learning.md").read_text().partition("\n## Proposals\n")[0]
 PROGRAM = Path(sys.executable).with_name("hermes-exec")
 NONSENSE = (
     "# Heading\n\x1b]0;x\x07<script>alert(1)</script> [click](http://evil.test)\n```\n" * 200,

@@ -53,7 +53,12 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
                 return {tool.spec.name: tool for tool in create_tools(context)}
 
     found = asyncio.run(made())
-    assert set(found) == set(own_entry_points(GROUP)) - {"memory", "session_search", "user_ask"}  # which need memory
+    assert set(found) == set(own_entry_points(GROUP)) - {
+        "memory",
+        "propose_change",
+        "session_search",
+        "user_ask",
+    }  # which need settings
     return found
 
 

@@ -96,7 +96,9 @@ def offered(names: Any = None) -> list[str]:
 
 
 # A conversation has the tools of memory if that is enabled.
-CORE = sorted(set(own_entry_points(GROUP)) - {"delegate_task", "memory", "session_search", "user_ask"})
+CORE = sorted(
+    set(own_entry_points(GROUP)) - {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
+)
 
 
 def test_an_installed_tool_is_not_offered_unless_the_user_names_it(configured: Path) -> None:

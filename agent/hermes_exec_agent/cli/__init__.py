@@ -15,6 +15,7 @@ COMMANDS = (
     Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
     Command("review", "hermes_exec_agent.cli.review", "Look at past tasks once more, and keep what is worth it."),
+    Command("proposals", "hermes_exec_agent.cli.proposals", "Decide on changes that the agent proposes to itself."),
     Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
     Command(
         "skill",

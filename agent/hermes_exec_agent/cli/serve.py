@@ -116,9 +116,11 @@ def serve(  # noqa: PLR0913  one parameter an option
 
 async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
+    from hermes_exec.config.load import load_settings
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
     from hermes_exec_agent.learning import curator_schedule, review_schedule
+    from hermes_exec_agent.learning.proposals_watch import check_configuration
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -138,6 +140,8 @@ async def _serve(arguments: _ServeArguments) -> int:
     models, why = _load_models()
     secrets = (*plan.secrets, *(models.secrets if models is not None else ()), *([token] if token else ()))
     with EventLog.of_user(redactor=Redactor(secrets)) as log:
+        if line := check_configuration(log, os.environ, enabled=load_settings().learning.proposals):
+            say(line)
         offer = ServerConfig(
             arguments.on,
             models,

@@ -206,8 +206,18 @@ def run_audits(log: EventLog, *, early: bool = False) -> list[int]:
             except Conflict:  # another program audited the same tasks
                 continue
             created.append(number + 1)
+    queue_advice(log)
     write_reports(log)
     return created
+
+
+def queue_advice(log: EventLog) -> None:
+    """Queue the advice of the audits that is not in the queue of proposals yet. It takes no effect."""
+    from hermes_exec_agent.learning.proposals import add_advice
+
+    add_advice(
+        log, lambda since: {number: each["report"]["advice"] for number, each in read_audits(log, since).items()}
+    )
 
 
 def _find_group(tasks: int, upto: int, *, early: bool) -> int:

@@ -15,6 +15,7 @@ from hermes_exec_agent.tools.toolset import create_instances
 if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.guardrails import Guardrails
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.tool import Context
 
@@ -28,6 +29,7 @@ class Delegator:
 
     models: Models
     log: EventLog
+    guardrails: Guardrails | None = None
 
     async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
         """Return whether the other conversation answered, and its last message. Cancelled, it ends with all it runs."""
@@ -40,7 +42,7 @@ class Delegator:
         tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]
         classes = [type(each) for each in tools_of_parent if each.available_to_delegates]
         tools = create_instances(classes, own)
-        options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
+        options = Options(budget=BUDGET, unattended=True, parent=context.conversation, guardrails=self.guardrails)
         ended: list[str] = []
         try:
             other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)

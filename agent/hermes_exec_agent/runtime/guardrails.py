@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_exec.config.settings import GuardrailSettings
     from hermes_exec_agent.tools.envelope import Envelope
 
 
@@ -38,6 +39,16 @@ class Guardrails:
     """Of one call that changes nothing and returns the same result."""
     same_effects: Threshold = Threshold(3, 6)
     """Of one call that may change something and returns the same result."""
+
+    @classmethod
+    def of_settings(cls, settings: GuardrailSettings) -> Guardrails:
+        """Return the configured thresholds."""
+        return cls(
+            identical_failures=Threshold(*settings.identical_failures),
+            tool_failures=Threshold(*settings.tool_failures),
+            same_results=Threshold(*settings.same_results),
+            same_effects=Threshold(*settings.same_effects),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from hermes_exec_agent.learning.review_schedule import read_rules
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
-from hermes_exec_agent.tools.tool import Context
-from hermes_exec_agent.tools.toolset import create_tools
+from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.tools.tool import Approvals, Context
+from hermes_exec_agent.tools.toolset import check_tool_names, create_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
-    from hermes_exec_agent.runtime.options import Options
-    from hermes_exec_agent.tools.tool import Approvals, Person, Tool
+    from hermes_exec_agent.tools.tool import Person, Tool
     from hermes_exec_policies.gate.cases import Case
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -87,18 +87,20 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     chosen = log.find(resume) if resume else ""
     settings = load_settings()
     participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
+    options = (options or Options()).with_settings(settings.agent)
+    check_tool_names((*settings.agent.approvals, *settings.agent.descriptions))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
     async with longterm as opened, await _open_terminal(target, cwd) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
-            repair_skills=repair_skills, delegate=Delegator(models, log), participant=participant, longterm=opened,
+            repair_skills=repair_skills, delegate=Delegator(models, log, options.guardrails), participant=participant,
+            longterm=opened,
         )  # fmt: skip
         if opened is not None:
             context.skill_meaning = _create_skill_meaning(opened)
         await asyncio.to_thread(_open_memory, context, log, settings.memory)
-        if approvals is not None:
-            context.approvals = approvals
+        _apply_settings(context, approvals, settings, log)
         if tell is not None:
             context.tell = tell
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
@@ -114,6 +116,16 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
                 await conversation.end_background()
                 await context.close()
                 await _send_words(conversation.id, context, log)
+
+
+def _apply_settings(context: Context, approvals: Approvals | None, settings: Settings, log: EventLog) -> None:
+    """Give the conversation the configured approvals and descriptions of tools, and the queue of proposals."""
+    given = approvals or Approvals()
+    own = {} if given.mode == "deny" else settings.agent.approvals
+    context.approvals = Approvals(given.mode, {**given.tools, **own})
+    context.descriptions = settings.agent.descriptions
+    if settings.learning.proposals and not context.participant.is_guest:
+        context.proposals = log
 
 
 def _keep_notes(

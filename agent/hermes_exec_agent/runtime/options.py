@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.runtime.events.turn_lock import LEASE_S
 from hermes_exec_agent.runtime.guardrails import Guardrails
 
 if TYPE_CHECKING:
+    from hermes_exec.config.settings import AgentSettings
     from hermes_exec_agent.models.messages import Message
+
+BUDGET = 90
+"""Replies in one turn, without a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a conversation; the defaults suit a person at a terminal."""
 
-    budget: int = 90
-    """Replies in one turn."""
+    budget: int | None = None
+    """Replies in one turn; by default as configured, or `BUDGET` without a configuration."""
     unattended: bool = False
     """Whether no person watches, so that guardrails may stop a turn."""
     instructions: str = ""
@@ -41,4 +45,15 @@ class Options:
     """Tools that make many calls from one program: a reply with calls of these alone does not count."""
     patient: frozenset[str] = frozenset({"process", "clarify"})
     """Tools for which repeated identical calls are legitimate."""
-    guardrails: Guardrails = field(default_factory=Guardrails)
+    guardrails: Guardrails | None = None
+    """Thresholds of warnings and stops; by default as configured."""
+
+    def with_settings(self, agent: AgentSettings) -> Options:
+        """Return these options with the configured value of each that was left out; instructions are joined."""
+        texts = (agent.instructions.strip(), self.instructions.strip())
+        return replace(
+            self,
+            budget=agent.budget if self.budget is None else self.budget,
+            guardrails=self.guardrails or Guardrails.of_settings(agent.guardrails),
+            instructions="\n\n".join(filter(None, texts)),
+        )

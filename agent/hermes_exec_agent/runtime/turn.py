@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
-from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, ObservedCall
+from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, Guardrails, ObservedCall
 from hermes_exec_agent.runtime.history import to_record
+from hermes_exec_agent.runtime.options import BUDGET
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
 
@@ -89,8 +90,10 @@ class Turn:
         self._recorder = recorder
         self._options = options
         self._tell = tell
-        self._budget = Budget(options.budget)
-        self._guard = GuardrailMonitor(options.guardrails, stops=options.unattended, patient=options.patient)
+        self._budget = Budget(options.budget or BUDGET)
+        self._guard = GuardrailMonitor(
+            options.guardrails or Guardrails(), stops=options.unattended, patient=options.patient
+        )
         self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""

@@ -202,6 +202,10 @@ class Context:
     """The folder of the target in which the conversation's shell begins; that of the terminal if empty."""
     participant: Participant = field(default_factory=Participant)
     """The person that the conversation belongs to."""
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Configured descriptions of tools, by name."""
+    proposals: EventLog | None = None
+    """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -224,6 +228,7 @@ class Context:
             past=None,
             longterm=None,
             user_model=None,
+            proposals=None,
             _workspace=None,
             _services={},
         )

@@ -7,6 +7,7 @@ named like the distribution, and a conversation has it only if the user's config
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.check import nearest_name
@@ -48,8 +49,27 @@ def create_tools(context: Context, names: str | Iterable[str] | None = None) -> 
 
 def create_instances(classes: Iterable[type[BaseTool[Any]]], context: Context) -> Sequence[Tool]:
     """Create one tool of each class that is available in the conversation, and set ``context.tools``."""
-    context.tools = tuple(each() for each in classes if each.is_available(context))
-    return context.tools
+    tools = tuple(each() for each in classes if each.is_available(context))
+    for tool in tools:
+        if text := context.descriptions.get(tool.name):
+            tool.spec = replace(tool.spec, description=" ".join(text.split()))
+    context.tools = tools
+    return tools
+
+
+def check_tool_names(names: Iterable[str]) -> None:
+    """Check that each name is that of a tool, of our own or of another distribution.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    ours = own_entry_points(GROUP)
+    others = [name for name in names if name not in ours]
+    plugins = find_plugins(GROUP, is_reserved=lambda name: name in ours or name in _OUR_SETS) if others else {}
+    for name in others:
+        if name not in plugins:
+            known = nearest_name(name, [*ours, *plugins])
+            raise ConfigError(f"[agent] of your hermes.toml: there is no tool {name!r}; the nearest one is {known!r}")
 
 
 def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:

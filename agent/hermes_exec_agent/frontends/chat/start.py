@@ -17,19 +17,20 @@ from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.frontends.chat.question import has_unread_input, read_question
 from hermes_exec_agent.frontends.chat.session import ChatSession
 from hermes_exec_agent.learning.curator_schedule import start_if_due
+from hermes_exec_agent.learning.proposals_watch import check_configuration
 from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.tools.tool import Approvals
+from hermes_exec_agent.tools.tool import Approvals, to_safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.config.secrets import Secret
+    from hermes_exec.config.settings import Settings
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
     from hermes_exec_agent.frontends.chat.replay import Replay
-    from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.tools.tool import Mode
@@ -53,7 +54,8 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
-    participant = _find_participant(asked)
+    settings = _load_settings()
+    participant = choose_participant(settings, asked.person, guest=asked.guest)
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     models = _models(asked, replay)
@@ -76,6 +78,8 @@ async def start_chat(
             participant=participant,
             check=asked.check,
         )
+        if line := check_configuration(log, os.environ, enabled=settings.learning.proposals):
+            print(f"hermes-exec: {to_safe_line(line)}", file=sys.stderr)
         try:
             return await _talk(talk, asked, query, replay, say)
         finally:
@@ -88,11 +92,10 @@ async def start_chat(
             _wait_for_audits()
 
 
-def _find_participant(asked: ChatArguments) -> Participant | None:
-    """Return the person of the chat; None if neither its arguments nor the configuration name one."""
+def _load_settings() -> Settings:
     from hermes_exec.config.load import load_settings  # slow to import
 
-    return choose_participant(load_settings(), asked.person, guest=asked.guest)
+    return load_settings()
 
 
 def _wait_for_audits() -> None:

@@ -53,6 +53,8 @@ Kind = Literal[
     "version",
     # {what, measurement, …}, in a stream of its own: see `learning.measure`
     "measurement",
+    # {action, number, …}: of proposals to change the configuration, in a stream of its own: see `learning.proposals`
+    "proposal",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -61,10 +63,23 @@ Kind = Literal[
 
 
 _STREAMS = frozenset(
-    {"audits", "claims", "curator", "measurements", "memory", "outcomes", "reviews", "versions", NOTES}
+    {"audits", "claims", "curator", "measurements", "memory", "outcomes", "proposals", "reviews", "versions", NOTES}
 )
 """Ids, or their parts before a colon, of streams that are no conversations."""
-STREAM_KINDS = ("audit", "claim", "curator", "measurement", "memory", "note", "outcome", "review", "version")
+STREAM_KINDS = (
+    "audit", "claim", "curator", "measurement", "memory", "note", "outcome", "proposal", "review", "version",
+)  # fmt: skip
+    "audit",
+    "claim",
+    "curator",
+    "measurement",
+    "memory",
+    "note",
+    "outcome",
+    "proposal",
+    "review",
+    "version",
+)
 """Kinds of the events in these streams, which no conversation has."""
 
 

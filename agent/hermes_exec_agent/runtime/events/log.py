@@ -233,6 +233,10 @@ class EventLog:
         """Return the beginning of a conversation; its fields are empty if the conversation does not exist."""
         return self._read(lambda base: queries.read_start(base, conversation), queries.Start("", "", ""))
 
+    def redact(self, text: str) -> str:
+        """Return ``text`` without the keys that this log removes from events."""
+        return self._redactor.redact(text)
+
     def reopen(self) -> EventLog:
         """Return the same log over a connection of its own, whose calls wait for no thread of this one."""
         return EventLog(self.path, redactor=self._redactor)
