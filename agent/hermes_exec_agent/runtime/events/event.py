@@ -69,17 +69,6 @@ _STREAMS = frozenset(
 STREAM_KINDS = (
     "audit", "claim", "curator", "measurement", "memory", "note", "outcome", "proposal", "review", "version",
 )  # fmt: skip
-    "audit",
-    "claim",
-    "curator",
-    "measurement",
-    "memory",
-    "note",
-    "outcome",
-    "proposal",
-    "review",
-    "version",
-)
 """Kinds of the events in these streams, which no conversation has."""
 
 
