@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import hermes_exec
@@ -45,7 +45,7 @@ def queue_review(log: EventLog) -> None:
     """Record a task, and the review that it queues."""
     id = new_id()
     started = {"target": "local", "model": "m", "parent": "", "system": ""}
-    last = {"content": "Done.", "tool_calls": [], "model": "m"}
+    last: dict[str, Any] = {"content": "Done.", "tool_calls": [], "model": "m"}
     log.append_all(id, [("started", started), ("user", {"content": "list the files"}), ("assistant", last)])
     record_task(log, id, 2, model="m", target="local")
     record = {"conversation": id, "request": 2}

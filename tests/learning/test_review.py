@@ -71,11 +71,16 @@ class Desk:
         return [each.text for each in self.journal.of_person(person).read("user")]
 
 
+def start_none(_: EventLog) -> bool:
+    """Start no worker: the tests do the reviews themselves."""
+    return False
+
+
 @pytest.fixture
 def desk(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.setattr("hermes_exec_agent.learning.review_schedule.start_worker", lambda _: False)
+    monkeypatch.setattr("hermes_exec_agent.learning.review_schedule.start_worker", start_none)
     (tmp_path / "config" / "hermes_exec").mkdir(parents=True)
     (tmp_path / "config" / "hermes_exec" / "hermes.toml").write_text("[learning]\nreview = true\n")
     settings = Settings(

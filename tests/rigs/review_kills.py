@@ -60,7 +60,7 @@ def build(folder: Path) -> None:
     log = open_log(folder)
     for number, text in enumerate(TEXTS):
         started = {"target": "local", "model": "m", "parent": "", "system": ""}
-        last = {"content": "Done.", "tool_calls": [], "model": "m"}
+        last: dict[str, Any] = {"content": "Done.", "tool_calls": [], "model": "m"}
         log.append_all(f"c{number}", [("started", started), ("user", {"content": text}), ("assistant", last)])
         record_task(log, f"c{number}", 2, model="m", target="local", reviews=ReviewRules(interval=2))
     log.close()

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MAX_NAME = 64
 TOOLS = frozenset(
-    {"clarify", "cronjob", "delegate-task", "execute-code", "memory", "patch", "process", "read-file", "search-files",
-     "session-search", "skill-manage", "skill-run", "skill-script", "skill-view", "skills-list", "terminal", "todo",
-     "user-ask", "write-file"}
+    {"clarify", "cronjob", "delegate-task", "execute-code", "memory", "patch", "process", "propose-change", "read-file",
+     "search-files", "session-search", "skill-manage", "skill-run", "skill-script", "skill-view", "skills-list",
+     "terminal", "todo", "user-ask", "write-file"}
 )  # fmt: skip
 """Names of an agent's own tools."""
 _DEVICES = frozenset(
