@@ -4,6 +4,7 @@ from hermes_exec.cli.commands import Command
 
 COMMANDS = (
     Command("audit", "hermes_exec_agent.cli.audit", "Report on what tasks of the agent cost and how they ended."),
+    Command("batch", "hermes_exec_agent.cli.batch", "Run many trials of tasks, and report on them."),
     Command(
         "chat",
         "hermes_exec_agent.cli.chat",

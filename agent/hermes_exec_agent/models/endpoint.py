@@ -83,7 +83,8 @@ class Endpoint:
         """Settings that apply from the next request on."""
         self._dialect = dialect
         self.key = key
-        self._price = price
+        self.price = price
+        """US dollars for a million tokens, if known."""
         self._patience = patience or Patience()
         self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
         self._redactor = Redactor([key] if key else [])
@@ -218,8 +219,8 @@ class Endpoint:
         self, assembly: ReplyAssembler, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message
     ) -> Usage:
         usage = assembly.usage or estimate_usage(messages, tools, reply)
-        if usage.cost is None and self._price is not None:
-            return replace(usage, cost=self._price.cost_of(usage))
+        if usage.cost is None and self.price is not None:
+            return replace(usage, cost=self.price.cost_of(usage))
         return usage
 
     def prepare(self) -> None:

@@ -1,0 +1,122 @@
+"""The agents of trials: our own loop, a command line in the target, one that does nothing, and the solution."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec._async import shield_to_completion
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.batch.settings import COMMAND
+from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
+from hermes_exec_agent.memory.persons import Participant
+from hermes_exec_agent.runtime.conversation import Conversation
+from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.tools.tool import Approvals, Context
+from hermes_exec_agent.tools.toolset import create_tools
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.batch.places import AttemptPlace
+    from hermes_exec_agent.batch.settings import AgentSettings
+    from hermes_exec_agent.batch.trials import Trial
+    from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.models.protocol import Usage
+    from hermes_exec_agent.runtime.events.log import EventLog
+
+_OUTPUT = 64 << 10
+INSTRUCTION = "HERMES_EXEC_INSTRUCTION"
+"""The variable that has the instruction for an agent that is a command line."""
+MODEL = "HERMES_EXEC_MODEL"
+
+
+@dataclass(slots=True)
+class AgentEnd:
+    """How an agent ended, and what it used."""
+
+    outcome: str = "answered"
+    """`answered`, or why it did not end by itself; see `runtime.updates.Outcome`."""
+    detail: str = ""
+    steps: int = 0
+    calls: int = 0
+    usage: Usage | None = None
+    conversation: str = ""
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Whether no limit ended it."""
+        return self.outcome == "answered"
+
+
+async def run_agent(
+    trial: Trial, attempt: int, place: AttemptPlace, settings: AgentSettings, models: Models | None, log: EventLog
+) -> AgentEnd:
+    """Let the agent of the settings work on a trial in its target.
+
+    Raises:
+        ModelError: no model replied.
+        CapReached: the run's caps allow no further request.
+        HermesError: the target failed.
+    """
+    limit_s = trial.task.time_limit_s or settings.time_limit_s
+    if settings.agent == "nop":
+        return AgentEnd()
+    if settings.agent == "oracle":
+        return await _run_command(place, trial.task.solution or "false", {}, limit_s)
+    if settings.agent.startswith(COMMAND):
+        env = {INSTRUCTION: trial.task.instruction, MODEL: trial.model}
+        return await _run_command(place, settings.agent.removeprefix(COMMAND), env, limit_s)
+    if models is None:
+        raise UsageError("our agent needs a model", remedy="--model NAME")
+    return await _hold_conversation(trial, attempt, place, settings, models, log)
+
+
+async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], limit_s: float) -> AgentEnd:
+    argv = ["/bin/sh", "-c", command]
+    done = await place.terminal.run(
+        argv, env=env, cwd=place.folder, timeout=limit_s, merge_stderr=True, max_output=_OUTPUT
+    )
+    lines = done.stdout_text.split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    outcome = "answered" if done.ok else "stopped" if done.timed_out else "failed"
+    return AgentEnd(outcome, done.reason if done.ok else f"{done.reason}: {last[:200]}")
+
+
+async def _hold_conversation(
+    trial: Trial, attempt: int, place: AttemptPlace, settings: AgentSettings, models: Models, log: EventLog
+) -> AgentEnd:
+    context = Context(
+        place.terminal,
+        trial.target,
+        UnattendedApprover(),
+        f"{trial.key}.{attempt}",
+        model=models.main.name,
+        models=models,
+        repair_skills=False,
+        participant=Participant(is_guest=True),
+        approvals=Approvals("allow"),
+    )
+    options = Options(
+        budget=trial.task.steps or settings.steps,
+        unattended=True,
+        parent=f"trial {trial.key}",
+        max_tokens=settings.max_tokens,
+        time_limit_s=trial.task.time_limit_s or settings.time_limit_s,
+    )
+    tools = create_tools(context, settings.tools)
+    conversation = Conversation(models=models, tools=tools, context=context, log=log, options=options)
+    end = AgentEnd(conversation=conversation.id)
+    try:
+        await conversation.begin()
+        answer = await conversation.ask(trial.task.instruction)
+        end.outcome, end.steps, end.calls = answer.outcome, answer.steps, answer.calls
+        end.usage = answer.usage
+        return end
+    finally:
+        end.usage = conversation.usage
+        await shield_to_completion(_leave(conversation, context), limit_s=None)
+
+
+async def _leave(conversation: Conversation, context: Context) -> None:
+    await asyncio.gather(conversation.end_background(), return_exceptions=True)
+    await asyncio.gather(context.close(), return_exceptions=True)

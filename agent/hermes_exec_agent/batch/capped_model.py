@@ -1,0 +1,114 @@
+"""A model whose requests are reserved from an account before they are sent."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_agent.batch.ledger import Amounts
+from hermes_exec_agent.errors import ContextTooLong, ModelRefused
+from hermes_exec_agent.models.protocol import Price, Reply, Retried
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from hermes_exec_agent.batch.ledger import TrialAccount
+    from hermes_exec_agent.models.messages import Message
+    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
+
+_FRAME = 64
+"""Tokens of the frame of a message, and of the request, at most."""
+
+
+def bound_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None) -> int:
+    """Return an upper bound of a prompt's tokens: no tokenizer makes more tokens than the text has bytes."""
+    size = _FRAME + sum(len(json.dumps(tool.to_wire())) for tool in tools)
+    size += len(json.dumps(schema)) if schema is not None else 0
+    for message in messages:
+        size += _FRAME + len(message.content.encode("utf-8", "surrogatepass"))
+        size += sum(_FRAME + len(call.name) + len(call.arguments.encode("utf-8", "surrogatepass"))
+                    for call in message.tool_calls)  # fmt: skip
+        size += len(json.dumps(dict(message.extras))) if message.extras else 0
+    return size
+
+
+class CappedModel:
+    """The same model, within the caps of a trial and of its run."""
+
+    def __init__(self, model: Model, account: TrialAccount, price: Price | None, max_tokens: int | None) -> None:
+        """``price`` is the highest of the models that may answer; ``max_tokens`` is of replies without a limit."""
+        self._model = model
+        self._account = account
+        self._price = price
+        self._max_tokens = max_tokens
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    @property
+    def window(self) -> int:
+        """The model's window."""
+        return self._model.window
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the model is scripted."""
+        return self._model.scripted
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
+    ) -> AsyncGenerator[Item]:
+        """Stream the model's reply; see `Model.stream`.
+
+        An attempt that failed counts in full, as its endpoint may charge it, unless the endpoint refused the request.
+
+        Raises:
+            CapReached, TrialCapReached: a cap does not allow the request.
+        """
+        max_tokens = max_tokens or self._max_tokens
+        need = self._bound(messages, tools, schema, max_tokens or self._model.window)
+        await self._account.reserve(need)
+        used = need
+        try:
+            stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
+            async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+                async for item in items:
+                    if isinstance(item, Reply):
+                        used = self._amounts(item.usage, need)
+                    elif isinstance(item, Retried):
+                        await self._account.reserve(need)
+                        self._account.settle(need, need)
+                    yield item
+        except (ModelRefused, ContextTooLong):
+            used = Amounts.of(steps=1)
+            raise
+        finally:
+            self._account.settle(need, used)
+
+    def _bound(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None, reply: int
+    ) -> Amounts:
+        prompt = bound_prompt(messages, tools, schema)
+        if self._price is None:
+            return Amounts.of(tokens=prompt + reply, steps=1)
+        highest = max(self._price.input, self._price.cached or 0.0)
+        return Amounts.of(dollars=(prompt * highest + reply * self._price.output) / 1e6, tokens=prompt + reply, steps=1)
+
+    def _amounts(self, usage: Usage, need: Amounts) -> Amounts:
+        if not usage.prompt and not usage.completion:
+            return need
+        cost = usage.cost if usage.cost is not None else self._price.cost_of(usage) if self._price else 0.0
+        return Amounts.of(dollars=cost, tokens=usage.prompt + usage.completion, steps=1)
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()

@@ -1,0 +1,171 @@
+"""The targets of attempts: their opening with a short lease, their record, and the proof that one has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec._async import create_or_rollback, shield_to_completion
+from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
+from hermes_exec.pool.journal import JournalEntry
+from hermes_exec.pool.options import Pool
+from hermes_exec.pool.recovery import Fate, Recovered, recover
+from hermes_exec.terminal.encoding import encode
+from hermes_exec.terminal.guest_records import GuestRecord
+from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from hermes_exec import Terminal
+    from hermes_exec.config.plan import Plan
+    from hermes_exec.transport import Transport
+    from hermes_exec_agent.batch.trials import Trial
+
+_MACHINES = frozenset({"local", "ssh", "slurm"})
+"""Kinds of targets whose files outlast a terminal, so that each attempt gets a folder of its own."""
+_PREFIX = "/tmp/hermes-trial."  # noqa: S108  a folder of mode 700 that must not exist
+_PREPARE_S = 60.0
+_CLOSE_S = 60.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_FAILURES = 3
+"""Failures in a row after which a target is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPlace:
+    """The open target of an attempt."""
+
+    terminal: Terminal
+    entry: JournalEntry
+    """How to attach to it again."""
+    folder: str | None
+    """The working folder; None for that of the target."""
+    own_folder: bool
+    """Whether `prepare` creates it."""
+
+    async def prepare(self) -> None:
+        """Create the working folder.
+
+        Raises:
+            PlaceUnavailable: it could not be created.
+        """
+        if self.own_folder and self.folder:
+            made = await self.terminal.run(["mkdir", "-m", "700", self.folder], timeout=_PREPARE_S, cwd="/")
+            if not made.ok:
+                raise PlaceUnavailable(f"{self.folder}: not created: {made.stderr_text.strip() or made.reason}")
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the record by which another process ends it."""
+        return {"entry": asdict(self.entry), "folder": self.folder if self.own_folder else None}
+
+
+@contextlib.asynccontextmanager
+async def open_place(trial: Trial, attempt: int, lease_s: float) -> AsyncGenerator[AttemptPlace]:
+    """Open the target of an attempt; it is closed, with all that runs in it, at the end.
+
+    Raises:
+        HermesError: it could not be opened; nothing ran. Or, at the end, it could not be closed: its lease ends it.
+    """
+    plan = await asyncio.to_thread(plan_open, trial.target, env=trial.task.env, lease_s=lease_s)
+    plan.job_lease_s = lease_s
+    own = trial.task.cwd is None and plan.backend.type in _MACHINES
+    folder = f"{_PREFIX}{trial.key}.{attempt}" if own else trial.task.cwd
+    if folder:
+        plan.session["cwd"] = encode(folder)
+    carrier = await create_or_rollback(open_transport(plan), lambda opened: _close(plan, opened))
+    place = AttemptPlace(
+        create_terminal(plan, carrier, plan.create_audit(wanted=None)), _describe(plan, carrier, trial.key), folder, own
+    )
+    try:
+        yield place
+    finally:
+        await shield_to_completion(_end(place), limit_s=_CLOSE_S)
+
+
+async def _close(plan: Plan, carrier: Transport) -> None:
+    await carrier.close()
+    await plan.backend.close()
+
+
+async def _end(place: AttemptPlace) -> None:
+    """Remove the working folder and close the target."""
+    try:
+        if place.own_folder and place.folder:
+            with contextlib.suppress(HermesError):  # a target that is lost has ended already
+                await place.terminal.run(["rm", "-rf", "--", place.folder], timeout=_PREPARE_S, cwd="/")
+    finally:
+        await place.terminal.close()
+
+
+def _describe(plan: Plan, carrier: Transport, key: str) -> JournalEntry:
+    link = carrier.link
+    try:
+        guest = None if link is None else GuestRecord.from_identity(plan.target, link.identity)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the guest's description of itself is invalid: {error}") from error
+    return JournalEntry(key[:16], plan.target, "", plan.target, guest, "" if link is None else link.client.hex())
+
+
+async def end_place(record: dict[str, Any]) -> str:
+    """End the target that a dead shard recorded; return how it ended, or an empty text if that is not proven."""
+    try:
+        entry = JournalEntry.from_values(record["entry"])
+    except (KeyError, TypeError, ValueError):
+        return ""
+    found = cast("Recovered", await recover(entry, Pool(entry.target), attach=False))
+    if found.fate not in (Fate.REAPED, Fate.GONE):
+        return ""
+    folder = record.get("folder")
+    if entry.guest is not None and isinstance(folder, str) and folder.startswith(_PREFIX):
+        # On another machine the folder does not exist here.
+        await asyncio.to_thread(shutil.rmtree, Path(folder), ignore_errors=True)
+    return "ended by us" if found.fate is Fate.REAPED else "gone already"
+
+
+class PlaceHealth:
+    """Pauses the targets that keep failing to open: one attempt at a time tries again, after growing waits."""
+
+    def __init__(self) -> None:
+        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._until: dict[str, float] = {}
+        self._probing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def admit(self, target: str) -> AsyncGenerator[None]:
+        """Wait until the target may be opened; the block opens it, and raises if that fails."""
+        if self._failures[target] < _FAILURES:
+            with self._count(target):
+                yield
+            return
+        async with self._probing[target]:
+            await asyncio.sleep(max(self._until.get(target, 0.0) - time.monotonic(), 0.0))
+            with self._count(target):
+                yield
+
+    @contextlib.contextmanager
+    def _count(self, target: str) -> Generator[None]:
+        try:
+            yield
+        except HermesError:
+            self._failures[target] += 1
+            over = self._failures[target] - _FAILURES
+            if over >= 0:
+                pause = min(_FIRST_PAUSE_S * 2**over, _LONGEST_PAUSE_S)
+                self._until[target] = time.monotonic() + pause
+            raise
+        else:
+            self._failures[target] = 0
+
+    @property
+    def paused(self) -> list[str]:
+        """The targets that are paused now."""
+        now = time.monotonic()
+        return sorted(target for target, until in self._until.items() if until > now)

@@ -1,0 +1,109 @@
+"""Settle what dead shards left: each open attempt is ended and recorded as lost, or waits until that is proven."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.batch.ledger import read_caps, settle_shard
+from hermes_exec_agent.batch.places import end_place
+from hermes_exec_agent.batch.shard_log import LogTail
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hermes_exec_agent.batch.run_folder import RunFolder
+    from hermes_exec_agent.batch.run_state import RunState
+    from hermes_exec_agent.batch.shard_log import ShardLog
+
+_AT_ONCE = 16
+"""Targets that are ended at once."""
+
+
+class Settlement:
+    """Settles the attempts of shards that have ended."""
+
+    def __init__(self, run: RunFolder, state: RunState, log: ShardLog, epoch: int) -> None:
+        """``log`` is that of the coordinator of ``epoch``."""
+        self._run = run
+        self._state = state
+        self._log = log
+        self._epoch = epoch
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._accounts: set[str] = set()
+        """Shards whose grants are returned."""
+
+    async def settle(self, *, living: Collection[str] = ()) -> int:
+        """Settle all open attempts but those of the shards ``living``; return how many stay open.
+
+        Those of a shard that may still run, or whose target may, stay open; the next call looks again.
+        """
+        await asyncio.to_thread(self._state.reconcile)
+        held = await asyncio.to_thread(self._find_open, living)
+        left = await asyncio.gather(*(self._settle_shard(shard, attempts) for shard, attempts in held.items()))
+        for shard in self._list_shards():
+            if shard not in living and shard not in self._accounts and self._run.is_shard_over(shard):
+                caps = read_caps(self._run.settings.caps)
+                await asyncio.to_thread(settle_shard, self._run, shard, caps)
+                self._accounts.add(shard)
+        return sum(left)
+
+    def _list_shards(self) -> list[str]:
+        return [path.name for path in (self._run.path / "shards").iterdir() if (path / "owner.json").exists()]
+
+    def _find_open(self, living: Collection[str]) -> dict[str, list[tuple[str, int]]]:
+        """Return the attempts without a result, by shard."""
+        held: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for key, state in self._state.trials.items():
+            if state.is_running:
+                shard = str(self._run.read_claim(key, state.claimed)["shard"])
+                if shard not in living:
+                    held[shard].append((key, state.claimed))
+        return held
+
+    async def _settle_shard(self, shard: str, attempts: list[tuple[str, int]]) -> int:
+        over = await asyncio.to_thread(self._run.is_shard_over, shard)
+        lease_over = await asyncio.to_thread(self._run.is_lease_over, shard, self._run.settings.lease_s)
+        if over is False or (over is None and not lease_over):
+            return len(attempts)
+        places = await asyncio.to_thread(self._read_places, shard)
+        done = await asyncio.gather(
+            *(self._settle_attempt(each, places.get(each), lease_over=lease_over) for each in attempts)
+        )
+        return done.count(False)
+
+    def _read_places(self, shard: str) -> dict[tuple[str, int], dict[str, Any]]:
+        events = LogTail(self._run.shard(shard)).read()
+        return {(event["key"], event["attempt"]): event["record"] for event in events if event["event"] == "place"}
+
+    async def _settle_attempt(
+        self, attempt: tuple[str, int], place: dict[str, Any] | None, *, lease_over: bool
+    ) -> bool:
+        """Record an attempt as lost once it is proven over; return whether it was."""
+        key, number = attempt
+        how = "before its target ran anything"
+        if place is not None:
+            async with self._slots:
+                how = await end_place(place)
+            if not how and not lease_over:
+                return False
+            how = f"its target was {how}" if how else "the lease of its target is over"
+        trial = self._run.find_trial(key)
+        record: dict[str, Any] = {
+            "key": key, "attempt": number, "task": trial.task.id, "target": trial.target, "model": trial.model,
+            "sample": trial.sample, "state": "lost", "failure": "infrastructure", "reason": f"its shard ended; {how}",
+            "reward": None, "check": None, "outcome": "", "steps": 0, "calls": 0, "conversation": f"{key}.{number}",
+            "usage": None, "began": None, "seconds": None, "shard": "", "epoch": self._epoch, "final": False,
+            "settled": round(time.time(), 3),
+        }  # fmt: skip
+        try:
+            accepted = await asyncio.to_thread(self._run.write_result, key, number, record)
+        except HermesError:
+            return False
+        if accepted:
+            self._log.write("ended_attempt", **record)
+        await asyncio.to_thread(self._state.update)
+        return True

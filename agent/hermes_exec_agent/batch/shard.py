@@ -1,0 +1,290 @@
+"""A shard: one process with one event loop that claims trials of its epoch and runs them.
+
+Shards share nothing but the folder of the run. Each starts at another trial, claims each one that has no claim, and
+tries those again whose target or model failed. At the end of its list it looks for trials that a dead shard lost, and
+ends when other shards hold all that are left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec._async import shield_to_completion, wait_done
+from hermes_exec.config.paths import write_private
+from hermes_exec.errors import HermesError
+from hermes_exec.observe.redact import Redactor
+from hermes_exec.pool.owner import Owner
+from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
+from hermes_exec_agent.batch.model_choice import ModelSource
+from hermes_exec_agent.batch.places import PlaceHealth
+from hermes_exec_agent.batch.run_folder import HEARTBEAT_S, DiskFull
+from hermes_exec_agent.batch.shard_log import ShardLog
+from hermes_exec_agent.runtime.events.log import EventLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec_agent.batch.run_folder import Control, Epoch, RunFolder
+    from hermes_exec_agent.batch.trials import Trial
+    from hermes_exec_agent.models.catalog import Models
+
+_log = logging.getLogger("hermes_exec.batch")
+_CONTROL_S = 0.5
+_RETRY_S = 1.0
+"""Seconds before the second attempt at a trial; doubled before each further one."""
+
+
+class Shard:
+    """One shard of an epoch."""
+
+    def __init__(self, run: RunFolder, epoch: Epoch, id: str, position: int, slots: int) -> None:
+        """``position`` is the number of the shard among those of the epoch; ``slots`` trials run at once."""
+        self._run = run
+        self._epoch = epoch
+        self._id = id
+        self._position = position
+        self._slots = asyncio.Semaphore(slots)
+        self._folder: Path = run.shard(id)
+        self._models = ModelSource(run.path / "scripts")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[str] = set()
+        self._settled: set[str] = set()
+        """Trials of which this shard knows that nothing is left to do in this epoch."""
+        self._stop: Control | None = None
+        self._stopping = asyncio.Event()
+        self._account: ShardAccount | None = None
+
+    async def run(self) -> None:
+        """Run trials until none is left for this shard, or the epoch is stopped.
+
+        Raises:
+            HermesError: the folder of the run cannot be used.
+        """
+        write_private(self._folder / "owner.json", json.dumps(Owner.current().values).encode())
+        self._run.beat(self._folder / "heartbeat")
+        settings = self._epoch.settings
+        with ShardLog(self._folder) as log:
+            if settings.caps.is_counted:
+                ledger = Ledger(self._run.path / "ledger", read_caps(settings.caps))
+                self._account = ShardAccount(ledger, self._id, settings.shards, log)
+            secrets = self._load_secrets()
+            with EventLog(self._folder / "conversations.sqlite", redactor=Redactor(secrets)) as events:
+                self._context = AttemptContext(
+                    settings=settings,
+                    files=self._run.path / "files",
+                    log=log,
+                    events=events,
+                    starting=asyncio.Semaphore(max(settings.caps.starting // settings.shards, 1)),
+                    health=PlaceHealth(),
+                    create_models=self._create_models,
+                )
+                watching = asyncio.create_task(self._watch())
+                try:
+                    await self._work()
+                finally:
+                    watching.cancel()
+                    await wait_done(watching)
+                    await self._end_all()
+                    await self._models.close()
+                    if self._account is not None:
+                        await self._account.close()
+            log.write("ended")
+            await log.sync()
+        (self._folder / "ended").touch(mode=0o600)
+
+    def _load_secrets(self) -> list[Any]:
+        if not self._epoch.settings.agent.asks_model:
+            return []
+        names = {name for name in self._epoch.settings.models if not name.startswith("replay:")}
+        return list(self._models.configured.secrets) if names else []
+
+    def _create_models(self, trial: Trial) -> Models | None:
+        settings = self._epoch.settings
+        if not settings.agent.asks_model:
+            return None
+        capped = settings.caps.is_counted or settings.caps.needs_bounds
+        account = TrialAccount(settings.caps, self._account) if capped else None
+        return self._models.create(trial.model, account, settings.agent.max_tokens)
+
+    async def _watch(self) -> None:
+        """Renew the heartbeat, and obey the control file."""
+        due = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            word = await asyncio.to_thread(self._run.read_control, self._epoch.number)
+            if word is not None:
+                self.stop(word)
+            if loop.time() >= due:
+                await asyncio.to_thread(self._run.beat, self._folder / "heartbeat")
+                due = loop.time() + HEARTBEAT_S
+            await asyncio.sleep(_CONTROL_S)
+
+    def stop(self, word: Control) -> None:
+        """Claim nothing more; unless the word is ``drain``, end what runs, too."""
+        if self._stop in (word, "end"):
+            return
+        self._stop = word
+        self._stopping.set()
+        if word != "drain":
+            for task in self._tasks:
+                task.cancel()
+
+    async def _work(self) -> None:
+        todo = [trial for trial in self._run.trials if trial.key in self._epoch.todo]
+        start = len(todo) * self._position // max(self._epoch.settings.shards, 1) if todo else 0
+        ordered = [*todo[start:], *todo[:start]]
+        while self._stop is None:
+            begun = 0
+            for trial in ordered:
+                if trial.key in self._settled or self._stop is not None:
+                    continue
+                begun += await self._begin(trial)
+            if self._tasks:
+                await self._wait_for_one()
+            elif not begun:
+                break
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _wait_for_one(self) -> None:
+        await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _begin(self, trial: Trial) -> bool:
+        """Claim the next attempt at a trial and start it; return False if there is nothing to claim."""
+        if trial.key in self._running:
+            return False
+        number = await asyncio.to_thread(self._find_next, trial.key)
+        if number is None:
+            return False
+        await self._acquire_slot()
+        if self._stop is not None:
+            self._slots.release()
+            return False
+        claimed = False
+        try:
+            content = {"shard": self._id, "epoch": self._epoch.number}
+            claimed = await asyncio.to_thread(self._run.claim, trial.key, number, content)
+        except HermesError as error:
+            self._say(f"no more trials are begun: {error}")
+            if isinstance(error, DiskFull):
+                with contextlib.suppress(OSError):
+                    self._context.log.write("full", reason=str(error))
+            self.stop("drain")
+        finally:
+            if not claimed:
+                self._slots.release()
+        if claimed:
+            self._context.log.write("claimed", key=trial.key, attempt=number)
+            task = asyncio.create_task(self._attempt(Attempt(trial, number)))
+            task.add_done_callback(lambda _: self._running.discard(trial.key))
+            self._tasks.add(task)
+            self._running.add(trial.key)
+            task.add_done_callback(self._tasks.discard)
+        return claimed
+
+    async def _acquire_slot(self) -> None:
+        """Wait for a free slot, or until the shard stops."""
+        acquiring = asyncio.ensure_future(self._slots.acquire())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not acquiring.done():
+                acquiring.cancel()
+                await wait_done(acquiring)
+                if acquiring.cancelled():
+                    self._slots.release()  # balances the release of the caller
+
+    def _find_next(self, key: str) -> int | None:
+        """Return the number of the attempt to claim; None if the trial is over, or held by another shard."""
+        base = self._epoch.todo[key]
+        number = base + 1
+        while self._run.is_claimed(key, number):
+            result = self._run.read_result(key, number)
+            if result is None:
+                return None
+            if not may_retry(result["state"], result["failure"]) or number - base >= self._epoch.settings.attempts:
+                self._settled.add(key)
+                return None
+            number += 1
+        return number
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        key, context = attempt.trial.key, self._context
+        tries = attempt.number - self._epoch.todo[key]
+        try:
+            if tries > 1:
+                await asyncio.sleep(min(_RETRY_S * 2 ** (tries - 2), 30.0))
+            await run_attempt(attempt, context)
+        except asyncio.CancelledError:
+            attempt.fail(None, "the run was stopped", "capped" if self._stop == "cap" else "interrupted")
+        except (HermesError, OSError) as error:
+            self._say(f"{key}.{attempt.number}: {error}")
+            self._settled.add(key)  # its end is not proven: the next process settles it
+            return
+        except Exception as error:  # noqa: BLE001  one trial may not end the others
+            self._say("".join(traceback.format_exception(error)))
+            attempt.fail("infrastructure", f"internal error: {type(error).__name__}: {error}")
+        finally:
+            self._slots.release()
+        await shield_to_completion(self._record(attempt), limit_s=None)
+
+    async def _record(self, attempt: Attempt) -> None:
+        key = attempt.trial.key
+        tries = attempt.number - self._epoch.todo[key]
+        again = may_retry(attempt.state, attempt.failure) and tries < self._epoch.settings.attempts
+        final = not again and attempt.state not in ("interrupted", "capped")
+        record = attempt.to_record() | {"shard": self._id, "epoch": self._epoch.number, "final": final}
+        try:
+            accepted = await asyncio.to_thread(self._run.write_result, key, attempt.number, record)
+            if accepted:
+                self._context.log.write("ended_attempt", **record)
+        except (HermesError, OSError) as error:
+            self._say(f"{key}.{attempt.number}: {error}")
+            self.stop("drain")
+        if not again:
+            self._settled.add(key)
+        if attempt.state == "capped" and self._stop is None:
+            self.stop("drain")  # those that still run ask for more themselves, or end without
+
+    async def _end_all(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"{self._id}: {text}\n")
+        sys.stderr.flush()
+
+
+def may_retry(state: str, failure: str | None) -> bool:
+    """Whether a trial with this result is tried again in the same command."""
+    return state == "lost" or (state == "failed" and failure in RETRIED)
+
+
+async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int) -> None:
+    """Run a shard, which ends all it runs when its standard input ends: its engine has gone then."""
+    shard = Shard(run, run.read_epoch(epoch), id, position, slots)
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
+        loop.add_reader(0, _watch_input, shard)
+    try:
+        await shard.run()
+    finally:
+        loop.remove_reader(0)
+
+
+def _watch_input(shard: Shard) -> None:
+    if not os.read(0, 4096):
+        asyncio.get_running_loop().remove_reader(0)
+        shard.stop("end")

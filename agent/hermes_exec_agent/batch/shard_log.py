@@ -1,0 +1,98 @@
+"""The event log of a shard: one JSON object on each line, appended by that shard alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Self, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+NAME = "log.jsonl"
+
+
+class ShardLog:
+    """Appends events. A line survives the end of the process at once, and that of the machine after `sync`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = os.open(folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._syncing: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append an event.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        line = (
+            json.dumps({"event": event, "at": round(time.time(), 3), **fields}, separators=(",", ":")).encode() + b"\n"
+        )
+        if os.write(self._handle, line) != len(line):
+            raise OSError(28, os.strerror(28))
+
+    async def sync(self) -> None:
+        """Wait until all events so far are on the disk; calls at the same time share one wait."""
+        if self._syncing is None:
+            await self._run_sync()
+            return
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._run_next(self._syncing))
+        await asyncio.shield(self._next)
+
+    async def _run_next(self, before: asyncio.Future[None]) -> None:
+        await asyncio.wait([before])
+        self._next = None
+        await self._run_sync()
+
+    async def _run_sync(self) -> None:
+        self._syncing = asyncio.ensure_future(asyncio.to_thread(os.fsync, self._handle))
+        try:
+            await asyncio.shield(self._syncing)
+        finally:
+            if self._syncing.done():
+                self._syncing = None
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LogTail:
+    """Reads the events of a log that grows; a line that is not complete yet is left for the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._offset = 0
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Return the events since the last call."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                try:
+                    found = json.loads(line)
+                except ValueError:  # torn by the end of a machine
+                    continue
+                if isinstance(found, dict):
+                    yield cast("dict[str, Any]", found)

@@ -1,0 +1,260 @@
+"""Tasks: their schema, and their reading from files and entry points with every fault at once.
+
+Files come from other people, so the reader bounds lines, accepts UTF-8 alone, and refuses paths that lead out of the
+folder of the file. A fault names the file, the line and the field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+
+from pydantic import BaseModel, Field, field_validator
+
+from hermes_exec.config.check import nearest_name, validate_table
+from hermes_exec.config.paths import to_printable
+from hermes_exec.config.plugins import find_plugins, load_entry_point
+from hermes_exec.errors import ConfigError, HermesError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GROUP = "hermes_exec.tasks"
+"""Entry points of this group name a function without parameters that returns tasks, as mappings."""
+MAX_LINE = 1 << 20
+"""Bytes of the longest line of a file of tasks."""
+MAX_FILES = 256 << 20
+"""Bytes that the folder ``files`` of one task may have in all."""
+_SHOWN = 50
+"""Faults that are shown."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Task(BaseModel, frozen=True, extra="forbid", strict=True):
+    """One task, as a line of a file of tasks has it."""
+
+    id: str
+    """Letters, digits, ``.``, ``_`` and ``-``, up to 128; unique in the file."""
+    instruction: Annotated[str, Field(min_length=1)]
+    """The request to the agent."""
+    check: Annotated[str, Field(min_length=1)]
+    """A shell command that runs in the target after the agent ended; exit code 0 is the reward 1, another one 0."""
+    check_timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 60.0
+    on: str | None = None
+    """The target, unless the command line has ``--on``."""
+    cwd: str | None = None
+    """The folder of the target to work in; by default a new one on machines, and the container's own in containers."""
+    setup: str | None = None
+    """A shell command that runs before the agent; the attempt fails if it fails."""
+    solution: str | None = None
+    """A shell command that solves the task; the agent ``oracle`` runs it."""
+    files: str | None = None
+    """A folder next to the file of tasks, whose content is copied into the working folder."""
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+    """Variables of the commands."""
+    time_limit_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    """Of the agent, in seconds."""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """Replies of the model."""
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Values that reports repeat."""
+
+    @field_validator("id")
+    @classmethod
+    def _check_id(cls, value: str) -> str:
+        if not _ID.fullmatch(value):
+            raise ValueError("should be letters, digits, '.', '_' and '-', up to 128, and begin with a letter or digit")
+        return value
+
+    @field_validator("files")
+    @classmethod
+    def _check_files(cls, value: str | None) -> str | None:
+        if value is not None:
+            path = PurePosixPath(value)
+            if path.is_absolute() or not value or ".." in path.parts or "\0" in value:
+                raise ValueError("should be a relative path without '..'")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _check_env(cls, value: dict[str, str]) -> dict[str, str]:
+        if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
+            raise ValueError("holds a name or a value that no environment can have")
+        return value
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole task, its id included."""
+        return digest_of(self.model_dump(mode="json"))
+
+
+def digest_of(value: object) -> str:
+    """Return the SHA-256 of a JSON value in canonical form, in hexadecimal."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class TaskFaults(UsageError):
+    """The tasks have faults, one line each; nothing was started."""
+
+
+def load_tasks(source: str) -> tuple[list[Task], Path | None]:
+    """Return the tasks of a file, or of the entry point of that name, and the folder that ``files`` starts at.
+
+    Raises:
+        TaskFaults: every fault, with file, line and field.
+        UsageError: there is neither such a file nor such an entry point.
+    """
+    path = Path(source)
+    if path.is_file():
+        return _Reader(source, path.parent).read(_read_lines(path)), path.parent
+    if path.is_dir():
+        raise UsageError(f"{to_printable(source)}: it is a folder", remedy="a file with one task on each line (JSONL)")
+    points = find_plugins(GROUP, is_reserved=lambda _: False)
+    if source not in points:
+        known = f"; the entry points of {GROUP} are {', '.join(sorted(points))}" if points else ""
+        near = nearest_name(source, points)
+        raise UsageError(
+            f"{to_printable(source)}: there is no such file{known}", remedy=near or "a file with one task on each line"
+        )
+    return _Reader(source, None).read(_call_entry_point(source, load_entry_point(points[source]))), None
+
+
+def _call_entry_point(name: str, function: object) -> Iterator[tuple[int, object]]:
+    if not callable(function):
+        raise TaskFaults(f"{name}: the entry point is not a function")
+    try:
+        found = function()
+        for number, each in enumerate(cast("Iterable[object]", found), 1):
+            yield number, each.model_dump() if isinstance(each, Task) else each
+    except HermesError:
+        raise
+    except Exception as error:  # it is another distribution's code
+        raise TaskFaults(f"{name}: the entry point failed: {type(error).__name__}: {to_printable(error)}") from error
+
+
+class _LineFault(Exception):
+    """A line that holds no JSON object."""
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, object]]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE and not line.endswith(b"\n"):
+                    _skip_line(file)
+                    yield number, _LineFault(f"the line is longer than {MAX_LINE} bytes")
+                elif line.strip():
+                    yield number, _parse_line(line)
+    except OSError as error:
+        raise UsageError(f"{to_printable(path)}: {error.strerror}") from error
+
+
+def _skip_line(file: IO[bytes]) -> None:
+    while (piece := file.readline(MAX_LINE)) and not piece.endswith(b"\n"):
+        pass
+
+
+def _parse_line(line: bytes) -> object:
+    try:
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        return _LineFault(f"byte {error.start + 1} of the line is not valid UTF-8")
+    except json.JSONDecodeError as error:
+        return _LineFault(f"not JSON: {error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:
+        return _LineFault(f"not JSON: {str(error) if isinstance(error, ValueError) else 'nested too deeply'}")
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {to_printable(twice)!r} occurs twice")
+    return table
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+class _Reader:
+    """Collects the tasks of one source, and its faults."""
+
+    def __init__(self, source: str, folder: Path | None) -> None:
+        self._source = to_printable(source)
+        self._folder = folder
+        self._faults: list[str] = []
+        self._count = 0
+        self._lines: dict[str, int] = {}
+
+    def read(self, entries: Iterable[tuple[int, object]]) -> list[Task]:
+        tasks = [task for number, entry in entries if (task := self._read_entry(number, entry)) is not None]
+        if not tasks and not self._count:
+            self._fault(f"{self._source}: it holds no tasks")
+        if self._count:
+            left = self._count - len(self._faults)
+            raise TaskFaults("\n".join([*self._faults, *([f"{self._source}: {left} more faults"] if left else [])]))
+        return tasks
+
+    def _fault(self, text: str) -> None:
+        self._count += 1
+        if len(self._faults) < _SHOWN:
+            self._faults.append(text)
+
+    def _read_entry(self, number: int, entry: object) -> Task | None:
+        where = f"{self._source}:{number}"
+        if isinstance(entry, _LineFault) or not isinstance(entry, Mapping):
+            self._fault(f"{where}: {entry if isinstance(entry, _LineFault) else 'it should be a JSON object'}")
+            return None
+        try:
+            task = validate_table(Task, cast("Mapping[str, object]", entry), where)
+            digest = task.digest
+        except ConfigError as error:
+            for line in error.what.splitlines():
+                self._fault(line)
+            return None
+        except (ValueError, TypeError, RecursionError):
+            self._fault(f"{where}: 'metadata' holds a value that JSON cannot have")
+            return None
+        if (first := self._lines.setdefault(task.id, number)) != number:
+            self._fault(f"{where}: 'id' {task.id!r} is also that of line {first}")
+        elif task.files is not None and (problem := self._check_folder(task.files)):
+            self._fault(f"{where}: 'files' {problem}")
+        return task if digest else None
+
+    def _check_folder(self, files: str) -> str:
+        if self._folder is None:
+            return "needs a file of tasks, whose folder it starts at"
+        return check_folder(self._folder, files)
+
+
+def check_folder(base: Path, files: str) -> str:
+    """Return why the folder ``files`` of ``base`` cannot be a task's, or an empty text."""
+    try:
+        root = base.resolve(strict=True)
+        folder = (root / files).resolve(strict=True)
+        if not folder.is_relative_to(root):
+            return "leads out of the folder of the file"
+        if not folder.is_dir():
+            return "is not a folder"
+        size = 0
+        for path in folder.rglob("*"):
+            where = to_printable(path.relative_to(folder))
+            if path.is_symlink():
+                if path.readlink().is_absolute() or not path.resolve().is_relative_to(folder):
+                    return f"has a link that leads out of it: {where}"
+            elif not (path.is_file() or path.is_dir()):
+                return f"has an entry that is neither a file nor a folder: {where}"
+            else:
+                size += path.stat().st_size if path.is_file() else 0
+        return f"has more than {MAX_FILES >> 20} MiB" if size > MAX_FILES else ""
+    except (OSError, RuntimeError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or 'its links form a loop'}"

@@ -1,0 +1,393 @@
+"""``batch``: run many trials of tasks, watch them, resume them, and report on them."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hermes_exec.cli.console import note, say
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec_agent.batch.coordinator import Coordinator
+    from hermes_exec_agent.batch.run_folder import RunFolder
+    from hermes_exec_agent.batch.run_state import RunState
+    from hermes_exec_agent.batch.start import RunPlan
+
+_INTERRUPTED = 130
+_CANCEL_S = 90.0
+
+Tasks = Annotated[
+    str, typer.Argument(metavar="TASKS", help="A file with one task a line, or an entry point of hermes_exec.tasks.")
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Dollars = Annotated[
+    float | None, typer.Option("--max-money", metavar="DOLLARS", min=0, help="Cap the cost of the whole run.")
+]
+Tokens = Annotated[int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Cap the tokens of the run.")]
+Requests = Annotated[int | None, typer.Option("--max-steps", metavar="N", min=1, help="Cap the requests to models.")]
+Wall = Annotated[float | None, typer.Option("--max-wall", metavar="S", min=0, help="Cap the seconds of the run.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default from cores and memory."),
+]
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    group = StrictTyper(help=f"{summary} See docs/batch.md.")
+    for command in (run, status, resume, cancel, report, export, check):
+        group.command(command.__name__)(command)
+    group.command("shard", hidden=True)(shard)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def run(  # noqa: PLR0913  one parameter an option
+    tasks: Tasks,
+    *,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", "-o", metavar="TARGET", help="Run every task there; may be repeated."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="NAME", help="A model of hermes.toml, or replay:FILE; may be repeated."),
+    ] = None,
+    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of each combination.")] = 1,
+    agent: Annotated[
+        str, typer.Option(metavar="AGENT", help="loop, nop, oracle, or command: and a command line in the target.")
+    ] = "loop",
+    concurrency: Concurrency = None,
+    per_shard: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials of one process.")] = 64,
+    attempts: Annotated[
+        int, typer.Option(metavar="N", min=1, max=20, help="Attempts if a target or a model fails.")
+    ] = 3,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Replies of the model in a trial.")] = 90,
+    time_limit: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds of the agent in a trial.")] = 3600,
+    reply_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a reply.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
+    ] = None,
+    max_money: Dollars = None,
+    max_tokens: Tokens = None,
+    max_steps: Requests = None,
+    max_wall: Wall = None,
+    trial_money: Annotated[
+        float | None, typer.Option(metavar="DOLLARS", min=0, help="Cap the cost of a trial.")
+    ] = None,
+    trial_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")] = None,
+    starting: Annotated[int, typer.Option(metavar="N", min=1, help="Targets that are opened at once.")] = 32,
+    engine: Annotated[Literal["local"], typer.Option(metavar="local", help="Where the processes run.")] = "local",
+    into: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the run; a new one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the trials and the bound of their cost.")] = False,
+    json: Json = False,
+) -> int:
+    """Run each task on each target with each model, and grade the work by the task's check.
+
+    The first Ctrl-C lets running trials end, and the second one ends them. resume continues in either case.
+
+    Exit codes: 0 if all trials are graded, 1 if some are not, 2 for wrong usage, 3 if a cap stopped the run.
+    """
+    from hermes_exec_agent.batch.start import RunArguments, plan_run
+
+    plan = plan_run(
+        RunArguments(
+            tasks,
+            on or (),
+            model or (),
+            samples,
+            concurrency,
+            agent={
+                "agent": agent,
+                "tools": tuple(tool) if tool else None,
+                "steps": steps,
+                "time_limit_s": time_limit,
+                "max_tokens": reply_tokens,
+            },
+            caps={
+                **_caps(max_money, max_tokens, max_steps, max_wall),
+                "trial_money": trial_money,
+                "trial_tokens": trial_tokens,
+                "starting": starting,
+            },
+            limits={"per_shard": per_shard, "attempts": attempts, "engine": engine},
+        )
+    )
+    if dry_run:
+        _print_plan(plan, json=json)
+        return 0
+    folder = plan.create(Path(into) if into else None)
+    note(f"run {folder.path}")
+    return _run_epoch(folder, json=json)
+
+
+def _caps(money: float | None, tokens: int | None, steps: int | None, wall_s: float | None) -> dict[str, Any]:
+    return {"money": money, "tokens": tokens, "steps": steps, "wall_s": wall_s}
+
+
+def _print_plan(plan: "RunPlan", *, json: bool) -> None:
+    found = plan.describe()
+    if json:
+        show_json(found)
+        return
+    cost = "unknown, as a model has no price" if found["cost"] is None else f"${found['cost']:.4f}"
+    print(flags.clean(f"{found['trials']} trials: {found['tasks']} tasks, {found['samples']} samples"))
+    print(flags.clean(f"targets: {', '.join(found['targets'])}"))
+    print(flags.clean(f"models: {', '.join(found['models']) or 'none'}"))
+    print(f"at once: {found['concurrency']} in {found['shards']} shards")
+    print(f"upper bound of the cost: {cost}")
+
+
+def resume(
+    run: Run,
+    *,
+    only: Annotated[
+        Literal["failed", "lost", "ungraded"] | None,
+        typer.Option(metavar="failed|lost|ungraded", help="Begin these trials again, and no others."),
+    ] = None,
+    concurrency: Concurrency = None,
+    max_money: Dollars = None,
+    max_tokens: Tokens = None,
+    max_steps: Requests = None,
+    max_wall: Wall = None,
+    json: Json = False,
+) -> int:
+    """Run the trials that have no result yet; it needs nothing but the folder.
+
+    What an earlier command left running is ended first. Options replace the settings of the run for this command.
+    """
+    folder = _open(run)
+    caps = {
+        name: value for name, value in _caps(max_money, max_tokens, max_steps, max_wall).items() if value is not None
+    }
+    return _run_epoch(folder, only=only, concurrency=concurrency, caps=caps, json=json)
+
+
+def _run_epoch(
+    folder: "RunFolder",
+    *,
+    only: Literal["failed", "lost", "ungraded"] | None = None,
+    concurrency: int | None = None,
+    caps: "Mapping[str, Any] | None" = None,
+    json: bool,
+) -> int:
+    from hermes_exec.config.check import validate_table
+    from hermes_exec_agent.batch.coordinator import Coordinator
+    from hermes_exec_agent.batch.settings import Caps, RunSettings
+
+    values = folder.settings.model_dump()
+    values["caps"] = validate_table(Caps, values["caps"] | dict(caps or {}), "caps")
+    values["concurrency"] = concurrency or values["concurrency"]
+    settings = validate_table(RunSettings, values, "settings")
+    coordinator = Coordinator(folder, settings, only=only)
+    code = asyncio.run(_supervise(coordinator))
+    summary = coordinator.state.summarize()
+    if json:
+        show_json({"run": str(folder.path), "exit_code": code, "stopped": coordinator.stop, **summary.to_json()})
+    if coordinator.note:
+        say(f"no more trials were begun: {coordinator.note}")
+    if code:
+        missing = f"{summary.total - summary.graded} of {summary.total} trials are not graded"
+        note(f"{missing}: hermes-exec batch report {folder.path}")
+    return code
+
+
+async def _supervise(coordinator: "Coordinator") -> int:
+    from hermes_exec.cli.open_target import hide_environment
+    from hermes_exec_agent.batch.progress import ProgressLine
+
+    hide_environment()
+    progress = ProgressLine(sys.stderr, quiet=flags.quiet)
+    loop = asyncio.get_running_loop()
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        caught.append(number)
+        if len(caught) > 2:
+            os._exit(128 + number)  # the shards end what they run, as their input ends
+        word: Literal["drain", "end"] = "drain" if number == signal.SIGINT and len(caught) == 1 else "end"
+        say("running trials end, and no more begin; Ctrl-C ends them now" if word == "drain" else "ending all trials")
+        coordinator.request_stop(word)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
+    try:
+        code = await coordinator.run_epoch(progress.show)
+    finally:
+        progress.close(coordinator.state.summarize())
+    return 128 + caught[0] if caught and code else code
+
+
+def _open(run: str) -> "RunFolder":
+    from hermes_exec_agent.batch.run_folder import RunFolder
+
+    return RunFolder.open(Path(run))
+
+
+def _read_state(run: str) -> "tuple[RunFolder, RunState]":
+    from hermes_exec_agent.batch.run_folder import RunFolder
+    from hermes_exec_agent.batch.run_state import RunState
+
+    if not (Path(run) / "run.json").is_file():
+        raise UsageError(f"{run}: it is not the folder of a run", remedy="the folder that run printed")
+    folder = RunFolder(Path(run))
+    state = RunState(folder)
+    state.update()
+    state.reconcile()
+    return folder, state
+
+
+def status(run: Run, *, json: Json = False) -> int:
+    """Show how far a run is: done, running, waiting, failures by reason, reward, tokens and cost."""
+    from hermes_exec_agent.batch.progress import format_summary
+
+    folder, state = _read_state(run)
+    holder = folder.find_holder(last) if (last := folder.last_epoch()) else ""
+    summary = state.summarize()
+    if json:
+        show_json({"run": run, "active": bool(holder), **summary.to_json(), "left_s": None})
+        return 0
+    print(flags.clean(format_summary(summary)))
+    print(flags.clean(f"active: {holder}" if holder else "not active"))
+    return 0
+
+
+def cancel(run: Run, *, json: Json = False) -> int:
+    """End all running trials of a run, wherever its commands run; resume continues it."""
+    folder, state = _read_state(run)
+    last = folder.last_epoch()
+    if last and folder.find_holder(last):
+        folder.control(last, "end")
+        asyncio.run(_wait_ended(folder, last))
+    state.update()
+    state.reconcile()
+    open_trials = sum(each.is_running for each in state.trials.values())
+    if json:
+        show_json({"run": run, "open": open_trials})
+    elif open_trials:
+        note(f"{open_trials} trials are open; resume ends what they left")
+    else:
+        note("no trial runs")
+    return 0
+
+
+async def _wait_ended(folder: "RunFolder", epoch: int) -> None:
+    try:
+        async with asyncio.timeout(_CANCEL_S):
+            while folder.find_holder(epoch):  # noqa: ASYNC110  another process, which notifies by a file
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise UsageError(f"its shards did not end within {_CANCEL_S:g} s", remedy="look at them, then resume") from None
+
+
+def report(
+    run: Run,
+    *,
+    by: Annotated[
+        list[str] | None, typer.Option(metavar="task|target|model", help="Group by this; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Report trials, mean reward, failures, tokens and cost, by task, target and model."""
+    from hermes_exec_agent.batch.report import group_results
+
+    names = tuple(dict.fromkeys(by or ("task", "target", "model")))
+    if unknown := [name for name in names if name not in ("task", "target", "model")]:
+        raise UsageError(f"--by {unknown[0]}: there is no such column", remedy="task, target or model")
+    rows = group_results(_read_state(run)[1], names)
+    if json:
+        show_json(rows)
+        return 0
+    heads = [*(name.upper() for name in names), "TRIALS", "GRADED", "REWARD", "FAILURES", "TOKENS", "COST"]
+    show_table(heads, [[*(str(row[name]) or "-" for name in names), *_format_row(row)] for row in rows])
+    return 0
+
+
+def _format_row(row: "Mapping[str, Any]") -> list[str]:
+    failures = ", ".join(f"{name} {number}" for name, number in sorted(row["failures"].items()))
+    reward = "-" if row["reward"] is None else f"{row['reward']:.3f}"
+    cost = "-" if row["cost"] is None else f"${row['cost']:.4f}"
+    return [str(row["trials"]), str(row["graded"]), reward, failures or "-", str(row["tokens"]), cost]
+
+
+def export(
+    run: Run,
+    *,
+    all_attempts: Annotated[bool, typer.Option("--all", help="All attempts, and not only the accepted ones.")] = False,
+    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write to a new file.")] = None,
+    json: Json = False,
+) -> int:
+    """Print the results as JSON, one trial a line in a fixed order; with --json as one document."""
+    from hermes_exec_agent.batch.report import export_results
+    from hermes_exec_agent.cli.person import export_json
+
+    folder, state = _read_state(run)
+    rows = export_results(folder, state, everything=all_attempts)
+    if json:
+        export_json(list(rows), output)
+        return 0
+    _write_lines(rows, output)
+    return 0
+
+
+def _write_lines(rows: Any, output: str | None) -> None:
+    from json import dumps
+
+    stream = sys.stdout
+    if output is not None:
+        try:
+            handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
+        stream = os.fdopen(handle, "w", encoding="utf-8")
+    for row in rows:
+        stream.write(flags.clean(dumps(row)) + "\n")
+    stream.flush()
+    if output is not None:
+        stream.close()
+
+
+def check(tasks: Tasks, *, json: Json = False) -> int:
+    """Check tasks, and report every fault with its file, line and field; nothing is started."""
+    from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
+
+    try:
+        found, _ = load_tasks(tasks)
+    except TaskFaults as error:
+        if not json:
+            raise
+        show_json({"tasks": 0, "faults": error.what.splitlines()})
+        return 2
+    if json:
+        show_json({"tasks": len(found), "faults": []})
+    else:
+        note(f"{len(found)} tasks, no faults")
+    return 0
+
+
+def shard(
+    run: Run,
+    *,
+    shard: Annotated[str, typer.Option(metavar="ID", help="Its id.")],
+    epoch: Annotated[int, typer.Option(metavar="N", help="The epoch that it belongs to.")],
+    position: Annotated[int, typer.Option(metavar="N", help="Its number in the epoch.")] = 0,
+    slots: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 64,
+) -> int:
+    """Run trials of a run until none is left; engines start this."""
+    from hermes_exec.cli.open_target import hide_environment
+    from hermes_exec_agent.batch.shard import run_shard
+
+    hide_environment()
+    asyncio.run(run_shard(_open(run), epoch, shard, position, slots))
+    return 0
