@@ -72,6 +72,7 @@ class Coordinator:
             with ShardLog(folder) as log:
                 settlement = Settlement(self._run, self.state, log, epoch.number)
                 await self._settle_before(settlement, epoch, listener)
+                self.state.full = ""  # that was the disk of an earlier command
                 epoch = self._run.plan_epoch(epoch, self.state.find_todo(self._only))
                 try:
                     await self._supervise(epoch, engine, settlement, listener)

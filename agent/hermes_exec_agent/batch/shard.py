@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,8 @@ class Shard:
                     await self._models.close()
                     if self._account is not None:
                         await self._account.close()
-            log.write("ended")
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            log.write("ended", cpu_s=round(usage.ru_utime + usage.ru_stime, 3), rss_kib=usage.ru_maxrss)
             await log.sync()
         (self._folder / "ended").touch(mode=0o600)
 
@@ -165,6 +167,9 @@ class Shard:
         if number is None:
             return False
         await self._acquire_slot()
+        word = await asyncio.to_thread(self._run.read_control, self._epoch.number)
+        if word is not None:
+            self.stop(word)
         if self._stop is not None:
             self._slots.release()
             return False

@@ -1,0 +1,110 @@
+"""The sum of what a run spends never exceeds its caps, however many trials ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.batch.ledger import Amounts, CapReached, Ledger, ShardAccount, settle_shard
+from hermes_exec_agent.batch.run_folder import RunFolder
+from hermes_exec_agent.batch.settings import AgentSettings, RunSettings
+from hermes_exec_agent.batch.shard_log import ShardLog
+from hermes_exec_agent.batch.tasks import Task
+from hermes_exec_agent.models import ask
+from tests.rigs.batches import BatchPerson
+from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CAP = Amounts(money=10**9, tokens=10**6, steps=500)
+
+
+def spend(folder: Path, name: str) -> None:
+    """Let 50 requests of a shard ask at once, again and again, each using less than it reserved."""
+
+    async def request(account: ShardAccount, number: int) -> None:
+        for turn in range(10**6):
+            need = Amounts(money=2 * 10**6 + number, tokens=2000, steps=1)
+            await account.reserve(need)
+            await asyncio.sleep(0.001)
+            account.settle(need, Amounts(money=10**6, tokens=1000 + turn, steps=1))
+
+    async def run() -> None:
+        shard = folder / name
+        shard.mkdir()
+        with ShardLog(shard) as log:
+            account = ShardAccount(Ledger(folder / "ledger", CAP), name, 3, log)
+            ends = await asyncio.gather(*(request(account, number) for number in range(50)), return_exceptions=True)
+            assert all(isinstance(end, CapReached) for end in ends), ends
+            await account.close()
+
+    asyncio.run(run())
+
+
+def test_shards_that_draw_at_once_never_exceed_the_cap(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=spend, args=(tmp_path, name)) for name in ("a", "b", "c")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    totals = [Amounts.from_record(json.loads(path.read_bytes())["total"]) for path in (tmp_path / "ledger").iterdir()]
+    assert all(total.fits(CAP) for total in totals)
+    last = Ledger(tmp_path / "ledger", CAP)
+    last.refresh()
+    assert 400 <= last.total.steps <= 500  # what was not spent went back, and little was left over
+
+
+def test_what_a_dead_shard_did_not_use_is_returned_once(tmp_path: Path) -> None:
+    run = RunFolder.create(
+        tmp_path / "r",
+        "t",
+        [Task(id="a", instruction="a", check="true")],
+        RunSettings(agent=AgentSettings(agent="nop")),
+    )
+    run.shard("s").mkdir()
+
+    async def die() -> None:
+        with ShardLog(run.shard("s")) as log:
+            account = ShardAccount(Ledger(run.path / "ledger", CAP), "s", 1, log)
+            need = Amounts(money=100, tokens=100, steps=1)
+            for _ in range(3):
+                await account.reserve(need)
+            account.settle(need, Amounts(money=40, tokens=10, steps=1))
+
+    asyncio.run(die())
+    for _ in range(2):
+        settle_shard(run, "s", CAP)
+    ledger = Ledger(run.path / "ledger", CAP)
+    ledger.refresh()
+    assert ledger.total == Amounts(money=240, tokens=210, steps=3)  # two without an end count in full
+
+
+@pytest.mark.timeout(150)
+def test_a_cap_of_money_holds_with_many_trials_at_once(tmp_path: Path) -> None:
+    trials = 48
+    person = BatchPerson(tmp_path, OPENAI_API_KEY=KEY, DEFAULT_MODEL="m")
+    (tmp_path / ".config/hermes_exec").mkdir(parents=True)
+    config = tmp_path / ".config/hermes_exec/hermes.toml"
+    person.write_tasks([{"id": f"t{number}", "instruction": "spend", "check": "true"} for number in range(trials)])
+    reply = Streamed(ask(("terminal", {"command": "true"})), usage={"prompt_tokens": 3000, "completion_tokens": 10})
+    argv = ["run", "tasks.jsonl", "-n", str(trials), "--per-shard", "24", "--max-money", "1", "--json"]
+    with ScriptedEndpoint([reply], forever=True) as endpoint:
+        config.write_text(f'[models.main]\nbase_url = "{endpoint.url}"\nprovider = "custom"\n')
+        done = person.run(*argv)
+        assert (done.returncode, "has no price" in done.stderr) == (2, True), done.stderr
+        assert not endpoint.requests
+        prices = "prices = {input = 4.0, output = 10.0}"
+        config.write_text(f'[models.main]\nbase_url = "{endpoint.url}"\nprovider = "custom"\n{prices}\n')
+        done = person.run(*argv, "--into", "r")
+    assert done.returncode == 3, done.stderr
+    each = (3000 * 4.0 + 10 * 10.0) / 1e6
+    assert 0.5 < len(endpoint.requests) * each <= 1.0
+    assert json.loads(done.stdout)["failures"]["capped"] > 0

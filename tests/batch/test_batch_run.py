@@ -1,0 +1,209 @@
+"""Runs of scripted trials on this machine: results, exit codes, stops, resumptions, and a disk that is full."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rigs.batches import BatchPerson, find_shards, read_state
+from tests.rigs.bounded import wait_until
+
+PAGE = (Path(__file__).parents[2] / "docs/batch.md").read_text()
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> BatchPerson:
+    return BatchPerson(tmp_path)
+
+
+def task(id: str, check: str = "true", **more: Any) -> dict[str, Any]:
+    return {"id": id, "instruction": f"work on {id}", "check": check, **more}
+
+
+def states(path: Path) -> dict[str, tuple[str, str | None, float | None]]:
+    """What the accepted results are, by task."""
+    found = {trial.task.id: each.accepted for trial, each in read_state(path).results()}
+    return {id: (each["state"], each["failure"], each["reward"]) for id, each in found.items() if each is not None}
+
+
+def test_every_command_of_the_page_runs_and_shows_its_output(person: BatchPerson) -> None:
+    ran = 0
+    for name, text in re.findall(r"`(\S+)` has:?\n\n```json\n(.*?)```", PAGE, re.DOTALL):
+        (person.home / name).write_text(text)
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            done = subprocess.run(
+                ["sh", "-c", command], env=person.environ, cwd=person.home, capture_output=True, text=True, check=False,
+                timeout=100,
+            )  # fmt: skip
+            assert done.returncode in (0, 1), done.stderr
+            for line in expected.splitlines():
+                assert line in done.stdout + done.stderr, command
+            ran += 1
+    assert ran >= 7
+
+
+def test_each_kind_of_end_is_a_result_of_its_own(person: BatchPerson) -> None:
+    """A failed check, an agent that was stopped, a check that cannot run, a target and a model that fail."""
+    (person.home / "given").mkdir()
+    (person.home / "given/number").write_text("7\n")
+    person.write_tasks(
+        [
+            task("right", "grep -q 7 number && test -f set", files="given", setup="touch set"),
+            task("wrong", "echo no; exit 3"),
+            task("stopped", "false", steps=1),
+            task("unchecked", "no-such-program"),
+            task("target", setup="exit 4"),
+        ]
+    )
+    model = person.write_replies("ls", "pwd")
+    done = person.run("run", "tasks.jsonl", "-m", model, "--into", "r", "--attempts", "2", "--json")
+    assert done.returncode == 1, done.stderr
+    assert states(person.home / "r") == {
+        "right": ("graded", None, 1.0),
+        "wrong": ("graded", "check", 0.0),
+        "stopped": ("graded", "agent", 0.0),
+        "unchecked": ("ungraded", None, None),
+        "target": ("failed", "infrastructure", None),
+    }
+    counts = {trial.task.id: each.claimed for trial, each in read_state(person.home / "r").results()}
+    assert counts == {"right": 1, "wrong": 1, "stopped": 1, "unchecked": 1, "target": 2}
+    assert json.loads(done.stdout)["failures"] == {"agent": 1, "check": 1, "infrastructure": 1, "ungraded": 1}
+    (person.home / "empty.jsonl").write_text('{"content": "Done."}\n')
+    person.write_tasks([task("model")], "one.jsonl")
+    done = person.run("run", "one.jsonl", "-m", person.write_replies(name="short.jsonl"), "--into", "s", "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    (person.home / "short.jsonl").write_text('{"tool_calls": [{"name": "terminal", "arguments": {"command": "ls"}}]}\n')
+    done = person.run("run", "one.jsonl", "-m", "replay:short.jsonl", "--into", "m", "--attempts", "1")
+    assert (done.returncode, states(person.home / "m")) == (1, {"model": ("failed", "model", None)})
+
+
+def test_other_agents_work_in_the_target(person: BatchPerson) -> None:
+    person.write_tasks([task("a", "grep -q 'work on a' out", solution='echo "work on a" > out')])
+    for agent, reward in (("nop", 0.0), ("oracle", 1.0), ('command: echo "$HERMES_EXEC_INSTRUCTION" > out', 1.0)):
+        done = person.run("run", "tasks.jsonl", "--agent", agent, "--into", agent[:3])
+        assert done.returncode == 0, done.stderr
+        assert states(person.home / agent[:3])["a"][2] == reward
+    done = person.run("run", "tasks.jsonl", "--agent", "nup")
+    assert (done.returncode, "there is no such agent" in done.stderr) == (2, True)
+
+
+def test_changes_of_the_folder_are_refused_with_the_difference(person: BatchPerson) -> None:
+    person.write_tasks([task("a"), task("b")])
+    assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r").returncode == 0
+    frozen, record = person.home / "r/tasks.jsonl", person.home / "r/run.json"
+    text = frozen.read_text()
+    frozen.write_text(text.replace("work on a", "work on z"))
+    done = person.run("resume", "r")
+    assert (done.returncode, "the task a was changed" in done.stderr, "task b" in done.stderr) == (2, True, False)
+    frozen.write_text(text)
+    record.write_text(record.read_text().replace('"concurrency": 2', '"concurrency": 3'))
+    done = person.run("resume", "r")
+    assert (done.returncode, "run.json: the settings were changed" in done.stderr) == (2, True)
+    done = person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r")
+    assert (done.returncode, "not empty" in done.stderr) == (2, True)
+
+
+def test_only_the_chosen_trials_begin_again(person: BatchPerson) -> None:
+    person.write_tasks([task("a"), task("b", "no-such-program"), task("c", setup="test -f $HOME/there")])
+    assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r", "--attempts", "1").returncode == 1
+    (person.home / "there").touch()
+    assert person.run("resume", "r").returncode == 1
+    claimed = {trial.task.id: each.claimed for trial, each in read_state(person.home / "r").results()}
+    assert claimed == {"a": 1, "b": 1, "c": 1}
+    assert person.run("resume", "r", "--only", "failed").returncode == 1
+    assert states(person.home / "r")["c"] == ("graded", None, 1.0)
+    assert person.run("resume", "r", "--only", "ungraded").returncode == 1
+    claimed = {trial.task.id: each.claimed for trial, each in read_state(person.home / "r").results()}
+    assert claimed == {"a": 1, "b": 2, "c": 2}
+
+
+def test_ctrl_c_drains_and_twice_ends_everything(person: BatchPerson) -> None:
+    mark = f"sleep 1{os.getpid()}"
+    person.write_tasks([task(f"t{number}") for number in range(4)])
+    model = person.write_replies(f"touch begun; test -f {person.home}/free || {mark}")
+    process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "2")
+    wait_until(lambda: read_running(person, mark) >= 2)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert read_running(person, mark) == 0
+    assert find_shards(person.home / "r") == []
+    summary = read_state(person.home / "r").summarize()
+    assert (summary.done, summary.running, summary.waiting) == (0, 0, 4)
+    (person.home / "free").touch()
+    done = person.run("resume", "r")
+    assert done.returncode == 0, done.stderr
+    claimed = sorted(each.claimed for each in read_state(person.home / "r").trials.values())
+    assert claimed == [1, 1, 2, 2]
+
+
+def read_running(person: BatchPerson, mark: str) -> int:
+    """How many processes have this command line."""
+    words = mark.encode().replace(b" ", b"\0") + b"\0"
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += path.read_bytes() == words
+        except OSError:
+            continue
+    return found
+
+
+def test_a_drained_run_ends_what_runs_and_begins_nothing(person: BatchPerson) -> None:
+    person.write_tasks([task(f"t{number}") for number in range(3)])
+    model = person.write_replies(f"touch {person.home}/begun; until test -f {person.home}/free; do sleep 0.1; done")
+    process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "1")
+    wait_until((person.home / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    wait_until((person.home / "r/control/1").exists)
+    (person.home / "free").touch()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    summary = read_state(person.home / "r").summarize()
+    assert (summary.graded, summary.waiting) == (1, 2)
+
+
+def test_a_full_disk_stops_claims_before_running_trials(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small disk. Try: run the tests as root")
+    try:
+        person.write_tasks([task(f"t{number}") for number in range(3)])
+        fill = f"test -f {tmp_path}/free || head -c 3700000 /dev/zero > {disk}/fill"
+        done = person.run("run", "tasks.jsonl", "-m", person.write_replies(fill), "--into", "disk/r", "-n", "1")
+        assert (done.returncode, "too little for another attempt" in done.stderr) == (1, True), done.stderr
+        summary = read_state(disk / "r").summarize()
+        assert (summary.graded, summary.waiting) == (1, 2)
+        (disk / "fill").unlink()
+        (tmp_path / "free").touch()
+        done = person.run("resume", "disk/r")
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_two_commands_do_not_run_one_batch(person: BatchPerson) -> None:
+    person.write_tasks([task("a")])
+    model = person.write_replies(f"touch {person.home}/begun; until test -f {person.home}/free; do sleep 0.1; done")
+    process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r")
+    wait_until((person.home / "begun").exists)
+    done = person.run("resume", "r")
+    assert (done.returncode, "runs this batch" in done.stderr) == (2, True)
+    assert json.loads(person.run("status", "r", "--json").stdout)["active"]
+    done = person.run("cancel", "r")
+    assert (done.returncode, "no trial runs" in done.stderr) == (0, True), done.stderr
+    process.communicate(timeout=60)
+    assert process.returncode == 1
