@@ -135,6 +135,14 @@ FORMS = (
     Form("curator run --apply", SKILLS),
     Form("curator status", SKILLS),
     Form("curator restore", SKILLS, 2),
+    Form("batch check tasks.jsonl"),
+    Form("batch run tasks.jsonl --agent oracle --into batch"),
+    Form("batch resume batch"),
+    Form("batch status batch"),
+    Form("batch report batch"),
+    Form("batch export batch"),
+    Form("batch cancel batch"),
+    Form("batch shard batch --shard s --epoch 1 --slots 1"),
     Form("skill archive my-skill", SKILLS),
     Form("skill restore my-skill", SKILLS),
     Form("skill gc", SKILLS),
@@ -157,6 +165,7 @@ def prepare(home: Path) -> None:
         "def test_adds():\n    assert main.run(1, 2) == 3\n    assert main.run(-1, 1) == 0\n"
     )
     (work / "file").write_text("text")
+    (work / "tasks.jsonl").write_text('{"id": "a", "instruction": "work", "check": "test -f b", "solution": "touch b"}\n')
     (work / "own.toml").write_text('extends = "workspace"\n[syscalls]\nremove = ["personality"]\n')
     (work / "own.conf").write_text('[backends.built]\ntype = "singularity"\ndefinition = "Dockerfile"\n')
     (work / "Dockerfile").write_text("FROM 127.0.0.1:1/nothing\n")

@@ -21,7 +21,7 @@ class ShardLog:
 
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._syncing: asyncio.Future[None] | None = None
+        self._current: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
     def write(self, event: str, **fields: Any) -> None:
@@ -37,26 +37,16 @@ class ShardLog:
             raise OSError(28, os.strerror(28))
 
     async def sync(self) -> None:
-        """Wait until all events so far are on the disk; calls at the same time share one wait."""
-        if self._syncing is None:
-            await self._run_sync()
-            return
+        """Wait until all events so far are on the disk; calls that wait at the same time share one write."""
         if self._next is None:
-            self._next = asyncio.ensure_future(self._run_next(self._syncing))
+            self._next = asyncio.ensure_future(self._sync_after(self._current))
         await asyncio.shield(self._next)
 
-    async def _run_next(self, before: asyncio.Future[None]) -> None:
-        await asyncio.wait([before])
-        self._next = None
-        await self._run_sync()
-
-    async def _run_sync(self) -> None:
-        self._syncing = asyncio.ensure_future(asyncio.to_thread(os.fsync, self._handle))
-        try:
-            await asyncio.shield(self._syncing)
-        finally:
-            if self._syncing.done():
-                self._syncing = None
+    async def _sync_after(self, before: asyncio.Future[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._current, self._next = self._next, None  # later calls need another write
+        await asyncio.to_thread(os.fsync, self._handle)
 
     def close(self) -> None:
         """Close the file."""

@@ -1,0 +1,55 @@
+"""The log of a shard: what is synchronised together, and what a kill tears."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from typing import TYPE_CHECKING
+
+from hermes_exec_agent.batch.shard_log import NAME, LogTail, ShardLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_calls_that_wait_share_writes_that_begin_after_their_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        size = os.fstat(handle).st_size
+        real(handle)
+        written.append(size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    chance = random.Random(5)
+
+    async def append(log: ShardLog, number: int) -> None:
+        await asyncio.sleep(chance.random() / 50)
+        log.write("n", number=number)
+        size = (tmp_path / NAME).stat().st_size
+        await log.sync()
+        assert max(written) >= size
+
+    async def scenario() -> None:
+        with ShardLog(tmp_path) as log:
+            await asyncio.gather(*(append(log, number) for number in range(500)))
+
+    asyncio.run(scenario())
+    assert len(written) < 400
+    assert sorted(event["number"] for event in LogTail(tmp_path).read()) == list(range(500))
+
+
+def test_a_line_that_a_kill_tore_is_left_until_it_is_whole(tmp_path: Path) -> None:
+    tail = LogTail(tmp_path)
+    assert list(tail.read()) == []
+    (tmp_path / NAME).write_bytes(b'{"event":"a"}\n{"event"')
+    assert [event["event"] for event in tail.read()] == ["a"]
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b':"b"}\nnonsense\n{"event":"c"}\n')
+    assert [event["event"] for event in tail.read()] == ["b", "c"]
