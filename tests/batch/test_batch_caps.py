@@ -87,6 +87,20 @@ def test_what_a_dead_shard_did_not_use_is_returned_once(tmp_path: Path) -> None:
     assert ledger.total == Amounts(money=240, tokens=210, steps=3)  # two without an end count in full
 
 
+def test_a_run_that_a_cap_stopped_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    person.write_tasks([{"id": f"t{number}", "instruction": "do", "check": "test -s out"} for number in range(4)])
+    model = person.write_replies(f"echo x >> {tmp_path}/ran; echo > out", f"test -f {tmp_path}/free || sleep 1")
+    done = person.run("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "2", "--max-steps", "5")
+    assert done.returncode == 3, done.stderr
+    assert len((tmp_path / "ran").read_text().split()) <= 5
+    done = person.run("resume", "r", "--max-steps", "1000", "--max-wall", "0.5")
+    assert done.returncode == 3, done.stderr
+    (tmp_path / "free").touch()
+    done = person.run("resume", "r", "--max-steps", "1000")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.timeout(150)
 def test_a_cap_of_money_holds_with_many_trials_at_once(tmp_path: Path) -> None:
     trials = 48

@@ -1,21 +1,73 @@
-"""The coordinator and the shards are killed at seeded moments, then resumed: each trial has one result."""
+"""The coordinator and the shards are killed at seeded moments, then resumed: each trial has one result.
+
+``./dev soak kills_of_a_batch`` is the full form, with 300 trials and 60 kills; ``HERMES_SOAK_SEED`` chooses its seed.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.rigs.batches import BatchPerson, KilledRun
+from tests.rigs.breadth import leave_out
+from tests.rigs.docker_engine import DEBIAN, engine
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
+    from tests.rigs.docker_engine import Engine
 
-@pytest.mark.timeout(150)
+leave_out("takes long")
+
+SEED = int(os.environ.get("HERMES_SOAK_SEED", "3"))
+
+
+@pytest.fixture
+def dock() -> Generator[Engine]:
+    dock = engine()
+    yield dock
+    for each in dock.containers():
+        dock.client.remove_container(each["Id"], force=True)
+
+
+def configure_box(home: Path, dock: Engine) -> None:
+    """Configure containers that see the marks of the attempts."""
+    binds = [f"{home}/marks:{home}/marks:rw"]
+    options = {"image": dock.image(DEBIAN), "engine": dock.address, "pull": "never", "binds": binds}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in options.items()]
+    (home / ".config/hermes_exec").mkdir(parents=True)
+    (home / ".config/hermes_exec/hermes.toml").write_text("\n".join(["[backends.box]", "type = 'docker'", *lines]))
+
+
 def test_kills_lose_no_trial_and_repeat_none(tmp_path: Path) -> None:
-    killed = KilledRun(BatchPerson(tmp_path), 12, on=["local"], seed=int(os.environ.get("HERMES_SOAK_SEED", "3")))
+    killed = KilledRun(BatchPerson(tmp_path), 12, on=["local"], seed=SEED)
     counts = killed.run(3, concurrency=6, per_shard=3)
     assert counts.total() == 3
     killed.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kills_leave_no_container_and_repeat_no_trial(tmp_path: Path, dock: Engine) -> None:
+    killed = KilledRun(BatchPerson(tmp_path), 6, on=["box"], seed=SEED, pause_s=0.6)
+    configure_box(tmp_path, dock)
+    counts = killed.run(2, concurrency=3, per_shard=2)
+    assert counts.total() == 2
+    killed.check()
+    dock.wait_until_none()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_many_kills_of_a_batch_on_two_targets(tmp_path: Path, dock: Engine) -> None:
+    killed = KilledRun(BatchPerson(tmp_path), 300, on=["local", "box"], seed=SEED)
+    configure_box(tmp_path, dock)
+    counts = killed.run(60, concurrency=32, per_shard=8)
+    assert counts["shard"] > 10
+    assert counts["coordinator"] > 10
+    killed.check()
+    dock.wait_until_none()

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from hermes_exec_agent.batch.tasks import digest_of
 from tests.rigs.batches import BatchPerson, find_shards, read_state
 from tests.rigs.bounded import wait_until
+from tests.rigs.breadth import leave_out
+
+leave_out("takes long")
 
 PAGE = (Path(__file__).parents[2] / "docs/batch.md").read_text()
 
@@ -110,6 +114,35 @@ def test_changes_of_the_folder_are_refused_with_the_difference(person: BatchPers
     assert (done.returncode, "run.json: the settings were changed" in done.stderr) == (2, True)
     done = person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r")
     assert (done.returncode, "not empty" in done.stderr) == (2, True)
+    older = json.loads(record.read_text().replace('"concurrency": 3', '"concurrency": 2'))
+    older["version"] = "0.0.1"
+    older["digest"] = digest_of({name: value for name, value in older.items() if name != "digest"})
+    record.write_text(json.dumps(older))
+    done = person.run("resume", "r")
+    assert (done.returncode, "the run was begun by 0.0.1, and this is" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_target_that_fails_is_no_reward_and_the_others_go_on(person: BatchPerson) -> None:
+    person.write_tasks([task("a", 'test -n "$TOKEN" && echo $TOKEN; exit 3')])
+    (person.home / ".config/hermes_exec").mkdir(parents=True)
+    (person.home / ".config/hermes_exec/hermes.toml").write_text(
+        '[backends.here]\ntype = "local"\nsecrets = {TOKEN = "env:GIVEN"}\n[backends.away]\ntype = "ssh"\n'
+        'host = "127.0.0.1"\nport = 1\nuser = "nobody"\n'
+    )
+    person.environ["GIVEN"] = "very-secret-token"
+    model = person.write_replies("echo $TOKEN")
+    argv = ["run", "tasks.jsonl", "-m", model, "--on", "here", "--on", "away", "--into", "r", "--attempts", "2"]
+    done = person.run(*argv)
+    assert done.returncode == 1, done.stderr
+    found = {trial.target: each.accepted for trial, each in read_state(person.home / "r").results()}
+    assert found["here"] is not None
+    assert found["away"] is not None
+    assert (found["here"]["reward"], found["here"]["check"]["last"]) == (0.0, "[secret TOKEN]")
+    assert (found["away"]["state"], found["away"]["failure"], found["away"]["reward"], found["away"]["attempt"]) == (
+        "failed", "infrastructure", None, 2,
+    )  # fmt: skip
+    files = [path for path in (person.home / "r").rglob("*") if path.is_file()]
+    assert [path for path in files if b"very-secret-token" in path.read_bytes()] == []
 
 
 def test_only_the_chosen_trials_begin_again(person: BatchPerson) -> None:

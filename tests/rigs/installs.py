@@ -165,7 +165,7 @@ def prepare(home: Path) -> None:
         "def test_adds():\n    assert main.run(1, 2) == 3\n    assert main.run(-1, 1) == 0\n"
     )
     (work / "file").write_text("text")
-    (work / "tasks.jsonl").write_text('{"id": "a", "instruction": "work", "check": "test -f b", "solution": "touch b"}\n')
+    (work / "tasks.jsonl").write_text('{"id": "a", "instruction": "do", "check": "test -f b", "solution": "touch b"}\n')
     (work / "own.toml").write_text('extends = "workspace"\n[syscalls]\nremove = ["personality"]\n')
     (work / "own.conf").write_text('[backends.built]\ntype = "singularity"\ndefinition = "Dockerfile"\n')
     (work / "Dockerfile").write_text("FROM 127.0.0.1:1/nothing\n")

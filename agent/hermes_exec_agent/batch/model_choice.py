@@ -26,6 +26,11 @@ REPLAY = "replay:"
 _DIGEST = 16
 
 
+def is_scripted(name: str) -> bool:
+    """Whether a model of a run's settings has scripted replies."""
+    return name.startswith(REPLAY)
+
+
 def freeze_model(word: str) -> tuple[str, str, bytes]:
     """Return the name of a model in a run's settings, and the digest and content of its script, if it has one.
 

@@ -15,16 +15,17 @@ import os
 import resource
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.config.paths import write_private
 from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
+from hermes_exec.terminal.opening import plan_open
 from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
 from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
-from hermes_exec_agent.batch.model_choice import ModelSource
+from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth
 from hermes_exec_agent.batch.run_folder import HEARTBEAT_S, DiskFull
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -33,6 +34,7 @@ from hermes_exec_agent.runtime.events.log import EventLog
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.batch.run_folder import Control, Epoch, RunFolder
     from hermes_exec_agent.batch.trials import Trial
     from hermes_exec_agent.models.catalog import Models
@@ -62,6 +64,7 @@ class Shard:
         self._stop: Control | None = None
         self._stopping = asyncio.Event()
         self._account: ShardAccount | None = None
+        self._redactor = Redactor()
 
     async def run(self) -> None:
         """Run trials until none is left for this shard, or the epoch is stopped.
@@ -76,8 +79,8 @@ class Shard:
             if settings.caps.is_counted:
                 ledger = Ledger(self._run.path / "ledger", read_caps(settings.caps))
                 self._account = ShardAccount(ledger, self._id, settings.shards, log)
-            secrets = self._load_secrets()
-            with EventLog(self._folder / "conversations.sqlite", redactor=Redactor(secrets)) as events:
+            self._redactor = Redactor(await asyncio.to_thread(self._load_secrets))
+            with EventLog(self._folder / "conversations.sqlite", redactor=self._redactor) as events:
                 self._context = AttemptContext(
                     settings=settings,
                     files=self._run.path / "files",
@@ -102,11 +105,16 @@ class Shard:
             await log.sync()
         (self._folder / "ended").touch(mode=0o600)
 
-    def _load_secrets(self) -> list[Any]:
-        if not self._epoch.settings.agent.asks_model:
-            return []
-        names = {name for name in self._epoch.settings.models if not name.startswith("replay:")}
-        return list(self._models.configured.secrets) if names else []
+    def _load_secrets(self) -> list[Secret]:
+        """Return the keys of the models and the secrets of the targets, which no record may have."""
+        trials = [trial for trial in self._run.trials if trial.key in self._epoch.todo]
+        found: list[Secret] = []
+        for target in {trial.target for trial in trials}:
+            with contextlib.suppress(HermesError):  # each attempt reports it
+                found += plan_open(target).secrets
+        if self._epoch.settings.agent.asks_model and any(not is_scripted(trial.model) for trial in trials):
+            found += self._models.configured.secrets
+        return found
 
     def _create_models(self, trial: Trial) -> Models | None:
         settings = self._epoch.settings
@@ -249,6 +257,8 @@ class Shard:
         again = may_retry(attempt.state, attempt.failure) and tries < self._epoch.settings.attempts
         final = not again and attempt.state not in ("interrupted", "capped")
         record = attempt.to_record() | {"shard": self._id, "epoch": self._epoch.number, "final": final}
+        if self._redactor:
+            record = json.loads(self._redactor.redact(json.dumps(record)))
         try:
             accepted = await asyncio.to_thread(self._run.write_result, key, attempt.number, record)
             if accepted:

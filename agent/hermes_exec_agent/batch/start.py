@@ -13,7 +13,7 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.load import load_settings, resolve
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, UsageError
-from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model
+from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model, is_scripted
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AGENTS, COMMAND, AgentSettings, Caps, RunSettings
 from hermes_exec_agent.batch.tasks import Task, load_tasks
@@ -158,7 +158,7 @@ def _check_targets(targets: set[str]) -> None:
 def _bound_costs(settings: RunSettings, words: Sequence[str]) -> dict[str, float | None]:
     """Return the upper bound of a trial's cost by model, and check that all models exist."""
     source = ModelSource(Path(os.devnull))
-    configured = tuple(name for name in settings.models if not name.startswith("replay:"))
+    configured = tuple(name for name in settings.models if not is_scripted(name))
     source.check(configured, settings.caps)
     costs: dict[str, float | None] = dict.fromkeys(settings.models, 0.0)
     for name in configured:
