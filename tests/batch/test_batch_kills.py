@@ -44,8 +44,8 @@ def configure_box(home: Path, dock: Engine) -> None:
 
 
 def test_kills_lose_no_trial_and_repeat_none(tmp_path: Path) -> None:
-    killed = KilledRun(BatchPerson(tmp_path), 12, on=["local"], seed=SEED)
-    counts = killed.run(3, concurrency=6, per_shard=3)
+    killed = KilledRun(BatchPerson(tmp_path), 8, on=["local"], seed=SEED)
+    counts = killed.run(3, concurrency=8, per_shard=4)
     assert counts.total() == 3
     killed.check()
 
@@ -53,7 +53,7 @@ def test_kills_lose_no_trial_and_repeat_none(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_kills_leave_no_container_and_repeat_no_trial(tmp_path: Path, dock: Engine) -> None:
-    killed = KilledRun(BatchPerson(tmp_path), 6, on=["box"], seed=SEED, pause_s=0.6)
+    killed = KilledRun(BatchPerson(tmp_path), 6, on=["box"], seed=SEED)
     configure_box(tmp_path, dock)
     counts = killed.run(2, concurrency=3, per_shard=2)
     assert counts.total() == 2

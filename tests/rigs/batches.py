@@ -95,7 +95,7 @@ class KilledRun:
     """A run whose coordinator and shards are killed at seeded moments, then resumed."""
 
     def __init__(
-        self, person: BatchPerson, trials: int, *, on: Sequence[str], seed: int, pause_s: float = 0.15
+        self, person: BatchPerson, trials: int, *, on: Sequence[str], seed: int, pause_s: float = 4.0
     ) -> None:
         self.person = person
         self.path = person.home / "run"
@@ -108,7 +108,7 @@ class KilledRun:
             f"flock -n {self.marks}/$TASK.lock sh -c 'echo run >> {self.marks}/$TASK.runs; sleep {pause_s}'"
             f" || echo $TASK >> {self.marks}/overlaps"
         )
-        self._model = person.write_replies(command, command, "echo done > out")
+        self._model = person.write_replies(command, "echo done > out")
         tasks = [
             {"id": f"t{number}", "instruction": "work", "check": "test -s out", "env": {"TASK": f"t{number}"}}
             for number in range(trials // max(len(on), 1))
@@ -135,7 +135,7 @@ class KilledRun:
         wait_until(lambda: find_shards(self.path) or process.poll() is not None)
         time.sleep(self._chance.uniform(0.05, 1.5))  # the moment of the kill, not a wait
         shards = find_shards(self.path)
-        if process.poll() is None and (not shards or self._chance.random() < 0.4):
+        if process.poll() is None and (not shards or self._chance.random() < 0.3):
             process.kill()
             process.communicate()
             self._kills["coordinator"] += 1
