@@ -21,7 +21,7 @@ _FRAME = 64
 """Tokens of the frame of a message, and of the request, at most."""
 
 
-def bound_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None) -> int:
+def estimate_prompt_bound(messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None) -> int:
     """Return an upper bound of a prompt's tokens: no tokenizer makes more tokens than the text has bytes."""
     size = _FRAME + sum(len(json.dumps(tool.to_wire())) for tool in tools)
     size += len(json.dumps(schema)) if schema is not None else 0
@@ -75,7 +75,7 @@ class CappedModel:
             CapReached, TrialCapReached: a cap does not allow the request.
         """
         max_tokens = max_tokens or self._max_tokens
-        need = self._bound(messages, tools, schema, max_tokens or self._model.window)
+        need = self._estimate_bound(messages, tools, schema, max_tokens or self._model.window)
         await self._account.reserve(need)
         used = need
         try:
@@ -94,10 +94,10 @@ class CappedModel:
         finally:
             self._account.settle(need, used)
 
-    def _bound(
+    def _estimate_bound(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None, reply: int
     ) -> Amounts:
-        prompt = bound_prompt(messages, tools, schema)
+        prompt = estimate_prompt_bound(messages, tools, schema)
         if self._price is None:
             return Amounts.of(tokens=prompt + reply, steps=1)
         highest = max(self._price.input, self._price.cached or 0.0)

@@ -136,7 +136,7 @@ class Ledger:
         content = {"shard": shard, "grant": grant.to_record(), "total": (self.total + grant).to_record()}
         return link_exclusive(self._folder / str(self._last + 1), content)
 
-    def granted(self) -> dict[str, Amounts]:
+    def sum_grants(self) -> dict[str, Amounts]:
         """Return what each shard was granted and did not return."""
         found: dict[str, Amounts] = {}
         for number in range(1, self._last + 1):
@@ -150,7 +150,7 @@ def settle_shard(run: RunFolder, shard: str, cap: Amounts) -> None:
     """Return what a dead shard was granted and did not use; a request without a known end counts in full."""
     ledger = Ledger(run.path / "ledger", cap)
     ledger.refresh()
-    granted = ledger.granted().get(shard)
+    granted = ledger.sum_grants().get(shard)
     if granted is None:
         return
     used = Amounts()

@@ -120,7 +120,7 @@ def plan_run(arguments: RunArguments) -> RunPlan:
     )
     scripts = {digest: content for _, digest, content in frozen if digest}
     _check_targets({each for task in tasks for each in (settings.on or (task.on or "local",))})
-    costs = _bound_costs(settings, arguments.models) if agent.asks_model else {}
+    costs = _estimate_costs(settings, arguments.models) if agent.asks_model else {}
     count = len(list_trials(tasks, settings))
     settings = settings.model_copy(update={"concurrency": min(settings.concurrency, count)})
     return RunPlan(arguments.tasks, tasks, base, settings, scripts, costs)
@@ -155,7 +155,7 @@ def _check_targets(targets: set[str]) -> None:
             raise ConfigError(f"--on {to_printable(target)}: {error.what}", remedy=error.remedy) from error
 
 
-def _bound_costs(settings: RunSettings, words: Sequence[str]) -> dict[str, float | None]:
+def _estimate_costs(settings: RunSettings, words: Sequence[str]) -> dict[str, float | None]:
     """Return the upper bound of a trial's cost by model, and check that all models exist."""
     source = ModelSource(Path(os.devnull))
     configured = tuple(name for name in settings.models if not is_scripted(name))
