@@ -64,7 +64,7 @@ def test_kills_leave_no_container_and_repeat_no_trial(tmp_path: Path, dock: Engi
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_many_kills_of_a_batch_on_two_targets(tmp_path: Path, dock: Engine) -> None:
-    killed = KilledRun(BatchPerson(tmp_path), 300, on=["local", "box"], seed=SEED)
+    killed = KilledRun(BatchPerson(tmp_path), 300, on=["local", "box"], seed=SEED, pause_s=2.0, spread_s=10.0)
     configure_box(tmp_path, dock)
     counts = killed.run(60, concurrency=32, per_shard=8)
     assert counts["shard"] > 10

@@ -95,7 +95,14 @@ class KilledRun:
     """A run whose coordinator and shards are killed at seeded moments, then resumed."""
 
     def __init__(
-        self, person: BatchPerson, trials: int, *, on: Sequence[str], seed: int, pause_s: float = 4.0
+        self,
+        person: BatchPerson,
+        trials: int,
+        *,
+        on: Sequence[str],
+        seed: int,
+        pause_s: float = 4.0,
+        spread_s: float = 1.5,
     ) -> None:
         self.person = person
         self.path = person.home / "run"
@@ -103,6 +110,7 @@ class KilledRun:
         self.marks.mkdir(mode=0o777)
         self.marks.chmod(0o777)
         self._chance = random.Random(seed)
+        self._spread_s = spread_s
         self._kills = Counter[str]()
         command = (
             f"flock -n {self.marks}/$TASK.lock sh -c 'echo run >> {self.marks}/$TASK.runs; sleep {pause_s}'"
@@ -133,7 +141,7 @@ class KilledRun:
 
     def _kill_one(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
         wait_until(lambda: find_shards(self.path) or process.poll() is not None)
-        time.sleep(self._chance.uniform(0.05, 1.5))  # the moment of the kill, not a wait
+        time.sleep(self._chance.uniform(0.05, self._spread_s))  # the moment of the kill, not a wait
         shards = find_shards(self.path)
         if process.poll() is None and (not shards or self._chance.random() < 0.3):
             process.kill()
