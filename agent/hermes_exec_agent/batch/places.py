@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +33,8 @@ _MACHINES = frozenset({"local", "ssh", "slurm"})
 _PREFIX = "/tmp/hermes-trial."  # noqa: S108  a folder of mode 700 that must not exist
 _PREPARE_S = 60.0
 _CLOSE_S = 60.0
+_ENDING_S = 20.0
+"""The lease of a process that ends what another one left."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FAILURES = 3
@@ -120,7 +122,14 @@ async def end_place(record: dict[str, Any]) -> str:
         entry = JournalEntry.from_values(record["entry"])
     except (KeyError, TypeError, ValueError):
         return ""
-    found = cast("Recovered", await recover(entry, Pool(entry.target), attach=False))
+    pool = Pool(entry.target, lease_s=_ENDING_S)  # this process may be killed meanwhile, too
+    found = cast("Recovered", await recover(entry, pool, attach=False))
+    if found.fate is Fate.LEFT and not found.jobs:
+        # A process that was killed here before is still a client of the guest. The client of the attempt has been
+        # closed, which the second time proves: the guest ends all of a client before it forgets it.
+        found = cast("Recovered", await recover(entry, pool, attach=False))
+        if found.fate is Fate.LEFT and not found.jobs:
+            found = replace(found, fate=Fate.REAPED)
     if found.fate not in (Fate.REAPED, Fate.GONE):
         return ""
     folder = record.get("folder")
