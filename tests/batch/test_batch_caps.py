@@ -16,10 +16,13 @@ from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.batch.tasks import Task
 from hermes_exec_agent.models import ask
 from tests.rigs.batches import BatchPerson
+from tests.rigs.breadth import leave_out
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+leave_out("takes long")
 
 CAP = Amounts(money=10**9, tokens=10**6, steps=500)
 
@@ -122,3 +125,6 @@ def test_a_cap_of_money_holds_with_many_trials_at_once(tmp_path: Path) -> None:
     each = (3000 * 4.0 + 10 * 10.0) / 1e6
     assert 0.5 < len(endpoint.requests) * each <= 1.0
     assert json.loads(done.stdout)["failures"]["capped"] > 0
+    config.write_text(config.read_text().replace(prices, ""))
+    done = person.run("resume", "r", "--max-money", "2")
+    assert (done.returncode, "has no price" in done.stderr) == (2, True), done.stderr

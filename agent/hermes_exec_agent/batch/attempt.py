@@ -36,6 +36,7 @@ _NOT_RUN = frozenset({126, 127})
 """Exit codes of a shell that could not run the command."""
 _OUTPUT = 64 << 10
 _LINE = 300
+_OPEN_S = 1200.0
 _SETUP_S = 600.0
 _log = logging.getLogger("hermes_exec.batch")
 
@@ -56,7 +57,7 @@ class Attempt:
 
     def fail(self, failure: Failure | None, error: BaseException | str, state: State = "failed") -> None:
         """Record a failure."""
-        text = str(error) or type(error).__name__
+        text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
         self.state, self.failure, self.reason, self.reward = state, failure, flatten(text, _LINE), None
 
     def to_record(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
     """
     try:
         place_context = open_place(attempt.trial, attempt.number, context.settings.lease_s)
-        async with context.health.admit(attempt.trial.target), context.starting:
+        async with context.health.admit(attempt.trial.target), context.starting, asyncio.timeout(_OPEN_S):
             place = await place_context.__aenter__()
     except (HermesError, OSError) as error:
         attempt.fail("infrastructure", error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.engine import LocalEngine, ShardOrder
-from hermes_exec_agent.batch.run_folder import HEARTBEAT_S, SILENT_S
+from hermes_exec_agent.batch.run_folder import HANGS_S, HEARTBEAT_S
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settlement import Settlement
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.settings import RunSettings
 
 _ROUND_S = 0.5
-_HANGS_S = 60.0
-"""Seconds without a heartbeat after which a shard of this machine is killed."""
 _END_S = 60.0
 """Seconds that shards may take to end what they run, when they are stopped."""
 _DEATHS = 5
@@ -174,8 +172,7 @@ class Coordinator:
         """Notice the shards that ended, and settle them; end those that hang."""
         running = set(await engine.poll())
         for id in running & self._live.keys():
-            silent = self._run.silence(self._run.shard(id) / "heartbeat")
-            if silent > max(SILENT_S, _HANGS_S):
+            if self._run.silence(self._run.shard(id) / "heartbeat") > HANGS_S:
                 await engine.cancel(id)
                 running.discard(id)
         ended = self._live.keys() - running

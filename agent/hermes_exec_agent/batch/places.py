@@ -163,7 +163,7 @@ class PlaceHealth:
     def _count(self, target: str) -> Generator[None]:
         try:
             yield
-        except HermesError:
+        except (HermesError, OSError):
             self._failures[target] += 1
             over = self._failures[target] - _FAILURES
             if over >= 0:

@@ -25,6 +25,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,8 +52,8 @@ _FREE = 64 << 20
 """Free bytes of the run's file system below which no attempt begins; less on a small file system."""
 _FREE_SHARE = 0.05
 HEARTBEAT_S = 5.0
-SILENT_S = 15.0
-"""Seconds without a heartbeat after which a shard on another machine counts as silent."""
+HANGS_S = 60.0
+"""Seconds without a heartbeat after which a shard of this machine is killed."""
 _SKEW_S = 30.0
 """Seconds in addition to a lease until the processes of a silent shard count as ended."""
 
@@ -382,6 +383,15 @@ class RunFolder:
                 return True
             case _:
                 return None
+
+    def kill_hung_shard(self, id: str) -> None:
+        """Kill the process of a shard of this machine whose heartbeat is old, such as a stopped one."""
+        if self.silence(self.shard(id) / "heartbeat") < HANGS_S:
+            return
+        owner = Owner.from_values(_read_json(self.shard(id) / "owner.json"))
+        if owner.liveness is Liveness.LIVING:
+            with contextlib.suppress(OSError):
+                os.kill(owner.pid, signal.SIGKILL)
 
     def is_lease_over(self, id: str, lease_s: float) -> bool:
         """Whether the leases of a silent shard's targets have ended."""

@@ -67,6 +67,8 @@ class Settlement:
     async def _settle_shard(self, shard: str, attempts: list[tuple[str, int]]) -> int:
         over = await asyncio.to_thread(self._run.is_shard_over, shard)
         lease_over = await asyncio.to_thread(self._run.is_lease_over, shard, self._run.settings.lease_s)
+        if over is False:
+            await asyncio.to_thread(self._run.kill_hung_shard, shard)
         if over is False or (over is None and not lease_over):
             return len(attempts)
         places = await asyncio.to_thread(self._read_places, shard)

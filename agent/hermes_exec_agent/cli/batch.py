@@ -183,12 +183,15 @@ def _run_epoch(
 ) -> int:
     from hermes_exec.config.check import validate_table
     from hermes_exec_agent.batch.coordinator import Coordinator
+    from hermes_exec_agent.batch.model_choice import ModelSource
     from hermes_exec_agent.batch.settings import Caps, RunSettings
 
     values = folder.settings.model_dump()
     values["caps"] = validate_table(Caps, values["caps"] | dict(caps or {}), "caps")
     values["concurrency"] = concurrency or values["concurrency"]
     settings = validate_table(RunSettings, values, "settings")
+    if settings.agent.asks_model:
+        ModelSource(folder.path / "scripts").check(settings.models, settings.caps)
     coordinator = Coordinator(folder, settings, only=only)
     code = asyncio.run(_supervise(coordinator))
     summary = coordinator.state.summarize()
