@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +15,7 @@ from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
 from hermes_exec.pool.journal import JournalEntry
 from hermes_exec.pool.options import Pool
+from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.pool.recovery import Fate, Recovered, recover
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.terminal.guest_records import GuestRecord
@@ -122,6 +123,32 @@ async def end_place(record: dict[str, Any]) -> str:
         entry = JournalEntry.from_values(record["entry"])
     except (KeyError, TypeError, ValueError):
         return ""
+    if entry.guest is None:
+        return "gone already"  # a target without a Python keeps nothing beyond its channel
+    how = await (_delete_target(entry, entry.guest) if entry.guest.place else _end_client(entry))
+    folder = record.get("folder")
+    if how and isinstance(folder, str) and folder.startswith(_PREFIX):
+        # On another machine the folder does not exist here.
+        await asyncio.to_thread(shutil.rmtree, Path(folder), ignore_errors=True)
+    return how
+
+
+async def _delete_target(entry: JournalEntry, guest: GuestRecord) -> str:
+    """Delete the container or sandbox that the attempt created, with all that runs in it."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            plan = await plan_terminal(Pool(entry.target, lease_s=_ENDING_S), guest.place)
+            await plan.backend.open()
+            await plan.backend.close()
+    except PlaceUnavailable as error:
+        return "gone already" if error.guest_is_gone else ""
+    except (HermesError, OSError):
+        return ""
+    return "deleted"
+
+
+async def _end_client(entry: JournalEntry) -> str:
+    """End what the attempt's client runs in a guest of a machine."""
     pool = Pool(entry.target, lease_s=_ENDING_S)  # this process may be killed meanwhile, too
     found = cast("Recovered", await recover(entry, pool, attach=False))
     if found.fate is Fate.LEFT and not found.jobs:
@@ -129,14 +156,8 @@ async def end_place(record: dict[str, Any]) -> str:
         # closed, which the second time proves: the guest ends all of a client before it forgets it.
         found = cast("Recovered", await recover(entry, pool, attach=False))
         if found.fate is Fate.LEFT and not found.jobs:
-            found = replace(found, fate=Fate.REAPED)
-    if found.fate not in (Fate.REAPED, Fate.GONE):
-        return ""
-    folder = record.get("folder")
-    if entry.guest is not None and isinstance(folder, str) and folder.startswith(_PREFIX):
-        # On another machine the folder does not exist here.
-        await asyncio.to_thread(shutil.rmtree, Path(folder), ignore_errors=True)
-    return "ended by us" if found.fate is Fate.REAPED else "gone already"
+            return "ended"
+    return {Fate.REAPED: "ended", Fate.GONE: "gone already"}.get(found.fate, "")
 
 
 class PlaceHealth:
