@@ -166,6 +166,7 @@ def test_ctrl_c_drains_and_twice_ends_everything(person: BatchPerson) -> None:
     process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "2")
     wait_until(lambda: read_running(person, mark) >= 2)
     process.send_signal(signal.SIGINT)
+    wait_until((person.home / "r/control/1").exists)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
