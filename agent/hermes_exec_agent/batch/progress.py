@@ -28,6 +28,12 @@ class ProgressLine:
         line = format_summary(summary)
         if self._quiet or line == self._shown:
             return
+        try:
+            self._write(line)
+        except OSError:  # the reader of our messages has gone, and the run goes on
+            self._quiet = True
+
+    def _write(self, line: str) -> None:
         if self._live:
             cut = line[: shutil.get_terminal_size().columns - 1]
             self._stream.write(f"\r{cut:<{self._width}}")
@@ -44,7 +50,7 @@ class ProgressLine:
         """Show the last summary, and end the line on a terminal."""
         self._due = 0.0
         self.show(last)
-        if self._live and self._shown:
+        if self._live and self._shown and not self._quiet:
             self._stream.write("\n")
             self._stream.flush()
 

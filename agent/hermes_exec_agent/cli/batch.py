@@ -1,6 +1,7 @@
 """``batch``: run many trials of tasks, watch them, resume them, and report on them."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -219,8 +220,13 @@ async def _supervise(coordinator: "Coordinator") -> int:
         if len(caught) > 2:
             os._exit(128 + number)  # the shards end what they run, as their input ends
         word: Literal["drain", "end"] = "drain" if number == signal.SIGINT and len(caught) == 1 else "end"
-        say("running trials end, and no more begin; Ctrl-C ends them now" if word == "drain" else "ending all trials")
         coordinator.request_stop(word)
+        with contextlib.suppress(OSError):  # the reader of our messages may have gone
+            say(
+                "running trials end, and no more begin; Ctrl-C ends them now"
+                if word == "drain"
+                else "ending all trials"
+            )
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
