@@ -46,22 +46,30 @@ TASKS = {
     "lab": ("prepare-run",),
 }
 """Tasks that repeat: the name of the guide for each, too."""
+ABOUT = {
+    "publish-pages": ("Uploads static HTML to the web server.", "A reachable host", "Browsers keep old copies."),
+    "sort-invoices": ("Files bills by supplier and month.", "Scanned PDF files", "Two vendors share one name."),
+    "rotate-logs": ("Compresses yesterday's journals.", "Free disk space", "A daemon may hold its file."),
+    "stage-release": ("Builds a candidate and tags the commit.", "A clean checkout", "Tags cannot be moved later."),
+    "prepare-run": ("Creates the directory tree of an experiment.", "A fixed seed", "Quotas count inodes."),
+}
+"""What the guide of each task says: its purpose, a prerequisite and a pitfall."""
 STEPS = ("mkdir -p {0}", "touch {0}/a", "cp {0}/a {0}/b", "mv {0}/b {0}/c", "touch {0}/done")
 MANIFEST = """\
 ---
 name: {name}
-description: How to {words}. Use it to {words} again.
+description: {about}
 ---
 ## Context
-The person asks to {words}.
+{about}
 ## Prerequisites
-A folder that can be written.
+{needs}
 ## Steps
-Run `mkdir -p {name} && touch {name}/done`.
+`mkdir -p {name} && touch {name}/done`
 ## Pitfalls
-None was seen.
+{pitfall}
 ## Variations
-None.
+None for {name}.
 """
 
 
@@ -126,7 +134,8 @@ def _make_guide(messages: list[dict[str, Any]]) -> Answer:
     assert found is not None
     assert task is not None
     name = found[1]
-    text = MANIFEST.format(name=name, words=name.replace("-", " "))
+    about, needs, pitfall = ABOUT[name]
+    text = MANIFEST.format(name=name, about=about, needs=needs, pitfall=pitfall)
     patch = "*** Begin Patch\n*** Add File: SKILL.md\n" + "".join(f"+{line}\n" for line in text.splitlines())
     events = [int(each) for each in re.findall(r"^#(\d+) result", transcript, re.MULTILINE)]
     given = {
@@ -173,6 +182,9 @@ class LearningWeek(Week):
             return all(each["end"] for each in self.json("review", "status"))
 
         wait_until(ended)
+        for skill in self.json("skill", "list"):
+            if skill["state"] == "quarantined":  # the conversation had read text from outside
+                self.run("skill", "release", skill["name"])
 
     def repeat(self, person: str, name: str) -> None:
         self.say(person, f"repeat: {name}", "--check", f"test -f {name}/done && rm -r {name}")

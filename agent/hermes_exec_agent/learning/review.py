@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.agent")
 BUDGET = 16
 """Replies of the model in one review."""
-_MOST_ATTEMPTS = 5
+_MOST_ATTEMPTS = 20
 """Workers that may be cut off in one review before it is given up."""
 _ALLOWED = {"memory": "allow", "skill_manage": "allow"}
 _SHOWN = 80
