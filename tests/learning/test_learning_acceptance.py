@@ -219,7 +219,7 @@ def live(week: LearningWeek) -> None:
             week.say("ops", f"read: page{day // 2}")
         week.kill_in_the_middle(PERSONS[day % len(PERSONS)])
         week.settle()
-    while week.conversations < 60 - DAYS or any(_is_waiting(week, person) for person in PERSONS):
+    while week.conversations < 60 or any(_is_waiting(week, person) for person in PERSONS):
         week.say(PERSONS[week.conversations % 3], "hello")
     week.settle()
     week.day = DAYS
