@@ -132,7 +132,7 @@ FORMS = (
     Form("learn measure none.jsonl --entry x", (), 2),
     Form("proposals list"),
     Form("proposals changes"),
-    *(Form(f"proposals {each} 1", (), 2) for each in ("show", "try", "accept", "reject", "revert")),
+    *(Form(f"proposals {each} 99", (), 2) for each in ("show", "try", "accept", "reject", "revert")),
     Form("review run"),
     Form("review status"),
     Form("memory undo", (), 2),
