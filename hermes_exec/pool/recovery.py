@@ -89,7 +89,7 @@ async def recover(entry: JournalEntry, pool: Pool, *, attach: bool) -> AttachedG
             try:
                 return await _settle(entry, guest, plan, attach=attach)
             except BaseException:
-                await plan.backend.close(keep=True)
+                await release(plan.backend)
                 raise
     except TimeoutError:
         return replace(lost, fate=Fate.UNREACHABLE, note=f"no answer within {_PATIENCE_S:g} s")
