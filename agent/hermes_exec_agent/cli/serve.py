@@ -158,8 +158,9 @@ async def _serve(arguments: _ServeArguments) -> int:
             improve=arguments.improve,
         )
 
-        idle_work = [
-            asyncio.create_task(schedule.run_when_idle(log)) for schedule in (curator_schedule, review_schedule)
+        beside = [
+            asyncio.create_task(work)
+            for work in (curator_schedule.run_when_idle(log), review_schedule.run_regularly(log))
         ]
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
@@ -172,7 +173,7 @@ async def _serve(arguments: _ServeArguments) -> int:
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
-            for each in idle_work:
+            for each in beside:
                 each.cancel()
             if models is not None:
                 await models.close()

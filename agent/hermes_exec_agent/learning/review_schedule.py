@@ -45,8 +45,8 @@ def start_if_enabled(log: EventLog) -> bool:
     return _is_wanted(log) and start_worker(log)
 
 
-async def run_when_idle(log: EventLog) -> None:
-    """Start a worker whenever reviews are enabled and one waits, until cancelled."""
+async def run_regularly(log: EventLog) -> None:
+    """Start a worker once a minute if reviews are enabled and one waits, until cancelled."""
     while True:
         if await asyncio.to_thread(_is_wanted, log):
             process = await asyncio.create_subprocess_exec(
