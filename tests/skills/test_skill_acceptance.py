@@ -180,7 +180,7 @@ def test_imported_skills_are_read_and_run_and_a_hostile_one_does_nothing(
         calls("skill_script", name="pdf-forms", script="scripts/count_pages.py", args=["form.pdf"], files=["form.pdf"]),
         *obey(command),
     )
-    assert named(events) == ["house-style", "pdf-forms"]
+    assert sorted(named(events)) == ["house-style", "pdf-forms"]
     guide, counted, *_ = seen = results(events)
     assert "`#d97757`" in guide["output"]
     assert (counted["ok"], counted["output"].strip()) == (True, "1"), counted

@@ -91,7 +91,7 @@ async def test_cuts_at_random_bytes_lose_double_and_change_nothing(
     async def work(port: int, seed: int) -> None:
         chance = random.Random(seed)
         async with hermes_exec.open(SshBackend(host.profile(port=port)), audit=False) as terminal:
-            for _ in range(examples(60)):
+            for _ in range(examples(150)):
                 size = chance.randrange(1, chance.choice([200, 100_000, 6_000_000]))
                 at = chance.randrange(0, len(_DATA) - size)
                 wanted = _DATA[at : at + size]

@@ -29,6 +29,11 @@ class _MeasuredHome(RegistryHome):
         """The database of runs of the measurement."""
         return self.scratch / "runs.sqlite"
 
+    @property
+    def descriptions(self) -> Path:
+        """The descriptions that the measurement keeps."""
+        return self.scratch / "descriptions.json"
+
     @contextlib.contextmanager
     def lock(self) -> Generator[None]:
         """Refuse to write.

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.registry import Registry
 
-_FILE = "descriptions.json"
 MOST = 10
 """Skills that are named for a request."""
 _LEAST = 1.5
@@ -73,7 +72,7 @@ def _create_entry(facts: Mapping[str, Any], summary: str) -> Entry:
 
 def _read_summaries(registry: Registry, ready: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the complete description of each of these skills, by the version's digest."""
-    path, skills = registry.home.folder / _FILE, registry.skills()
+    path, skills = registry.home.descriptions, registry.skills()
     kept = _read_file(path)
     found: dict[str, str] = {}
     for facts in ready:

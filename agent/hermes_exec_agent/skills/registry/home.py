@@ -53,6 +53,11 @@ class RegistryHome:
         return self.folder / "registry.sqlite"
 
     @property
+    def descriptions(self) -> Path:
+        """The complete descriptions of versions, kept for speed; it can be removed."""
+        return self.folder / "descriptions.json"
+
+    @property
     def counts(self) -> Path:
         """The database of runs."""
         return self.folder / "runs.sqlite"
