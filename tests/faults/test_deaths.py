@@ -230,7 +230,9 @@ def test_without_our_folder_sessions_end_plainly_and_programs_go_on(place: Suite
     async def remove() -> None:
         async with place.fresh() as terminal, await terminal.session() as session:
             await session.run("kept=1")
-            await terminal.run(["rm", "-rf", str(link(terminal).guest["folder"])], check=True)
+            folder = str(link(terminal).guest["folder"])
+            again = 'rm -rf "$1" || rm -rf "$1"'  # the guest may create a file in it meanwhile
+            await terminal.run(["sh", "-c", again, "sh", folder], check=True)
             with pytest.raises(PlaceError, match="No such file"):  # noqa: PT012  whichever notices
                 for _ in range(3):
                     await session.run("echo $kept", timeout=10)
