@@ -177,11 +177,11 @@ class LearningWeek(Week):
     def settle(self) -> None:
         """Do the reviews that wait, or wait for the worker that does."""
 
-        def ended() -> bool:
+        def is_done() -> bool:
             self.run("review", "run")
             return all(each["end"] for each in self.json("review", "status"))
 
-        wait_until(ended)
+        wait_until(is_done)
         for skill in self.json("skill", "list"):
             if skill["state"] == "quarantined":  # the conversation had read text from outside
                 self.run("skill", "release", skill["name"])

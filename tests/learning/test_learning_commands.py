@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 from tests.chat.conftest import chat, do, say, script
 from tests.cli.conftest import Cli, cli, until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
+from tests.rigs.pages import run_page
 
 if TYPE_CHECKING:
     from tests.cli.screen import Screen
@@ -38,17 +36,7 @@ def outcomes(cli: Cli) -> list[dict[str, Any]]:
 
 
 def test_every_command_of_the_page_runs_and_shows_its_output(tmp_path: Path) -> None:
-    environ = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
-    blocks = re.findall(r"```console\n\$ (.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 6
-    for block in blocks:
-        for step in block.split("\n$ "):
-            command, *shown = step.strip().splitlines()
-            done = subprocess.run(
-                ["bash", "-c", command], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            assert [line for line in shown if line not in done.stdout + done.stderr] == []
+    assert run_page(PAGE, tmp_path) == 6
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from hermes_exec_agent.learning.proposals import (
 )
 from hermes_exec_agent.learning.proposals_apply import (
     acknowledge,
-    apply_planned,
+    apply_plan,
     finish_pending,
     plan_acceptance,
     plan_reversal,
@@ -63,10 +63,10 @@ class Person:
         return add_proposal(self.log, draft, [], was)
 
     def accept(self, proposal: Proposal) -> str:
-        return apply_planned(self.log, plan_acceptance(self.read(proposal), self.env), self.env)
+        return apply_plan(self.log, plan_acceptance(self.read(proposal), self.env), self.env)
 
     def revert(self, proposal: Proposal) -> str:
-        return apply_planned(self.log, plan_reversal(self.read(proposal), self.env), self.env)
+        return apply_plan(self.log, plan_reversal(self.read(proposal), self.env), self.env)
 
     def read(self, proposal: Proposal) -> Proposal:
         return find_proposal(self.log, proposal.name)
@@ -203,10 +203,10 @@ def test_a_conflict_is_named_and_changes_nothing(person: Person) -> None:
     planned = plan_acceptance(person.read(third), person.env)
     person.file.write_text(f"{TIGHT}# by hand\n")
     with pytest.raises(UsageError, match="no person accepted"):
-        apply_planned(person.log, planned, person.env)
+        apply_plan(person.log, planned, person.env)
     acknowledge(person.log, person.env, find_changes(person.env))
     with pytest.raises(Conflict, match="changed meanwhile"):
-        apply_planned(person.log, planned, person.env)
+        apply_plan(person.log, planned, person.env)
     person.accept(third)
     person.file.write_text(person.file.read_text().replace("50", "70"))
     acknowledge(person.log, person.env, find_changes(person.env))
@@ -241,7 +241,7 @@ def test_the_shell_of_an_agent_decides_nothing(person: Person, monkeypatch: pyte
     person.file.write_text(f"{OURS}# by the agent\n")
     monkeypatch.setenv("HERMES_EXEC_AGENT", "m")
     for decide in (
-        lambda: apply_planned(person.log, planned, person.env),
+        lambda: apply_plan(person.log, planned, person.env),
         lambda: acknowledge(person.log, person.env, find_changes(person.env)),
         lambda: reject(person.log, proposal.number),
     ):

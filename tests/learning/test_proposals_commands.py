@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +26,7 @@ from tests.chat.conftest import chat, do, events, say, script
 from tests.cli.conftest import Cli, cli, until
 from tests.cli.screen import Screen
 from tests.rigs.breadth import thorough
+from tests.rigs.pages import run_page
 from tests.tools.conftest import Somebody
 
 if TYPE_CHECKING:
@@ -82,17 +80,7 @@ def state(cli: Cli, name: str = NAME) -> str:
 
 
 def test_every_command_of_the_page_runs_and_shows_its_output(tmp_path: Path) -> None:
-    environ = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
-    blocks = re.findall(r"```console\n\$ (.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 1
-    for block in blocks:
-        for step in block.split("\n$ "):
-            command, *shown = step.strip().splitlines()
-            done = subprocess.run(
-                ["bash", "-c", command], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            assert [line for line in shown if line not in done.stdout + done.stderr] == []
+    assert run_page(PAGE, tmp_path) == 1
 
 
 def test_a_person_types_the_name_of_what_loosens_and_can_undo_it(cli: Cli, queue: Callable[..., Path]) -> None:
@@ -176,7 +164,7 @@ def test_an_agent_that_may_run_anything_accepts_nothing_through_its_tools(cli: C
     code = (
         "import os; from hermes_exec_agent.learning import proposals_apply as a, proposals as p; "
         "from hermes_exec_agent.runtime.events import EventLog; log = EventLog.of_user(); "
-        "print(a.apply_planned(log, a.plan_acceptance(p.find_proposal(log, '1'), os.environ), os.environ))"
+        "print(a.apply_plan(log, a.plan_acceptance(p.find_proposal(log, '1'), os.environ), os.environ))"
     )
     typed, without = f"(sleep 1; echo {NAME})", "env -u HERMES_EXEC_AGENT"
     attempts = [
@@ -281,7 +269,7 @@ def choices(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_only_the_commands_of_a_person_name_the_functions_that_decide() -> None:
     """No tool, hook, server, worker or slash command of the agent can reach them: their modules do not name them."""
-    deciding = {"apply_planned", "acknowledge", "proposals_apply"}
+    deciding = {"apply_plan", "acknowledge", "proposals_apply"}
     own = {"cli/proposals.py", "learning/proposals_apply.py"}
     reads = {"learning/proposals_try.py": {"proposals_apply"}, "learning/proposals_watch.py": {"proposals_apply"}}
     folder = Path(hermes_exec_agent.__file__).parent

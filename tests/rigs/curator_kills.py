@@ -15,29 +15,15 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_exec.errors import HermesError
 from tests.rigs.curator_library import PERSON, TEXT, Clock, Library
-from tests.rigs.skill_kills import TOUCHING, Death
-
-if TYPE_CHECKING:
-    from types import FrameType
+from tests.rigs.skill_kills import Counting, Death
 
 _ARCHIVED = {"idle-one", "idle-two", "idle-three", "page-two"}
 _EXEMPT = ("persons", "pinned")
 _STATE = ("registry", "keys", "state")
-
-
-class _Counting:
-    """A profiler that counts the steps at which `Death` could kill."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event in {"c_call", "c_return"} and getattr(argument, "__name__", "") in TOUCHING:
-            self.steps += 1
 
 
 def build(folder: Path, clock: Clock) -> Library:
@@ -72,7 +58,7 @@ def count_steps(folder: Path) -> int:
     """The steps of a run that nothing interrupts, in a child."""
     reading, writing = os.pipe()
     if not os.fork():
-        curator, counting = Library(folder).curator(), _Counting()
+        curator, counting = Library(folder).curator(), Counting()
         sys.setprofile(counting)
         asyncio.run(curator.run(apply=True))
         sys.setprofile(None)

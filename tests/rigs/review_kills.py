@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_exec.config.settings import LearningSettings, MemorySettings, Profiles, Settings
 from hermes_exec.errors import HermesError
@@ -24,10 +24,7 @@ from hermes_exec_agent.learning.review_queue import ENDS, STREAM, ReviewRules, l
 from hermes_exec_agent.memory.journal import Journal
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.runtime.events import EventLog
-from tests.rigs.skill_kills import TOUCHING, Death
-
-if TYPE_CHECKING:
-    from types import FrameType
+from tests.rigs.skill_kills import Counting, Death
 
 TEXTS = ("I prefer answers in one sentence", "I prefer tabs")
 SETTINGS = Settings(
@@ -35,17 +32,6 @@ SETTINGS = Settings(
     memory=MemorySettings(memory_enabled=True, user_profile_enabled=True),
     learning=LearningSettings(review=True),
 )
-
-
-class _Counting:
-    """A profiler that counts the steps at which `Death` could kill."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event in {"c_call", "c_return"} and getattr(argument, "__name__", "") in TOUCHING:
-            self.steps += 1
 
 
 def open_log(folder: Path) -> EventLog:
@@ -82,7 +68,7 @@ def work_under(folder: Path, profiler: Any) -> int:
         sys.setprofile(profiler)
         work(folder)
         sys.setprofile(None)
-        if isinstance(profiler, _Counting):
+        if isinstance(profiler, Counting):
             (folder / "steps").write_text(str(profiler.steps))
         os._exit(0)
     return os.waitpid(child, 0)[1]
@@ -118,7 +104,7 @@ def main(folder: Path, seed: int, deaths: int) -> None:
     chance, now, kept = random.Random(seed), folder / "now", folder / "kept"
     build(now)
     shutil.copytree(now, kept)
-    work_under(now, _Counting())
+    work_under(now, Counting())
     steps = int((now / "steps").read_text())
     left = deaths
     while left > 0:

@@ -43,7 +43,7 @@ class AgentEnd:
     conversation: str = ""
 
     @property
-    def ended_by_itself(self) -> bool:
+    def has_ended_by_itself(self) -> bool:
         """Whether no limit ended it."""
         return self.outcome == "answered"
 

@@ -190,6 +190,6 @@ async def _grade(attempt: Attempt, place: AttemptPlace) -> None:
         return
     attempt.state, attempt.reward = "graded", 1.0 if done.exit_code == 0 else 0.0
     if done.exit_code != 0:
-        attempt.failure = "check" if end.ended_by_itself else "agent"
-        why = "" if end.ended_by_itself else f"the agent did not end by itself ({end.outcome}); "
+        attempt.failure = "check" if end.has_ended_by_itself else "agent"
+        why = "" if end.has_ended_by_itself else f"the agent did not end by itself ({end.outcome}); "
         attempt.reason = flatten(f"{why}{done.reason}: {last}", _LINE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec_agent.batch.ledger import Amounts
 from hermes_exec_agent.errors import ContextTooLong, ModelRefused
 from hermes_exec_agent.models.protocol import Price, Reply, Retried
+from hermes_exec_agent.models.wrapped import WrappedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -33,30 +34,15 @@ def estimate_prompt_bound(messages: Sequence[Message], tools: Sequence[ToolSpec]
     return size
 
 
-class CappedModel:
+class CappedModel(WrappedModel):
     """The same model, within the caps of a trial and of its run."""
 
     def __init__(self, model: Model, account: TrialAccount, price: Price | None, max_tokens: int | None) -> None:
         """``price`` is the highest of the models that may answer; ``max_tokens`` is of replies without a limit."""
-        self._model = model
+        super().__init__(model)
         self._account = account
         self._price = price
         self._max_tokens = max_tokens
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._model.name
-
-    @property
-    def window(self) -> int:
-        """The model's window."""
-        return self._model.window
-
-    @property
-    def scripted(self) -> bool:
-        """Whether the model is scripted."""
-        return self._model.scripted
 
     async def stream(
         self,
@@ -108,7 +94,3 @@ class CappedModel:
             return need
         cost = usage.cost if usage.cost is not None else self._price.cost_of(usage) if self._price else 0.0
         return Amounts.of(dollars=cost, tokens=usage.prompt + usage.completion, steps=1)
-
-    async def close(self) -> None:
-        """Close the model."""
-        await self._model.close()

@@ -71,9 +71,8 @@ class ModelSource:
         self._replies: dict[str, list[ScriptEntry]] = {}
         self._configured: Models | None = None
 
-    @property
-    def configured(self) -> Models:
-        """The configured models, loaded once.
+    def load_configured(self) -> Models:
+        """Return the configured models, which are loaded once.
 
         Raises:
             NoModel, ConfigError: there are none, or their settings are wrong.
@@ -89,7 +88,7 @@ class ModelSource:
             NoModel, ConfigError: there is no model of that name, or its script cannot be read.
         """
         if not name.startswith(REPLAY):
-            return self.configured if name == "" else self.configured.with_main(name)
+            return self.load_configured() if name == "" else self.load_configured().with_main(name)
         shown, _, digest = name.removeprefix(REPLAY).rpartition("@")
         if digest not in self._replies:
             self._replies[digest] = read_script(self._scripts / digest)[1]

@@ -113,7 +113,7 @@ class Shard:
             with contextlib.suppress(HermesError):  # each attempt reports it
                 found += plan_open(target).secrets
         if self._epoch.settings.agent.asks_model and any(not is_scripted(trial.model) for trial in trials):
-            found += self._models.configured.secrets
+            found += self._models.load_configured().secrets
         return found
 
     def _create_models(self, trial: Trial) -> Models | None:

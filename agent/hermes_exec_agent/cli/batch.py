@@ -278,7 +278,7 @@ def cancel(run: Run, *, json: Json = False) -> int:
     last = folder.last_epoch()
     if last and folder.find_holder(last):
         folder.control(last, "end")
-        asyncio.run(_wait_ended(folder, last))
+        asyncio.run(_wait_for_end(folder, last))
     state.update()
     state.reconcile()
     open_trials = sum(each.is_running for each in state.trials.values())
@@ -291,7 +291,7 @@ def cancel(run: Run, *, json: Json = False) -> int:
     return 0
 
 
-async def _wait_ended(folder: "RunFolder", epoch: int) -> None:
+async def _wait_for_end(folder: "RunFolder", epoch: int) -> None:
     try:
         async with asyncio.timeout(_CANCEL_S):
             while folder.find_holder(epoch):  # noqa: ASYNC110  another process, which notifies by a file

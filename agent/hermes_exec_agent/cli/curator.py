@@ -14,7 +14,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.skill_judge import open_registry
 
 if TYPE_CHECKING:

@@ -62,7 +62,8 @@ def outcome(
     why: Annotated[str, typer.Option(metavar="TEXT", help="Record the reason.")] = "",
 ) -> int:
     """Record your judgement of a task; it replaces an earlier one, and the result of a check."""
-    from hermes_exec_agent.learning.outcomes import Evidence, find_request, judge_task, refuse_agent
+    from hermes_exec_agent.agent_shell import refuse_agent
+    from hermes_exec_agent.learning.outcomes import Evidence, find_request, judge_task
     from hermes_exec_agent.runtime.events import EventLog
 
     refuse_agent()

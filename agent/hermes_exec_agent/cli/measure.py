@@ -12,8 +12,8 @@ from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.options import Number
-from hermes_exec_agent.cli.person import refuse_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,10 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli import memory_longterm
 from hermes_exec_agent.cli.memory_notes import notes
-from hermes_exec_agent.cli.person import export_json, refuse_agent
+from hermes_exec_agent.cli.person import export_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

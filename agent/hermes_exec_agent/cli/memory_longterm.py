@@ -10,7 +10,7 @@ from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,7 +10,7 @@ from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
-from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
 
 if TYPE_CHECKING:
     from hermes_exec_agent.memory.notes import Note

@@ -1,4 +1,4 @@
-"""What the commands of memory share: they are a person's, and export JSON to a file of that person."""
+"""Export JSON to a file of the person."""
 
 import os
 from typing import Any
@@ -6,14 +6,6 @@ from typing import Any
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.state_paths import create_private_file
-
-
-def refuse_agent(command: str = "this") -> None:
-    """Raise UsageError in an agent's shell, as changes are recorded as the person's."""
-    from hermes_exec_agent.tools.workspace import AGENT
-
-    if AGENT in os.environ:
-        raise UsageError(f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
 def export_json(value: Any, output: str | None) -> None:

@@ -15,7 +15,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def revert(proposal: Name) -> int:
 def _decide(proposal: str, verb: str) -> int:
     from hermes_exec_agent.learning.proposals import find_proposal
     from hermes_exec_agent.learning.proposals_apply import (
-        apply_planned,
+        apply_plan,
         finish_pending,
         plan_acceptance,
         plan_reversal,
@@ -202,7 +202,7 @@ def _decide(proposal: str, verb: str) -> int:
         if not _ask(verb, found.name, planned.judgement):
             note("nothing was changed")
             return 1
-        commit = apply_planned(log, planned, os.environ)
+        commit = apply_plan(log, planned, os.environ)
     note(f"{found.name}: {verb}ed in {planned.file}, commit {commit[:12]}")
     return 0
 

@@ -13,7 +13,7 @@ from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.person import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 from hermes_exec_agent.cli.skill_judge import (
     Cases,

@@ -11,8 +11,8 @@ from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.options import Skills
-from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 
 if TYPE_CHECKING:
@@ -221,8 +221,8 @@ def get_author(agent: str | None, shells: list[str] | None, *, insist: bool) -> 
     """
     import pwd
 
+    from hermes_exec_agent.agent_shell import AGENT
     from hermes_exec_agent.skills.registry.record import Author
-    from hermes_exec_agent.tools.workspace import AGENT
 
     inside = os.environ.get(AGENT)
     if shells and agent is None:

@@ -7,8 +7,8 @@ import typer
 
 from hermes_exec.cli.console import note
 from hermes_exec.errors import Refused, UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.options import Number, Skill
-from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Folders, Hosts, parse_grants
 from hermes_exec_agent.cli.skill_judge import open_registry
 

@@ -17,8 +17,8 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.options import Number, Skill
-from hermes_exec_agent.cli.person import refuse_agent
 from hermes_exec_agent.cli.skill_judge import get_author, open_registry, print_findings, print_registered
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ async def _chat(arguments: ChatArguments) -> int:
     from hermes_exec_agent.frontends.chat.start import start_chat
 
     if arguments.check:
-        from hermes_exec_agent.learning.outcomes import refuse_agent
+        from hermes_exec_agent.agent_shell import refuse_agent
 
         refuse_agent()
     hide_environment()

@@ -11,7 +11,8 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.cli.person import export_json, refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.cli.person import export_json
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Sequence

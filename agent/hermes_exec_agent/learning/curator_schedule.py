@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.learning.background import run_command, start_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hermes_exec_agent.runtime.events import EventLog
 
 PERIOD_S = 7 * 86400.0
@@ -24,6 +21,7 @@ IDLE_S = 2 * 3600.0
 _LOOK_S = 900.0
 """How often a server looks whether a run is due."""
 _STREAM = "curator"
+_RUN = ("curator", "run", "--if-due")
 
 
 def is_due(log: EventLog, now: float, *, ending: str = "") -> bool:
@@ -55,10 +53,7 @@ def start_if_due(log: EventLog, *, ending: str = "") -> bool:
     """
     if not _is_wanted(log, ending):
         return False
-    subprocess.Popen(
-        _list_arguments(ending), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True, cwd="/",
-    )  # fmt: skip
+    start_command(*_RUN, *(("--after", ending) if ending else ()))
     return True
 
 
@@ -66,11 +61,7 @@ async def run_when_idle(log: EventLog) -> None:
     """Start a run whenever one is enabled and due, until cancelled."""
     while True:
         if await asyncio.to_thread(_is_wanted, log, ""):
-            process = await asyncio.create_subprocess_exec(
-                *_list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, cwd="/",
-            )  # fmt: skip
-            await process.wait()
+            await run_command(*_RUN)
         await asyncio.sleep(_LOOK_S)
 
 
@@ -83,9 +74,3 @@ def _is_wanted(log: EventLog, ending: str) -> bool:
         return load_settings().learning.curator and home.log.exists() and is_due(log, time.time(), ending=ending)
     except (HermesError, OSError):
         return False  # a chat and a server have reported it, or never read it
-
-
-def _list_arguments(ending: str = "") -> Sequence[str]:
-    # -P: no module of the current folder is imported.
-    after = ("--after", ending) if ending else ()
-    return (sys.executable, "-P", "-m", "hermes_exec", "curator", "run", "--if-due", *after)

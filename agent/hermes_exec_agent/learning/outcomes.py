@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
-from hermes_exec_agent.tools.workspace import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -278,16 +277,6 @@ def _review(log: EventLog, record: Mapping[str, Any]) -> None:
             start_worker(log)
     except HermesError as error:
         _log.warning("the task is not reviewed: %s", error)
-
-
-def refuse_agent() -> None:
-    """Check that this is not the shell of an agent, whose model may not judge its own work.
-
-    Raises:
-        UsageError: it is.
-    """
-    if AGENT in os.environ:
-        raise UsageError(f"this is for a person, and this is the shell of an agent ({AGENT} is set)")
 
 
 def find_request(log: EventLog, conversation: str) -> int:

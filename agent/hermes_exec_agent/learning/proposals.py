@@ -203,7 +203,7 @@ def reject(log: EventLog, number: int, why: str = "") -> None:
     Raises:
         UsageError: it is not open, or the shell of an agent asks for it.
     """
-    from hermes_exec_agent.learning.outcomes import refuse_agent
+    from hermes_exec_agent.agent_shell import refuse_agent
 
     refuse_agent()
 

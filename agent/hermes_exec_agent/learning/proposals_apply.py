@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.config.paths import config_folder, to_printable, write_private
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.learning.outcomes import refuse_agent
+from hermes_exec_agent.agent_shell import AGENT, refuse_agent
 from hermes_exec_agent.learning.proposals import STREAM, Proposal, append_event, read_proposals
 from hermes_exec_agent.learning.proposals_edit import Conflict, apply_change, make_diff, read_values, reverse_change
 from hermes_exec_agent.learning.proposals_git import ConfigRepository
@@ -26,7 +26,6 @@ from hermes_exec_agent.learning.proposals_watch import (
     proposals_folder,
     write_accepted,
 )
-from hermes_exec_agent.tools.workspace import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -114,7 +113,7 @@ def _read_configuration(file: str, environ: Mapping[str, str]) -> dict[str, str]
     return read_files(folder)
 
 
-def apply_planned(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]) -> str:
+def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]) -> str:
     """Make a change that a person agreed to, and return its commit: all of it, or nothing.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Judge a change of the configuration: whether it is valid, and what of it a person has to see.
+"""Judge a change of the configuration: whether it is valid, and which parts a person has to check.
 
 A proposal may change `[agent]` and `[limits]` of ``hermes.toml``, and policies. Its marks name each value that may
 permit more than before, and each text that the model follows. A value that cannot be compared counts as looser.

@@ -28,12 +28,19 @@ CauseName = Literal["interval", "correction", "experience", "refinement"]
 ENDS = frozenset({"done", "nothing", "failed"})
 """Actions that end a review."""
 _ATTEMPTS = 100
+_LAST = """
+SELECT coalesce(max(json_extract(data, '$.upto')), 0) FROM events WHERE conversation = 'reviews' AND kind = 'review'
+    AND json_extract(data, '$.action') = 'queued' AND json_extract(data, '$.cause') = 'interval'
+    AND json_extract(data, '$.person') = ?
+"""
+"""SQL for the number of the last task that was reviewed for what a person said. A task is recorded by an event of its
+own, so its event has at least this number."""
 _RECENT = """
 SELECT json_extract(outcome.data, '$.conversation'), json_extract(outcome.data, '$.request'),
     json_extract(outcome.data, '$.task')
 FROM events AS outcome JOIN events AS started
     ON started.conversation = json_extract(outcome.data, '$.conversation') AND started.number = 1
-WHERE outcome.conversation = 'outcomes' AND outcome.kind = 'outcome'
+WHERE outcome.conversation = 'outcomes' AND outcome.kind = 'outcome' AND outcome.number > ?
     AND json_extract(outcome.data, '$.task') > ? AND json_extract(outcome.data, '$.evidence.kind') = 'none'
     AND coalesce(json_extract(started.data, '$.person'), '') = ?
     AND coalesce(json_extract(started.data, '$.guest'), 0) = 0
@@ -105,7 +112,7 @@ def queue_after_task(log: EventLog, record: Mapping[str, Any], events: Sequence[
         return False
     queued = _has_failed_with_skill(events) and _queue(log, "refinement", person, [task])
     if rules.interval:
-        recent = _read_recent(log, person, _read_upto(log, person), rules.interval)
+        recent = _read_recent(log, person, rules.interval)
         if len(recent) >= rules.interval:
             tasks = [(conversation, request) for conversation, request, _ in reversed(recent)]
             queued = _queue(log, "interval", person, tasks, upto=recent[0][2]) or queued
@@ -143,20 +150,14 @@ def _has_failed_with_skill(events: Sequence[Event]) -> bool:
     return False
 
 
-def _read_recent(log: EventLog, person: str, after: int, limit: int) -> list[tuple[str, int, int]]:
-    """Return conversations, requests and numbers of a person's tasks after one, the latest first."""
+def _read_recent(log: EventLog, person: str, limit: int) -> list[tuple[str, int, int]]:
+    """Return conversations, requests and numbers of a person's tasks since their last review, the latest first."""
     if not log_exists(log.path):
         return []
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        rows: list[tuple[str, int, int]] = base.execute(_RECENT, (after, person, limit)).fetchall()
+        (after,) = base.execute(_LAST, (person,)).fetchone()
+        rows: list[tuple[str, int, int]] = base.execute(_RECENT, (after, after, person, limit)).fetchall()
     return rows
-
-
-def _read_upto(log: EventLog, person: str) -> int:
-    """Return the number of the last task that a review of what a person said looked at; 0 if there was none."""
-    queued = (each.data for each in log.events(STREAM) if each.data["action"] == "queued")
-    upto = (int(each["upto"]) for each in queued if (each["cause"], each["person"]) == ("interval", person))
-    return max(upto, default=0)
 
 
 def _queue(log: EventLog, cause: CauseName, person: str, tasks: Sequence[tuple[str, int]], upto: int = 0) -> bool:

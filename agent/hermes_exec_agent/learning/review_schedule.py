@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.learning.background import run_command, start_command
 from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hermes_exec.config.settings import Settings
     from hermes_exec_agent.runtime.events import EventLog
 
+_RUN = ("review", "run")
 _LOOK_S = 60.0
 """How often a server looks whether a review waits."""
 
@@ -33,10 +31,7 @@ def start_worker(log: EventLog) -> bool:
     """Start a worker if a review waits; return whether it was started. An error of it is none of the caller's."""
     if not _has_pending(log):
         return False
-    subprocess.Popen(
-        _list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True, cwd="/",
-    )  # fmt: skip
+    start_command(*_RUN)
     return True
 
 
@@ -49,11 +44,7 @@ async def run_regularly(log: EventLog) -> None:
     """Start a worker once a minute if reviews are enabled and one waits, until cancelled."""
     while True:
         if await asyncio.to_thread(_is_wanted, log):
-            process = await asyncio.create_subprocess_exec(
-                *_list_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, cwd="/",
-            )  # fmt: skip
-            await process.wait()
+            await run_command(*_RUN)
         await asyncio.sleep(_LOOK_S)
 
 
@@ -71,8 +62,3 @@ def _has_pending(log: EventLog) -> bool:
         return bool(list_pending(log))
     except HermesError:
         return False
-
-
-def _list_arguments() -> Sequence[str]:
-    # -P: no module of the current folder is imported.
-    return (sys.executable, "-P", "-m", "hermes_exec", "review", "run")

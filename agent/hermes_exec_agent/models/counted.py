@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.models.protocol import Reply
+from hermes_exec_agent.models.wrapped import WrappedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -14,27 +15,12 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
 
 
-class CountedModel:
+class CountedModel(WrappedModel):
     """The same model; ``spend`` is called with the usage of each complete reply."""
 
     def __init__(self, model: Model, spend: Callable[[Usage], None]) -> None:
-        self._model = model
+        super().__init__(model)
         self._spend = spend
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._model.name
-
-    @property
-    def window(self) -> int:
-        """The model's window."""
-        return self._model.window
-
-    @property
-    def scripted(self) -> bool:
-        """Whether the model is scripted."""
-        return self._model.scripted
 
     async def stream(
         self,
@@ -52,7 +38,3 @@ class CountedModel:
                 if isinstance(item, Reply):
                     self._spend(item.usage)
                 yield item
-
-    async def close(self) -> None:
-        """Close the model."""
-        await self._model.close()

@@ -104,7 +104,7 @@ class WordIndex:
                 score, count = sums.get(number, (0.0, 0))
                 score += weight * self._measure_rarity(len(found))
                 sums[number] = score, count + (2 if word in endings else 1)
-        for number in self._find_named(text):
+        for number in self._find_by_name(text):
             score, count = sums.get(number, (0.0, 0))
             sums[number] = score + _NAME_WEIGHT, count + 2
         part = 1 / max(1.0, math.sqrt(len(words) / _USUAL_COUNT))
@@ -116,7 +116,7 @@ class WordIndex:
         telling = (each for each in words if len(each) > 1 and not each.isdigit())
         return frozenset(_stem(each) for each in telling if each not in self._ignored)
 
-    def _find_named(self, text: str) -> list[int]:
+    def _find_by_name(self, text: str) -> list[int]:
         """Return the skills of whose names, of two words or more, the text has each word, also a common one."""
         words = _stem_all(text)
         return [number for number, name in enumerate(self._names) if len(name) > 1 and name <= words]

@@ -9,6 +9,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.agent_shell import AGENT
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
     from hermes_exec.terminal.session import Session
 
-AGENT = "HERMES_EXEC_AGENT"
-"""The variable that has the model's name in shells of an agent: skills registered from there are the agent's."""
 SHOWN = 20_000
 """Characters of output that a model reads; the rest is kept in the target."""
 KEPT = 4 << 20

@@ -158,7 +158,7 @@ class SlashCommands:
             self._show("memory is not enabled: memory_enabled = true in [memory] of hermes.toml")
 
     def _undo(self, word: str, journal: Journal) -> None:
-        from hermes_exec_agent.learning.outcomes import refuse_agent
+        from hermes_exec_agent.agent_shell import refuse_agent
         from hermes_exec_agent.learning.review_undo import undo_review
 
         if word != "undo":
@@ -178,7 +178,7 @@ class SlashCommands:
         )
 
     async def _check(self, command: str) -> None:
-        from hermes_exec_agent.learning.outcomes import refuse_agent
+        from hermes_exec_agent.agent_shell import refuse_agent
 
         if command:
             refuse_agent()

@@ -191,7 +191,7 @@ class Registry:
             if skill is not None:
                 parents = (str(skill.versions[skill.current].facts["digest"]),)
             if replaces is not None:
-                _check_replaced(report.name, skill, replaces)
+                _check_base(report.name, skill, replaces)
             if ancestors:
                 self._check_ancestors(ancestors)
                 parents = tuple(each.digest for each in ancestors)
@@ -386,7 +386,7 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
         )
 
 
-def _check_replaced(name: str, skill: Skill | None, number: int) -> None:
+def _check_base(name: str, skill: Skill | None, number: int) -> None:
     if skill is None and not number:
         return
     if skill is None or skill.current != number or skill.pinned or skill.archived:
