@@ -4,23 +4,25 @@
     No engine is started, tests that are marked ``thorough`` are left out, and samples are taken of the rest.
 ``ci``
     Every engine and every module, without repeats: behaviours that only exercise the guest run on the targets of
-    ``_GUEST_COLUMNS``, targets that combine others take samples of their behaviours, and expensive tests take samples
-    of their parameters.
+    ``_GUEST_COLUMNS``, targets that combine others take samples of their behaviours, expensive tests take samples of
+    their parameters, and long modules take samples of their tests.
 ``all``
     Everything but ``soak``. A run of named tests has this breadth.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from hermes_exec.testing.behaviours import EXERCISES
+from tests.rigs.shards import ONE_IN, durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,6 +79,11 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
+_LONGEST_S = 20.0
+"""Seconds of a worker that a module takes in CI, by ``tests/durations.json``; of a longer one, so many tests are left
+out that this remains."""
+_NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES
+"""Modules that CI takes as they are, however long: each promise on this machine, and each extra."""
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""
@@ -100,7 +107,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     if IN_FULL:
         return items, []
     taken = [item for item in items if not _is_repeat(item)]
-    taken = _sample_groups(taken, _group if not WHOLE else _ci_group)
+    taken = _shorten(_sample_groups(taken, _ci_group)) if WHOLE else _sample_groups(taken, _group)
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
@@ -134,7 +141,7 @@ def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], 
     groups: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     taken: set[int] = set()
     for item in items:
-        if thorough.mark in item.iter_markers():
+        if not WHOLE and thorough.mark in item.iter_markers():
             taken.add(id(item))  # is skipped with its reason
         else:
             groups[group(item)].append(item)
@@ -142,6 +149,28 @@ def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], 
         first = _draw(name) % min(one_in, len(members))
         taken.update(map(id, members[first::one_in]))
     return [item for item in items if id(item) in taken]
+
+
+def _shorten(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the items without a part of those of long modules; the others have the property ``ONE_IN``."""
+    seconds: Counter[str] = Counter()
+    for unit, duration in durations().items():
+        seconds[unit.partition("::")[0]] += round(duration)
+
+    def group(item: pytest.Item) -> tuple[str, int]:
+        module = item.nodeid.partition("::")[0]
+        if item.path.name in _NOT_SHORTENED:
+            return item.nodeid, 1
+        return module, max(math.ceil(seconds[module] / _LONGEST_S), 1)
+
+    taken = _sample_groups(items, group)
+    whole = Counter(item.nodeid.partition("::")[0] for item in items)
+    left = Counter(item.nodeid.partition("::")[0] for item in taken)
+    for item in taken:
+        module = item.nodeid.partition("::")[0]
+        if left[module] < whole[module]:
+            item.user_properties.append((ONE_IN, whole[module] / left[module]))
+    return taken
 
 
 def _ci_group(item: pytest.Item) -> tuple[str, int]:

@@ -39,6 +39,8 @@ _APART = re.compile(r"packaging/test_extras|gate/test_gate_suites")
 _ROOT = Path(__file__).resolve().parents[2]
 MEASURED = _ROOT / ".cache" / "durations.json"
 KNOWN = _ROOT / "tests" / "durations.json"
+ONE_IN = "one_in"
+"""The property of a test that stands for so many: the others of its module are left out."""
 _USUAL_S = 0.2
 """A test of a unit whose duration is not known."""
 
@@ -117,8 +119,10 @@ class Stopwatch:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the duration of a phase of a test."""
-        self._seconds[unit_of(report.nodeid)] += report.duration
+        """Add the duration of a phase of a test, for those that are left out, too."""
+        tests = dict(report.user_properties).get(ONE_IN, 1)
+        assert isinstance(tests, (int, float))
+        self._seconds[unit_of(report.nodeid)] += report.duration * tests
 
     def pytest_sessionfinish(self) -> None:
         """Write them."""
