@@ -3,6 +3,7 @@
 ==================================  ======================================================================
 ``shield_to_completion(work)``      run ``work`` to completion; deliver a cancellation afterwards
 ``create_or_rollback(work, undo)``  return what ``work`` creates, or undo it when the caller is cancelled
+``cancel_and_wait(tasks)``           cancel tasks, and wait until they are done
 ``gather_or_cancel(work)``          run all concurrently; the first failure cancels the others
 ``wait_done(task)``                 wait for a task; report whether the caller was cancelled meanwhile
 ``awaitable_context_manager``       let ``async with`` take a coroutine that opens something
@@ -41,6 +42,14 @@ async def wait_done(task: asyncio.Future[Any]) -> bool:
         except asyncio.CancelledError:
             cancelled = True
     return cancelled
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks, and wait until they are done, whatever their outcomes."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def shield_to_completion(work: Coroutine[Any, Any, T], *, limit_s: float | None = CLEANUP_LIMIT_S) -> T:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
@@ -228,8 +229,7 @@ async def _attach(name: str, on: str | None) -> int:
             note(f"detached; {job.id} keeps running. Try: hermes-exec attach {job.id}, or kill")
             raise
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            await cancel_and_wait([feeding])
     print_end(result)
     return result.shell_code
 

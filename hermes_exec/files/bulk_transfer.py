@@ -11,6 +11,7 @@ import io
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.backend import PipeTransfer
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.guest.files import staging
@@ -104,9 +105,7 @@ async def _send_files(
         while under_way and not stream.is_answered:
             await settle()
     finally:
-        for _, task in under_way:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+        await cancel_and_wait(task for _, task in under_way)
 
 
 def _is_done(task: asyncio.Task[None]) -> bool:

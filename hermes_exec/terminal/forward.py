@@ -15,6 +15,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.forward.service import bind_path, inode_of, remove_path
 from hermes_exec.terminal.forwarded_connection import READ, ForwardedConnection, ListenerSink
@@ -212,10 +213,7 @@ class Forward:
             self._listening.cancel()
             await asyncio.wait((self._listening.answer,))
         await asyncio.sleep(0)  # a task that never ran would not release its socket
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
         if not self._over.done():
             self._over.set_result(None)
 

@@ -8,6 +8,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.guest.core import wire
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class ForwardedConnection:
         finally:
             call.discard()
             call.cancel()
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancel_and_wait([sending])
             self.reset()
 
     def reset(self) -> None:

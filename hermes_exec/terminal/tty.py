@@ -16,6 +16,7 @@ import termios
 import tty
 from typing import TYPE_CHECKING, Literal
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | Non
             over = wish == ""
             return await pty.wait()
         finally:
-            showing.cancel()
-            typing.cancel()
-            await asyncio.gather(showing, typing, return_exceptions=True)
+            await cancel_and_wait([showing, typing])
             if not over and os.isatty(stdout):
                 with contextlib.suppress(OSError):
                     _write(stdout, screen.restore_sequence)

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class Tunnel:
         if server is None:
             return
         server.close()
-        for task in self._tied:
-            task.cancel()
-        await asyncio.gather(*self._tied, return_exceptions=True)
+        await cancel_and_wait(self._tied)
         with contextlib.suppress(FileNotFoundError):
             (self._folder / "sock").unlink()
         self._folder.rmdir()

@@ -215,7 +215,7 @@ def _libseccomp() -> str:
     return f"{version.major}.{version.minor}.{version.micro}"
 
 
-def run_program(*argv: str) -> subprocess.CompletedProcess[str] | None:
+def _run(*argv: str) -> subprocess.CompletedProcess[str] | None:
     """Run a short program without input; None if it cannot be started or takes longer than ten seconds."""
     try:
         return subprocess.run(
@@ -227,7 +227,7 @@ def run_program(*argv: str) -> subprocess.CompletedProcess[str] | None:
 
 def _output(*argv: str) -> str | None:
     """The standard output of a program; None if it fails."""
-    done = run_program(*argv)
+    done = _run(*argv)
     return done.stdout if done is not None and done.returncode == 0 else None
 
 

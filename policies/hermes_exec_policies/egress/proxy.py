@@ -14,6 +14,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ class EgressProxy:
         """Stop to listen and close every connection."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
         self.path.unlink(missing_ok=True)
 
     def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 
 if TYPE_CHECKING:
@@ -218,8 +219,7 @@ class ChatSession:
         """Close the conversation and its target; the record stays."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            opening.cancel()
-            await asyncio.wait([opening])
+            await cancel_and_wait([opening])
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.run import runner, sandboxes
@@ -124,9 +125,7 @@ class WarmRunner:
     async def close(self) -> None:
         """End every sandbox, and create no more. Safe to call twice."""
         self._closed = True
-        for task in self._filling.values():
-            task.cancel()
-        await asyncio.gather(*self._filling.values(), return_exceptions=True)
+        await cancel_and_wait(self._filling.values())
         for kept in [each for group in self._kept.values() for each in group]:
             self._discard(kept)
         self._kept.clear()
