@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, Table, as_json, show
 from benchmarks.groups import GROUPS, measured
 
 _PAGE = Path(__file__).parent.parent / "docs/benchmarks.md"
-_OF_ITS_OWN = ("memory", "recall")
+_OF_ITS_OWN = ("memory", "recall", "reviews")
 """Groups that have a part of the page for themselves, so that they can be measured alone."""
 
 
@@ -30,6 +30,11 @@ def main() -> int:
     part = 10 if chosen.quick else 1
     if unknown := set(chosen.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    if chosen.docs and (shared := [name for name in chosen.groups if name not in _OF_ITS_OWN]):
+        parser.error(
+            f"--docs with {', '.join(shared)} would leave the other groups out of their table; name no group, "
+            f"or only groups of {', '.join(_OF_ITS_OWN)}"
+        )
     results: dict[str, list[Figure | Table]] = {}
     # A process for each group, so that none pays for what another one has left in memory.
     spawn = multiprocessing.get_context("spawn")
