@@ -173,6 +173,8 @@ class OpenOptions:
     """Whether the target existed before, so that a missing one raises ``PlaceGone``."""
     take_ownership: bool = False
     """Whether ``close`` also removes a resource that this ``open`` finds, because its creator is dead."""
+    personal: bool = False
+    """Whether a person opens the target for commands of their own, and not for an agent or a program."""
 
     @classmethod
     def from_profile(cls, profile: Profile) -> Self:
@@ -301,6 +303,23 @@ class Backend(ABC):
     @abstractmethod
     async def close(self, *, keep: bool = False) -> None:
         """Disconnect, and remove the resource that ``open`` created unless ``keep``. Safe to call twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """The variables of this process that commands inherit, and the names of those that are withheld as secrets."""
+
+    variables: Mapping[str, str]
+    withheld: Sequence[str]
+
+
+@runtime_checkable
+class SupportsInheritance(Protocol):
+    """A backend on this machine, whose commands inherit variables of this process."""
+
+    def select_inherited(self) -> Inherited:
+        """Return what commands inherit with these ``options``."""
+        ...
 
 
 @runtime_checkable

@@ -49,6 +49,7 @@ _CORE = (
     Command("backends", "hermes_exec.cli.doctor", "List the backends and whether this machine can use them."),
     Command("doctor", "hermes_exec.cli.doctor", "Check this machine or a target, and suggest fixes."),
     Command("profile", "hermes_exec.cli.profile", "Manage named targets."),
+    Command("env", "hermes_exec.cli.env", "Show the variables that commands get."),
     Command("log", "hermes_exec.cli.log", "Show recorded commands."),
     Command("bench", "hermes_exec.cli.bench", "Measure the speed of a target."),
     Command("demo", "hermes_exec.cli.demo", "Install and test a package in every usable target."),

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
@@ -95,6 +96,18 @@ def plan_target(on: str | None, place: str | None = None) -> Plan:
     return plan
 
 
+def plan_personal(on: str | None) -> Plan:
+    """Return the plan of a target for a command of a person, which on this machine starts in this folder.
+
+    Raises:
+        ConfigError, Unsupported: see ``plan_target``.
+    """
+    plan = plan_target(on)
+    plan.cwd = start_folder(plan)
+    plan.backend.options = replace(plan.backend.options, personal=True)
+    return plan
+
+
 @asynccontextmanager
 async def open_planned(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Terminal]:
     """Open a target, and close it at the end; an error of closing is printed, and does not undo the command.
@@ -117,7 +130,7 @@ async def open_planned(plan: Plan, *, audit: bool | None = None) -> AsyncGenerat
 
 
 def start_folder(plan: Plan) -> str | None:
-    """Return the folder in which an agent starts: this one on this machine, else the target's own."""
+    """Return the folder in which to start: this one on this machine, else the target's own."""
     if plan.cwd is None and plan.backend.target == "local":
         return os.getcwd()  # noqa: PTH109  the system's own text, undecodable bytes included
     return plan.cwd

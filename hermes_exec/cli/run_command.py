@@ -12,7 +12,7 @@ from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variab
 from hermes_exec.cli.console import note
 from hermes_exec.cli.fast_args import parse_run
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.open_target import open_planned, plan_target, to_time_limit
+from hermes_exec.cli.open_target import open_planned, plan_personal, to_time_limit
 from hermes_exec.cli.stdio import Output, feed
 from hermes_exec.errors import HermesError, UsageError
 
@@ -105,7 +105,7 @@ async def _start_stream(terminal: Terminal, arguments: RunArguments) -> AsyncGen
 
 
 async def _run_live(arguments: RunArguments) -> int:
-    async with open_planned(plan_target(arguments.on)) as terminal:
+    async with open_planned(plan_personal(arguments.on)) as terminal:
         redactor = flags.redactor if arguments.redact else None
         outputs = {"stdout": Output(1, redactor), "stderr": Output(2, redactor)}
         try:
@@ -136,7 +136,7 @@ async def _run_to_json(arguments: RunArguments) -> int:
     from hermes_exec.terminal.output import OutputBuffer as Capture
     from hermes_exec.terminal.output import SpoolFolder
 
-    plan = plan_target(arguments.on)
+    plan = plan_personal(arguments.on)
     spools = SpoolFolder()
     captures = {kind: Capture(plan.max_output, spools) for kind in ("stdout", "stderr")}
     try:
@@ -180,7 +180,7 @@ def _outputs_to_json(captures: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _start_job(arguments: RunArguments) -> int:
-    async with open_planned(plan_target(arguments.on)) as terminal:
+    async with open_planned(plan_personal(arguments.on)) as terminal:
         job = await terminal.start(
             _get_command(arguments),
             name=arguments.name,
@@ -204,5 +204,5 @@ async def _run_on_pty(arguments: RunArguments) -> int:
 
     command = _get_command(arguments)
     argv = ["sh", "-c", command] if isinstance(command, str) else command
-    async with open_planned(plan_target(arguments.on)) as terminal:
+    async with open_planned(plan_personal(arguments.on)) as terminal:
         return await run_attached(terminal, argv, cwd=arguments.cwd, env=parse_variables(arguments.env))

@@ -9,7 +9,7 @@ from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration, parse_variables
 from hermes_exec.cli.attach_pty import run_attached
 from hermes_exec.cli.fast_args import RunArguments
-from hermes_exec.cli.open_target import open_planned, plan_target
+from hermes_exec.cli.open_target import open_planned, plan_personal
 from hermes_exec.cli.options import Cwd, Env, On
 from hermes_exec.cli.run_command import run_command
 
@@ -59,7 +59,7 @@ def shell(
         return run_command(RunArguments(script, on=on, cwd=cwd, env=env or [], shell=False, stdin=True))
 
     async def work() -> int:
-        async with open_planned(plan_target(on)) as terminal:
+        async with open_planned(plan_personal(on)) as terminal:
             return await run_attached(terminal, None, cwd=cwd, env=parse_variables(env or []), name=name, keep_s=keep_s)
 
     return interruptible.run(work())

@@ -63,6 +63,7 @@ FORMS = (
     Form("profile check"),
     Form("profile trust own.conf --yes"),
     Form("profile distrust own.conf"),
+    Form("env local"),
     Form("policy list"),
     Form("policy show workspace"),
     Form("policy explain workspace"),

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.backend import Backend
 from hermes_exec.errors import PlaceError, UsageError
-from hermes_exec_backends.local.backend import INHERITED
+from hermes_exec_backends.local.environment import CLEAN, select_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_program_sees_no_variable_of_ours_and_keeps_all_of_its_own(plain: Plai
         full = set((await terminal.run(command, env=dict.fromkeys(names, "kept"))).stdout.split(b"\0"))
         assert full - bare == {f"{name}=kept".encode() for name in names}
         there = {line.partition(b"=")[0].decode() for line in bare}
-        assert there <= INHERITED | SET_BY_SHELLS | {""}
+        assert there <= {*CLEAN, *select_variables(os.environ, "tools").variables} | SET_BY_SHELLS | {""}
 
     plain(scenario)
 

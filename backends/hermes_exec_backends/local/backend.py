@@ -1,7 +1,6 @@
 """Run commands on this machine, as this user.
 
-A command has an environment of its own: variables that name the user and the system, and those that the profile adds.
-The rest of the orchestrator's environment, with its secrets, is not passed on.
+A command has an environment of its own: what `environment` selects, without secrets, and what the profile adds.
 """
 
 from __future__ import annotations
@@ -11,43 +10,18 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
-from hermes_exec.config.paths import home_folder
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Inherited, OpenOptions, Receiver
 from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import PlaceError, PlaceUnavailable
+from hermes_exec_backends.local.environment import select_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.local.environment import Inherit
 
-INHERITED = frozenset(
-    [
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "PATH",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TERM",
-        "TERMINFO",
-        "TMPDIR",
-        "XDG_RUNTIME_DIR",
-    ]
-)
-"""Variables, besides ``LC_*``, that commands inherit from the orchestrator."""
 _MORE_INOTIFY = "sysctl fs.inotify.max_user_instances=1024"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an environment that a command may see."""
-    env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
-    env.setdefault("PATH", _PATH)
-    env.setdefault("HOME", str(home_folder(environ)))
-    return env
 
 
 def _check_inotify() -> Check:
@@ -127,12 +101,17 @@ class LocalBackend(Backend):
         from hermes_exec_backends.local.channel import ProcessChannel
 
         try:
-            return ProcessChannel(argv, receiver, {**clean_environment(os.environ), **(env or {})})
+            return ProcessChannel(argv, receiver, {**self.select_inherited().variables, **(env or {})})
         except OSError as error:
             what = f"cannot start {os.fsdecode(argv[0])}: {error.strerror}"
             if remedy := errno_remedy(error.errno):  # no other program could be started either
                 raise PlaceError(what, remedy=remedy) from error
             raise PlaceUnavailable(what) from error
+
+    def select_inherited(self) -> Inherited:
+        """Return the variables of this process that commands inherit, as the profile says or by default."""
+        inherit: Inherit | Sequence[str] | None = getattr(self.profile, "inherit", None)
+        return select_variables(os.environ, inherit or ("all" if self.options.personal else "tools"))
 
     async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  this machine stays anyway
         """Wait for killed processes; no other resources were created."""
