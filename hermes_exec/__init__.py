@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Closed,
         CommandFailed,
         ConfigError,
+        GatherFailed,
         HermesError,
         MissingExtra,
         OutcomeUnknown,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_exec.pool import Fate, Lease, Orchestrator, Pool, Recovered
     from hermes_exec.result import Event, Result, ShellState, Truncation
     from hermes_exec.terminal.forward import Forward
+    from hermes_exec.terminal.gather import gather
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.terminal.opening import open  # noqa: A004  the usual verb
@@ -49,6 +51,7 @@ _HOME = {
     "FileInfo": "files",
     "Files": "files",
     "Forward": "terminal.forward",
+    "GatherFailed": "errors",
     "HermesError": "errors",
     "Job": "terminal.job",
     "Lease": "pool",
@@ -75,6 +78,7 @@ _HOME = {
     "Truncation": "result",
     "Unsupported": "errors",
     "UsageError": "errors",
+    "gather": "terminal.gather",
     "open": "terminal.opening",
 }
 
@@ -92,6 +96,7 @@ __all__ = [
     "FileInfo",
     "Files",
     "Forward",
+    "GatherFailed",
     "HermesError",
     "Job",
     "Lease",
@@ -118,6 +123,7 @@ __all__ = [
     "Truncation",
     "Unsupported",
     "UsageError",
+    "gather",
     "open",
 ]
 

@@ -40,6 +40,7 @@ __all__ = (
     "SupportsHandover",
     "SupportsListing",
     "SupportsNesting",
+    "SupportsPatterns",
     "SupportsReap",
     "SupportsRelease",
     "SupportsReopen",
@@ -416,6 +417,20 @@ class SupportsListing(Protocol):
 
         Raises:
             PlaceUnavailable: there is no service to ask.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPatterns(Protocol):
+    """A backend whose targets are listed on this machine, so that a pattern can select them."""
+
+    @classmethod
+    def find_targets(cls, pattern: str) -> list[str]:
+        """Return the one-line targets that ``pattern``, the text after ``TYPE:`` with ``*`` and ``?``, selects.
+
+        Raises:
+            ConfigError: the list cannot be read.
         """
         ...
 

@@ -10,6 +10,7 @@ HermesError
 │   │   └── PlaceGone        the target has ended for good, so a retry fails too; nothing ran
 │   ├── OutcomeUnknown       the target was lost while this ran, so its outcome is not known (also ConnectionError)
 │   └── ProtocolError        the other side violated the protocol; the connection was dropped
+├── GatherFailed             ``gather`` raised in some terminals; carries every result and error
 ├── CommandFailed            ``check=True`` and the command did not succeed; carries its Result
 ├── TransferError            a file operation failed in the target (also OSError)
 ├── Refused                  an untrusted program is not proven, or was changed since; nothing ran
@@ -24,6 +25,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hermes_exec.result import Result
 
 NOTHING_RAN = "nothing ran"
@@ -101,6 +104,20 @@ class CommandFailed(HermesError):
         self.result = result
         why = f"{result.reason}; it wrote: {last_words}" if last_words else result.reason
         super().__init__(f"{command:.{_LONGEST}}: {why}")
+
+
+class GatherFailed(HermesError):
+    """``gather`` raised in at least one terminal; ``outcomes`` has the Result or the error of each, in their order."""
+
+    state = "the other commands ran to their ends"
+
+    def __init__(self, targets: Sequence[str], outcomes: Sequence[Result | HermesError]) -> None:
+        self.targets = tuple(targets)
+        self.outcomes = tuple(outcomes)
+        pairs = zip(targets, outcomes, strict=True)
+        failed = [(target, error) for target, error in pairs if isinstance(error, HermesError)]
+        target, error = failed[0]
+        super().__init__(f"{len(failed)} of {len(outcomes)} terminals failed; the first is {target}: {error}")
 
 
 class TransferError(HermesError, OSError):

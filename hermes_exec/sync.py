@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from hermes_exec._sync.portal import portal
-from hermes_exec._sync.proxy import BlockingContextManager, BlockingIterator, BlockingProxy
+from hermes_exec._sync.proxy import BlockingContextManager, BlockingIterator, BlockingProxy, unwrap
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Exit,
         Fate,
         FileInfo,
+        GatherFailed,
         HermesError,
         Limits,
         MissingExtra,
@@ -98,6 +99,7 @@ __all__ = [
     "FileInfo",
     "Files",
     "Forward",
+    "GatherFailed",
     "HermesError",
     "Job",
     "Lease",
@@ -124,6 +126,7 @@ __all__ = [
     "Truncation",
     "Unsupported",
     "UsageError",
+    "gather",
     "open",
 ]
 
@@ -1187,6 +1190,31 @@ class Recovered(BlockingProxy):
     def note(self) -> str:
         """Why, where that is not plain."""
         return self._core.note
+
+
+def gather(
+    terminals: Iterable[Terminal],
+    command: Argument | Sequence[Argument],
+    *,
+    max_parallel: int | None = None,
+    **options: Unpack[RunOptions],
+) -> list[Result]:
+    """Run a command in each terminal concurrently, and return the results in the order of the terminals.
+
+    A failure in one terminal does not end the command in the others.
+
+    Args:
+        terminals: the open terminals.
+        command: shell text, or a program and its arguments.
+        max_parallel: terminals in which it runs at once; all by default.
+        options: those of ``Terminal.run``.
+
+    Raises:
+        GatherFailed: at least one terminal raised; its ``outcomes`` have every result and every error.
+        UsageError: ``max_parallel`` is not a positive number; nothing ran.
+        KeyboardInterrupt: Ctrl-C came; the commands have ended by then.
+    """
+    return portal().call(hermes_exec.gather(unwrap(terminals), command, max_parallel=max_parallel, **options))
 
 
 def open(

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterable
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -39,6 +39,11 @@ class BlockingProxy:
             return self._portal.call(source.__anext__(), unread)
         except StopAsyncIteration:
             raise StopIteration from None
+
+
+def unwrap(proxies: Iterable[BlockingProxy]) -> list[Any]:
+    """Return the asynchronous objects of blocking ones."""
+    return [proxy._core for proxy in proxies]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  of this module
 
 
 class BlockingIterator(BlockingProxy, Generic[T]):

@@ -17,7 +17,8 @@ class RunArguments:
     """The arguments of ``run``, as written."""
 
     command: list[str]
-    on: str | None = None
+    on: list[str] = field(default_factory=list[str])
+    """The targets; none for the default one."""
     cwd: str | None = None
     env: list[str] = field(default_factory=list[str])
     timeout: str | None = None
@@ -31,17 +32,22 @@ class RunArguments:
     detach: bool = False
     name: str = ""
     pty: bool = False
+    max_parallel: int | None = None
+    fail_fast: bool = False
+
+    @property
+    def target(self) -> str | None:
+        """The one target; None for the default one."""
+        return self.on[0] if self.on else None
 
 
 _VALUES = {
-    "--on": "on",
-    "-o": "on",
     "--cwd": "cwd",
     "-C": "cwd",
     "--timeout": "timeout",
     "--grace": "grace",
 }
-_LISTS = {"--env": "env", "-e": "env"}
+_LISTS = {"--env": "env", "-e": "env", "--on": "on", "-o": "on"}
 _SWITCHES: dict[str, tuple[str, bool]] = {
     "--shell": ("shell", True),
     "--no-shell": ("shell", False),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec.config.secrets import Secret
     from hermes_exec.observe.redact import Redactor
 
 _VALUED = frozenset({"--config", "--log-format"})
@@ -24,6 +25,8 @@ class Flags:
     """Print errors only."""
     verbose: int = 0
     """1 logs at the level info, 2 at the level debug."""
+    secrets: list[Secret] = field(default_factory=list["Secret"])
+    """The secrets of all targets that were planned."""
     redactor: Redactor | None = None
     """Set once a target with secrets is planned."""
 

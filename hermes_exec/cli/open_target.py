@@ -145,7 +145,8 @@ def _hide_secrets(plan: Plan) -> None:
     """Remove the secrets from our output, and deny other processes of this user access to this one."""
     from hermes_exec.observe.redact import Redactor
 
-    flags.redactor = Redactor(plan.secrets)
+    flags.secrets += plan.secrets
+    flags.redactor = Redactor(flags.secrets)
     hide_environment()
 
 

@@ -30,6 +30,16 @@ On = Annotated[
         autocompletion=_complete_targets,
     ),
 ]
+OnSeveral = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on",
+        "-o",
+        metavar="TARGET",
+        help="A profile, a one-line target such as docker:python:3.11, or group:NAME; may be repeated.",
+        autocompletion=_complete_targets,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Target = Annotated[
     str | None,

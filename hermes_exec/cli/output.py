@@ -19,9 +19,17 @@ COLOURS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"
 
 def show_json(value: object) -> None:
     """Print a JSON document in UTF-8: indented on a terminal, else in one line."""
+    _print_json(value, indent=2 if sys.stdout.isatty() else None)
+
+
+def print_json_line(value: object) -> None:
+    """Print a JSON document in UTF-8 as one line of several."""
+    _print_json(value, indent=None)
+
+
+def _print_json(value: object, *, indent: int | None) -> None:
     import json
 
-    indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hermes_exec.cli.fast_args import RunArguments
-from hermes_exec.cli.options import Cwd, Env, Json, On
+from hermes_exec.cli.options import Cwd, Env, Json, OnSeveral
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -19,7 +19,7 @@ def run(  # noqa: PLR0913  one parameter an option
         typer.Argument(metavar="COMMAND", help="Shell text if it is one argument, else a program and its arguments."),
     ],
     *,
-    on: On = None,
+    on: OnSeveral = None,
     cwd: Cwd = None,
     env: Env = None,
     timeout: Annotated[
@@ -54,6 +54,13 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = False,
     name: Annotated[str, typer.Option(metavar="NAME", help="Name the job.")] = "",
     pty: Annotated[bool, typer.Option("--pty", "-t", help="Run the command on a terminal, as vim needs.")] = False,
+    max_parallel: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Run in at most N of several targets at once; by default 32."),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="After the first failure, end the command in all other targets.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Run a command in a target, pass on its output and errors, and exit with its exit code.
@@ -61,15 +68,18 @@ def run(  # noqa: PLR0913  one parameter an option
     A single argument is shell text, as in: run 'cd src && make'. Several arguments are a program and its arguments,
     without a shell, as in: run make -j4. Options precede the command; -- may separate them.
 
+    With several --on, or a group of the configuration, it runs in all of them at once. The name of its target precedes
+    each line, a table of all ends follows, and the highest exit code is returned.
+
     Exit codes: that of the command; 124 after the time limit; 125 if the target failed; 127 if there is no such
     program; 128 + N after signal N, so 130 after Ctrl-C, which ends the command and its processes.
     """
-    from hermes_exec.cli.run_command import run_command
+    from hermes_exec.cli.run_command import run_in_targets
 
-    return run_command(
+    return run_in_targets(
         RunArguments(
             command=command,
-            on=on,
+            on=on or [],
             cwd=cwd,
             env=env or [],
             timeout=timeout,
@@ -83,5 +93,7 @@ def run(  # noqa: PLR0913  one parameter an option
             detach=detach,
             name=name,
             pty=pty,
+            max_parallel=max_parallel,
+            fail_fast=fail_fast,
         )
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec.cli.fast_args import RunArguments
+    from hermes_exec.config.plan import Plan
     from hermes_exec.result import Result
     from hermes_exec.terminal.requests import StreamOptions
     from hermes_exec.terminal.stream import Stream
@@ -29,16 +30,32 @@ if TYPE_CHECKING:
 def prepare_run(argv: Sequence[str]) -> Callable[[], int] | None:
     """Return a function that runs a plain ``run``; None for any other command line."""
     arguments = parse_run(argv)
-    return None if arguments is None else lambda: run_command(arguments)
+    return None if arguments is None else lambda: run_in_targets(arguments)
+
+
+def run_in_targets(arguments: RunArguments) -> int:
+    """Run the command in one target or in several, and return the exit code.
+
+    Raises:
+        HermesError: the arguments are wrong, or the one target failed.
+    """
+    if len(arguments.on) > 1 or (arguments.on and arguments.on[0].startswith("group:")):
+        from hermes_exec.cli.run_many import run_many
+
+        _refuse_ignored_options(arguments)
+        return run_many(arguments)
+    return run_command(arguments)
 
 
 def run_command(arguments: RunArguments) -> int:
-    """Run the command and return the exit code.
+    """Run the command in one target, and return the exit code.
 
     Raises:
         HermesError: the arguments are wrong, or the target failed.
     """
     _refuse_ignored_options(arguments)
+    if arguments.max_parallel is not None or arguments.fail_fast:
+        raise UsageError("--max-parallel and --fail-fast are for several targets", remedy="--on A --on B")
     if arguments.detach:
         work = _start_job
     elif arguments.pty:
@@ -88,7 +105,7 @@ def _build_options(arguments: RunArguments) -> StreamOptions:
 
 
 @asynccontextmanager
-async def _start_stream(terminal: Terminal, arguments: RunArguments) -> AsyncGenerator[Stream]:
+async def start_stream(terminal: Terminal, arguments: RunArguments) -> AsyncGenerator[Stream]:
     """Start the command, send our input to it, and end it on exit."""
     options = _build_options(arguments)
     async with terminal.stream(_get_command(arguments), **options) as stream:
@@ -105,11 +122,11 @@ async def _start_stream(terminal: Terminal, arguments: RunArguments) -> AsyncGen
 
 
 async def _run_live(arguments: RunArguments) -> int:
-    async with open_planned(plan_personal(arguments.on)) as terminal:
+    async with open_planned(plan_personal(arguments.target)) as terminal:
         redactor = flags.redactor if arguments.redact else None
         outputs = {"stdout": Output(1, redactor), "stderr": Output(2, redactor)}
         try:
-            async with _start_stream(terminal, arguments) as stream:
+            async with start_stream(terminal, arguments) as stream:
                 async for event in stream:
                     if event.result is None:
                         await outputs[event.kind].write(event.data)
@@ -133,22 +150,32 @@ def print_end(result: Result) -> None:
 
 async def _run_to_json(arguments: RunArguments) -> int:
     from hermes_exec.cli.output import show_json
+
+    facts, code = await capture_command(plan_personal(arguments.target), arguments)
+    show_json(facts)
+    return code
+
+
+async def capture_command(plan: Plan, arguments: RunArguments) -> tuple[dict[str, Any], int]:
+    """Run the command to its end, and return its result as JSON values, and the exit code.
+
+    Raises:
+        HermesError: the target failed.
+    """
     from hermes_exec.terminal.output import OutputBuffer as Capture
     from hermes_exec.terminal.output import SpoolFolder
 
-    plan = plan_personal(arguments.on)
     spools = SpoolFolder()
     captures = {kind: Capture(plan.max_output, spools) for kind in ("stdout", "stderr")}
     try:
-        async with open_planned(plan) as terminal, _start_stream(terminal, arguments) as stream:
+        async with open_planned(plan) as terminal, start_stream(terminal, arguments) as stream:
             async for event in stream:
                 if event.result is None:
                     captures[event.kind].feed(event.data)
             result = await stream.result()
-            show_json({"target": terminal.target, **to_json(result)} | _outputs_to_json(captures))
+            return {"target": terminal.target, **to_json(result)} | _outputs_to_json(captures), result.shell_code
     finally:
         spools.close()
-    return result.shell_code
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -180,7 +207,23 @@ def _outputs_to_json(captures: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _start_job(arguments: RunArguments) -> int:
-    async with open_planned(plan_personal(arguments.on)) as terminal:
+    facts = await start_job(plan_personal(arguments.target), arguments)
+    if arguments.json:
+        from hermes_exec.cli.output import show_json
+
+        show_json(facts)
+    else:
+        print(facts["job"])
+    return 0
+
+
+async def start_job(plan: Plan, arguments: RunArguments) -> dict[str, Any]:
+    """Start the command as a job, and return its id and its target as JSON values.
+
+    Raises:
+        HermesError: the target failed.
+    """
+    async with open_planned(plan) as terminal:
         job = await terminal.start(
             _get_command(arguments),
             name=arguments.name,
@@ -190,13 +233,7 @@ async def _start_job(arguments: RunArguments) -> int:
             cap_s=None if arguments.timeout is None else to_time_limit(parse_duration(arguments.timeout)),
             limits=parse_limits(arguments.limits),
         )
-        if arguments.json:
-            from hermes_exec.cli.output import show_json
-
-            show_json({"job": job.id, "target": terminal.target, "name": arguments.name})
-        else:
-            print(job.id)
-    return 0
+        return {"job": job.id, "target": terminal.target, "name": arguments.name}
 
 
 async def _run_on_pty(arguments: RunArguments) -> int:
@@ -204,5 +241,5 @@ async def _run_on_pty(arguments: RunArguments) -> int:
 
     command = _get_command(arguments)
     argv = ["sh", "-c", command] if isinstance(command, str) else command
-    async with open_planned(plan_personal(arguments.on)) as terminal:
+    async with open_planned(plan_personal(arguments.target)) as terminal:
         return await run_attached(terminal, argv, cwd=arguments.cwd, env=parse_variables(arguments.env))

@@ -56,7 +56,7 @@ def shell(
     keep_s = (parse_duration(keep_for) or _UNLIMITED_S) if keep or name else 0.0
     if not keep_s and not os.isatty(0):
         script = ["sh", "-c", _LOGIN_SHELL]
-        return run_command(RunArguments(script, on=on, cwd=cwd, env=env or [], shell=False, stdin=True))
+        return run_command(RunArguments(script, on=[on] if on else [], cwd=cwd, env=env or [], shell=False, stdin=True))
 
     async def work() -> int:
         async with open_planned(plan_personal(on)) as terminal:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "memory", "learning", "models")
+KEYS = ("default", "backends", "groups", "limits", "audit", "log", "hooks", "agent", "memory", "learning", "models")
 USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key."""
@@ -44,6 +44,7 @@ class FileContents:
     """The content of one file; a missing section has its defaults."""
 
     entries: dict[str, ProfileEntry] = field(default_factory=dict[str, ProfileEntry])
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     default: str | None = None
     limits: LimitSettings = field(default_factory=LimitSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
@@ -77,6 +78,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         raise ConfigError(f"{where}: 'default' should be the name of a profile or a one-line target")
     return FileContents(
         entries=_entries(data.get("backends", {}), where, origin, path.parent),
+        groups=_groups(data.get("groups", {}), where),
         default=default,
         limits=_section(LimitSettings, data, "limits", where),
         audit=_section(AuditSettings, data, "audit", where),
@@ -155,6 +157,21 @@ def _models(table: object, where: str) -> dict[str, object]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: 'models' should be a table of models")
     return {str(name): each for name, each in cast("Mapping[object, object]", table).items()}
+
+
+def _groups(table: object, where: str) -> dict[str, tuple[str, ...]]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: 'groups' should be a table of lists of targets")
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, members in cast("Mapping[object, object]", table).items():
+        if not (isinstance(name, str) and PROFILE_NAME.match(name)):
+            raise ConfigError(f"{where}: a group cannot be called {name!r}", remedy="letters, digits and . _ -")
+        texts = cast("list[object]", members) if isinstance(members, list) else []
+        found = [text for text in texts if isinstance(text, str) and text]
+        if not found or len(found) != len(texts):
+            raise ConfigError(f"{where}: the group {name!r} should be a list of targets", remedy='["web1", "web2"]')
+        groups[name] = tuple(found)
+    return groups
 
 
 def _hooks(names: object, where: str) -> tuple[str, ...]:

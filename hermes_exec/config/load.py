@@ -74,6 +74,7 @@ def load_settings(
     spoken = override_layers(environ, flags)
     return Settings(
         profiles=_profiles(project, user, warnings),
+        groups=project.groups | user.groups,
         default=default,
         default_origin=origin,
         limits=_merge_sections(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),

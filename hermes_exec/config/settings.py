@@ -214,6 +214,8 @@ class Settings:
     """Every setting, with its source."""
 
     profiles: Profiles
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Names of several targets each, for commands that run in all of them."""
     default: str = "local"
     """The target that is meant when none is named."""
     default_origin: Origin = BUILT_IN

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 """What a profile can be called, so that its name is never mistaken for another kind of target."""
 
+GROUP = "group"
+"""Begins the name of a group, as in ``group:web``; see ``hermes_exec.config.groups``."""
 MAX_DEPTH = 8
 """Targets inside of each other at most."""
 MAX_LENGTH = 4096
@@ -126,6 +128,8 @@ def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, P
     if not word or not word.isprintable():
         raise ConfigError(f"{where}: a part of it is empty or not printable")
     kind, colon, rest = word.partition(":")
+    if kind == GROUP:
+        raise ConfigError(f"{where}: a group is several targets, and one is needed here", remedy="run --on group:NAME")
     if not colon:
         if word in profiles:
             return word, profiles[word]

@@ -12,6 +12,7 @@ import inspect
 import subprocess
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 import hermes_exec
 from hermes_dev.place import ROOT
@@ -28,6 +29,9 @@ from hermes_dev.source import (
     text_of,
 )
 from hermes_dev.wording import GETATTR, HEADER, function, text_for_people
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
 
 FILE = ROOT / "hermes_exec" / "sync.py"
 CLASSES = (
@@ -84,15 +88,15 @@ class Writer:
     def text(self) -> str:
         """The whole file, before it is formatted."""
         classes = [self.class_(name) for name in CLASSES]
-        opened = self.open()
+        functions = [self.gather(), self.open()]
         asynchronous = [
             f"from {getattr(hermes_exec, name).__module__} import {name} as Async{name}" for name in CLASSES
         ]
-        same = ", ".join(name for name in hermes_exec.__all__ if name not in {*CLASSES, "open"})
+        same = ", ".join(name for name in hermes_exec.__all__ if name not in {*CLASSES, "gather", "open"})
         imports = [*asynchronous, *self.imports.values(), f"from hermes_exec import {same}"]
         head = [HEADER, *sorted(self.constants), "if TYPE_CHECKING:"]
         head.append(textwrap.indent("\n".join(imports), "    "))
-        return "\n".join([*head, f"__all__ = {hermes_exec.__all__!r}", GETATTR, *classes, opened])
+        return "\n".join([*head, f"__all__ = {hermes_exec.__all__!r}", GETATTR, *classes, *functions])
 
     def class_(self, name: str) -> str:
         """One blocking class, with what it inherits."""
@@ -199,6 +203,16 @@ class Writer:
         body = f"return BlockingContextManager(self._portal, self._core.{node.name}({passed}), {given})"
         return function("", node.name, arguments, f"BlockingContextManager[{given}]", ast.get_docstring(node), body)
 
+    def gather(self) -> str:
+        """The function ``gather``."""
+        home = module("hermes_exec.terminal.gather")
+        node = home.functions["gather"]
+        arguments, passed = self.arguments(home, node, given={"Terminal"})
+        passed = passed.replace("terminals", "unwrap(terminals)", 1)
+        body = f"return portal().call(hermes_exec.gather({passed}))"
+        returns = ast.unparse(node.returns or ast.Constant(None))
+        return textwrap.dedent(function("", "gather", arguments, returns, ast.get_docstring(node), body))
+
     def open(self) -> str:
         """The function ``open``."""
         home = module("hermes_exec.terminal.opening")
@@ -212,16 +226,16 @@ loop_portal.finalizers.register(core, terminal, core.target)
 return terminal"""
         return textwrap.dedent(function("", "open", arguments, "Terminal", ast.get_docstring(node), body))
 
-    def arguments(self, home: Module, node: Function) -> tuple[str, str]:
-        """The parameters as they are declared, and as they are passed on."""
+    def arguments(self, home: Module, node: Function, given: AbstractSet[str] = frozenset()) -> tuple[str, str]:
+        """The parameters as they are declared, and as they are passed on; blocking objects of ``given`` may be some."""
         args = node.args
         every = [*args.posonlyargs, *args.args, *filter(None, [args.vararg]), *args.kwonlyargs]
         for arg in [*every, *filter(None, [args.kwarg])]:
             if arg.annotation is not None:
                 used = names(arg.annotation)
-                if used & {*CLASSES, *ITERATORS, "AsyncIterable", "Awaitable", "Coroutine"}:
+                if (used - given) & {*CLASSES, *ITERATORS, "AsyncIterable", "Awaitable", "Coroutine"}:
                     raise CannotTurn(f"{home.name}: {node.name}({arg.arg}) takes something asynchronous")
-                self.need(home, used)
+                self.need(home, used - given)
         for default in [*args.defaults, *filter(None, args.kw_defaults)]:
             self.constants |= {home.origin(name) for name in names(default)}
         passed = [arg.arg for arg in [*args.posonlyargs, *args.args] if arg.arg != "self"]

@@ -6,6 +6,7 @@ Terminals of the same host share one connection. ``launch`` writes the command l
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
@@ -61,6 +62,18 @@ class SshBackend(Backend):
         from hermes_exec_backends.ssh.doctor import checks
 
         return checks(cast("SshProfile | None", profile))
+
+    @classmethod
+    def find_targets(cls, pattern: str) -> list[str]:
+        """Return the hosts of ``~/.ssh/config`` whose names match ``//[USER@]PATTERN``, as targets.
+
+        Raises:
+            ConfigError: the file cannot be read or parsed.
+        """
+        from hermes_exec_backends.ssh.ssh_config import list_hosts
+
+        user, at, host = pattern.removeprefix("//").rpartition("@")
+        return [f"ssh://{user}{at}{name}" for name in fnmatch.filter(list_hosts(), host)]
 
     async def open(self) -> None:
         """Connect and log in, or share a connection that exists.

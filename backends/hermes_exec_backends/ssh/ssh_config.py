@@ -42,10 +42,29 @@ def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> 
         raise ConfigError(f"ssh: {files[0][0]} cannot be understood: {error}") from error
 
 
-class _Said:
-    """The lines of all files so far, for one host."""
+def list_hosts() -> list[str]:
+    """Return the names that ``~/.ssh/config`` and the files that it includes define, sorted, without patterns.
 
-    def __init__(self, name: str) -> None:
+    Raises:
+        ConfigError: a file cannot be read or parsed.
+    """
+    from paramiko import SSHConfig
+    from paramiko.ssh_exception import ConfigParseError
+
+    file = home_folder() / ".ssh" / "config"
+    said = _Said(None)
+    said.add(file, file.parent, 0)
+    try:
+        names = SSHConfig.from_text("\n".join(said.lines)).get_hostnames()
+    except (ConfigParseError, ValueError) as error:
+        raise ConfigError(f"ssh: {file} cannot be understood: {error}") from error
+    return sorted(name for name in names if not set(name) & set("*?!"))
+
+
+class _Said:
+    """The lines of all files so far, for one host; for all hosts if its name is None."""
+
+    def __init__(self, name: str | None) -> None:
         self._name = name
         self.lines: list[str] = []
 
@@ -53,7 +72,7 @@ class _Said:
         """Return the options that the lines set for the host, with ``more`` lines at the end."""
         from paramiko import SSHConfig
 
-        return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name).items())
+        return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name or "").items())
 
     def add(self, path: Path, base: Path, depth: int) -> None:
         """Add the lines of a file, with each ``Include`` replaced by the lines of its files."""
@@ -80,7 +99,7 @@ class _Said:
 
     def _applies(self, block: str) -> bool:
         """Return whether a block, and so its ``Include``, matches the host, as far as the lines before it show."""
-        return _PROBE in self.options(block, f"{_PROBE} yes")
+        return self._name is None or _PROBE in self.options(block, f"{_PROBE} yes")
 
 
 def _split(line: str) -> tuple[str, str]:
