@@ -17,8 +17,11 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
 from hermes_exec.testing.place import link
+from hermes_exec.wrapper import PreparedBackend
+from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
+from hermes_exec_backends.slurm.queue import Standing
 from tests.rigs import slurm
 from tests.rigs.bounded import PATIENCE_S, wait_until
 
@@ -105,6 +108,19 @@ def test_a_refusal_is_told_in_slurms_words(cluster: Cluster) -> None:
     assert cluster.jobs() == []
 
 
+@pytest.mark.usefixtures("cluster")  # Slurm is installed
+def test_an_unknown_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    nowhere = SlurmBackend(SlurmProfile.model_validate({}), PreparedBackend(LocalBackend()))
+    with pytest.raises(PlaceUnavailable, match=r"(?s)configuration source.* Try: SLURM_CONF = "):
+        asyncio.run(nowhere.open())
+
+
+def test_a_wait_without_a_reason_names_none() -> None:
+    assert Standing("CONFIGURING", "None").why_waiting == ""
+    assert Standing("PENDING", "AssocGrpBillingMinutes").why_waiting == "AssocGrpBillingMinutes"
+
+
 def test_waiting_is_told_with_slurms_reason_and_can_be_given_up(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,7 +131,7 @@ def test_waiting_is_told_with_slurms_reason_and_can_be_given_up(
             caplog.clear()  # it may have waited too, for nodes of the test before
             waiting = asyncio.ensure_future(allocation(cluster).open())
             async with asyncio.timeout(PATIENCE_S):
-                while "waits in the queue: Resources" not in caplog.text:
+                while "waits in the queue: Resources (its nodes" not in caplog.text:
                     await asyncio.sleep(0.1)
             assert len(cluster.jobs()) == 2
             waiting.cancel()

@@ -23,7 +23,7 @@ from hermes_exec.wrapper import ArgvAndEnv, Wrapper
 from hermes_exec_backends._shared.lease_process import LeaseProcess
 from hermes_exec_backends.slurm import scripts
 from hermes_exec_backends.slurm.options import submit_options
-from hermes_exec_backends.slurm.queue import Standing, standing
+from hermes_exec_backends.slurm.queue import Standing, build_unavailable, standing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,10 +162,7 @@ class SlurmBackend(Wrapper):
         reply = await run_helper(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
         job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
         if reply.exit.code != 0 or not job.isdigit():
-            raise PlaceUnavailable(
-                f"slurm: no allocation at {self.outer.target}: {reply.failure}",
-                remedy="sinfo, at the target where Slurm's commands are",
-            )
+            raise build_unavailable(f"slurm: no allocation at {self.outer.target}", reply.failure)
         return job
 
     async def _wait_until_begun(self) -> Standing:
@@ -179,7 +176,8 @@ class SlurmBackend(Wrapper):
             if not now.waiting:
                 raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")
             expected = f", expected to begin at {now.start}" if now.start not in {"", "N/A"} else ""
-            text = f"slurm: allocation {self._job} waits in the queue: {now.reason}{expected}"
+            why = f": {now.why_waiting}" if now.why_waiting else ""
+            text = f"slurm: allocation {self._job} waits in the queue{why}{expected}"
             if text != told:
                 progress.info("%s", text)
                 told = text

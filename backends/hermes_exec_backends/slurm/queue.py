@@ -27,6 +27,24 @@ _ENDS = {
     "STOPPED": "it is stopped",
     "COMPLETED": "it had ended: no client was attached for longer than its lease",
 }
+_REASONS = {
+    "Resources": "its nodes, processors or memory are in use",
+    "Priority": "jobs of higher priority come first",
+    "BeginTime": "it may not begin yet",
+    "Dependency": "another job has to end first",
+    "Licenses": "a license is in use",
+    "PartitionDown": "the partition is down",
+    "PartitionTimeLimit": "it asks for more time than the partition allows",
+    "PartitionNodeLimit": "it asks for more nodes than the partition has",
+    "Reservation": "its reservation has not begun",
+    "ReqNodeNotAvail": "a node that it asks for is down or reserved",
+    "JobHeldUser": "its user holds it",
+    "JobHeldAdmin": "an administrator holds it",
+    "AssocGrpCpuLimit": "the account's processors are in use",
+    "QOSMaxJobsPerUserLimit": "this user runs as many jobs as may be",
+    "QOSMaxCpuPerUserLimit": "this user has as many processors as may be",
+}
+"""Meanings of Slurm's common reasons; see squeue(1)."""
 # days-hours:minutes:seconds, of which the first parts may be missing
 _LEFT = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
 
@@ -56,6 +74,14 @@ class Standing:
         return self.state in WAITING
 
     @property
+    def why_waiting(self) -> str:
+        """Slurm's reason for the wait, with its meaning if that is known; empty if Slurm gives none."""
+        if self.reason in {"", "None"}:
+            return ""
+        meaning = _REASONS.get(self.reason, "")
+        return f"{self.reason} ({meaning})" if meaning else self.reason
+
+    @property
     def why_ended(self) -> str:
         """Describe why the job has ended."""
         if self.state in WAITING:
@@ -80,7 +106,15 @@ async def standing(outer: Backend, job: str) -> Standing:
             return Standing(state, reason, nodes, _seconds(left), start)
     if reply.exit.code == 0 or b"Invalid job id" in reply.stderr:
         return Standing("UNKNOWN")
-    raise PlaceUnavailable(f"slurm: {reply.failure}", remedy="sinfo, at the target where Slurm's commands are")
+    raise build_unavailable("slurm", reply.failure)
+
+
+def build_unavailable(what: str, failure: str) -> PlaceUnavailable:
+    """Return the error for a command of Slurm that failed, with a remedy that fits Slurm's message."""
+    remedy = "sinfo, at the target where Slurm's commands are"
+    if "configuration source" in failure or "configuration file" in failure:
+        remedy = """SLURM_CONF = "/path/of/slurm.conf" in the profile's env, or export it where Slurm's commands are"""
+    return PlaceUnavailable(f"{what}: {failure}", remedy=remedy)
 
 
 def _seconds(text: str) -> float | None:
