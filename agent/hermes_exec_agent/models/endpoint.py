@@ -23,6 +23,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
 from hermes_exec_agent.models.failures import classify_failure, read_refusal
+from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_usage
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Endpoint:
         newer_limit: bool = False,
         dialect: Dialect = OPENAI,
         reasoning: Reasoning | None = None,
+        marks_cache: bool = False,
     ) -> None:
         """``name`` is the endpoint's name of the model. ``newer_limit``: see `Provider`."""
         self.name = name
@@ -82,6 +84,7 @@ class Endpoint:
         self.reasoning: Reasoning = reasoning or Reasoning()
         """Settings that apply from the next request on."""
         self._dialect = dialect
+        self._marks_cache = marks_cache
         self.key = key
         self.price = price
         """US dollars for a million tokens, if known."""
@@ -121,10 +124,9 @@ class Endpoint:
                     async for piece in pieces:
                         yield piece
             except Exception as cause:  # noqa: BLE001  errors that are not the endpoint's are raised again
-                if adapted := adapt_dialect(self._dialect, read_refusal(cause)):
-                    self._dialect = adapted
+                if adapted := self._adapt(read_refusal(cause)):
                     request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
-                retried = self._again(cause, attempt, give_up, adapted=adapted is not None)
+                retried = self._again(cause, attempt, give_up, adapted=adapted)
                 yield retried
                 await asyncio.sleep(retried.wait_s)
             else:
@@ -132,6 +134,15 @@ class Endpoint:
                 usage = self._usage(assembly, messages, tools, message)
                 yield Reply(message, finish, usage, assembly.model or self.name)
                 return
+
+    def _adapt(self, refusal: str) -> bool:
+        """Leave out what the endpoint refuses in all further requests; return False if it is not known how."""
+        if self._marks_cache and refuses_marks(refusal):
+            self._marks_cache = False
+            return True
+        if adapted := adapt_dialect(self._dialect, refusal):
+            self._dialect = adapted
+        return adapted is not None
 
     def _build_body(
         self,
@@ -142,10 +153,11 @@ class Endpoint:
         tool_choice: ToolChoice | None,
     ) -> dict[str, Any]:
         """Return the body of a request, without the model's name and ``stream``."""
+        wired = wire_messages(messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning)
+        if self._marks_cache:
+            mark_messages(wired)
         body: dict[str, Any] = {
-            "messages": wire_messages(
-                messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning
-            ),
+            "messages": wired,
             "stream_options": {"include_usage": True},
             **self._dialect.ask(self.reasoning),
         }

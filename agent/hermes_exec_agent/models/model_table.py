@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from hermes_exec_agent.models.dialects import Effort, Thinking
+from hermes_exec_agent.models.prompt_cache import CacheMarks
 
 Dollars = Annotated[float, Field(ge=0)]
 
@@ -35,5 +36,6 @@ class ModelTable(BaseModel, frozen=True, extra="forbid", strict=True):
     attempts: Annotated[int, Field(ge=1, le=20)] = 5
     total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    cache: CacheMarks = "auto"
     effort: Effort | None = None
     thinking: Thinking | None = None

@@ -21,6 +21,7 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.prompt_cache import CacheMarks, needs_marks
 from hermes_exec_agent.models.protocol import FREE, Price
 from hermes_exec_agent.models.providers import PROVIDERS, Provider, find_provider
 
@@ -75,6 +76,8 @@ class ModelSettings:
     """Seconds for a reply, with all attempts and waits."""
     silence_s: float = 180.0
     """Seconds until the first chunk of a reply, and between two."""
+    cache: CacheMarks = "auto"
+    """Marks for caches of prompts: auto for Anthropic's models, marked for every model, or off."""
     effort: Effort | None = None
     """Reasoning effort: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
     thinking: Thinking | None = None
@@ -219,6 +222,7 @@ class _Builder:
             newer_limit=chosen.newer_limit and settings.base_url is None,
             dialect=find_dialect(chosen.name, base_url),
             reasoning=Reasoning(settings.effort, settings.thinking),
+            marks_cache=needs_marks(settings.cache, settings.model),
         )
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:

@@ -62,6 +62,8 @@ def _status(talk: ChatSession) -> str:
     usage = conversation.usage
     cost = f", ${usage.cost:.4f}" if usage.cost else ""
     tokens = f"{usage.prompt + usage.completion:,} tokens"
+    if usage.cached:
+        tokens += f", {usage.cached / usage.prompt:.0%} of the prompts from a cache"
     return escape_text(f"{conversation.model.name} in {conversation.place}, {tokens}{cost}  (/help)")
 
 
