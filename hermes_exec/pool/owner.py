@@ -34,14 +34,15 @@ class Owner:
     """The PID namespace, since each container counts its processes by itself."""
     since: float
     """Seconds since 1970."""
+    machine: str = ""
+    """The content of ``/etc/machine-id``; empty where there is none."""
 
     @classmethod
     def current(cls) -> Owner:
         """Return the owner that stands for the calling process."""
         pid = os.getpid()
-        return cls(
-            pid, process_tree.stat(pid)[2], os.uname().nodename, orphan_cleanup.boot_id(), _namespace(), time.time()
-        )
+        started, host, boot = process_tree.stat(pid)[2], os.uname().nodename, orphan_cleanup.boot_id()
+        return cls(pid, started, host, boot, _namespace(), time.time(), _machine())
 
     @classmethod
     def from_values(cls, values: Any) -> Owner:
@@ -71,13 +72,22 @@ class Owner:
         if self.host != os.uname().nodename:
             return Liveness.ELSEWHERE
         if self.boot != orphan_cleanup.boot_id():
-            return Liveness.DEAD
+            # Restarted; or another machine of the same name, as containers and clones of an image may be.
+            is_same = bool(self.machine) and self.machine == _machine()
+            return Liveness.DEAD if is_same else Liveness.ELSEWHERE
         if self.namespace != _namespace():
             return Liveness.ELSEWHERE
         if not self.boot:  # without /proc another process with the same number cannot be distinguished
             return Liveness.LIVING if _exists(self.pid) else Liveness.DEAD
         state, _, started = process_tree.stat(self.pid)
         return Liveness.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Liveness.DEAD
+
+
+def _machine() -> str:
+    try:
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _namespace() -> str:

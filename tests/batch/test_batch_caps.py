@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.batch.ledger import Amounts, CapReached, Ledger, ShardAccount, settle_shard
+from hermes_exec_agent.batch.capped_model import CappedModel
+from hermes_exec_agent.batch.ledger import Amounts, CapReached, Ledger, ShardAccount, TrialAccount, settle_shard
 from hermes_exec_agent.batch.run_folder import RunFolder
-from hermes_exec_agent.batch.settings import AgentSettings, RunSettings
+from hermes_exec_agent.batch.settings import AgentSettings, Caps, RunSettings
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.batch.tasks import Task
-from hermes_exec_agent.models import ask
+from hermes_exec_agent.models import ask, complete, say
+from hermes_exec_agent.models.endpoint import Endpoint, Patience
+from hermes_exec_agent.models.messages import Message
 from tests.rigs.batches import BatchPerson
 from tests.rigs.breadth import leave_out
-from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
+from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status, Streamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +93,75 @@ def test_what_a_dead_shard_did_not_use_is_returned_once(tmp_path: Path) -> None:
     assert ledger.total == Amounts(money=240, tokens=210, steps=3)  # two without an end count in full
 
 
+def test_a_cancelled_draw_keeps_its_grant(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+
+    async def cancel() -> None:
+        with ShardLog(tmp_path) as log:
+            account = ShardAccount(Ledger(tmp_path / "ledger", CAP), "s", 1, log)
+            reserving = asyncio.ensure_future(account.reserve(Amounts(steps=1)))
+            await asyncio.sleep(0)  # it has begun to draw
+            reserving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reserving
+            await account.close()
+
+    asyncio.run(cancel())
+    ledger = Ledger(tmp_path / "ledger", CAP)
+    ledger.refresh()
+    assert (len(list((tmp_path / "ledger").iterdir())), ledger.total) == (2, Amounts())
+
+
+def test_an_attempt_that_failed_at_the_cap_ends_the_request(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+
+    async def request(url: str) -> None:
+        with ShardLog(tmp_path) as log:
+            account = ShardAccount(Ledger(tmp_path / "ledger", Amounts(10**12, 10**9, 1)), "s", 1, log)
+            endpoint = Endpoint("m", base_url=url, patience=Patience(first_wait_s=0.0))
+            model = CappedModel(endpoint, TrialAccount(Caps(), account), None, 100)
+            with pytest.raises(CapReached):
+                async with asyncio.timeout(20):
+                    await complete(model, [Message("user", "hello")])
+            await endpoint.close()
+            await account.close()
+
+    with ScriptedEndpoint([Status(500)], forever=True) as rig:
+        asyncio.run(request(rig.url))
+    assert len(rig.requests) == 1
+    ledger = Ledger(tmp_path / "ledger", CAP)
+    ledger.refresh()
+    assert ledger.total.steps == 1
+
+
+def test_an_estimated_usage_counts_as_its_bound(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+
+    async def request(url: str) -> None:
+        with ShardLog(tmp_path) as log:
+            account = ShardAccount(Ledger(tmp_path / "ledger", CAP), "s", 1, log)
+            endpoint = Endpoint("m", base_url=url)
+            await complete(CappedModel(endpoint, TrialAccount(Caps(), account), None, 5000), [Message("user", "hello")])
+            await endpoint.close()
+            await account.close()
+
+    with ScriptedEndpoint([Streamed(say("hi"), usage=None)]) as rig:
+        asyncio.run(request(rig.url))
+    ledger = Ledger(tmp_path / "ledger", CAP)
+    ledger.refresh()
+    assert ledger.total.tokens > 5000
+
+
+def test_requests_without_a_cap_count_for_a_later_one(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    person.write_tasks([{"id": "t", "instruction": "do", "check": "true"}])
+    done = person.run("run", "tasks.jsonl", "-m", person.write_replies("true", "true"), "--into", "r")
+    assert done.returncode == 0, done.stderr
+    ledger = Ledger(tmp_path / "r/ledger", CAP)
+    ledger.refresh()
+    assert ledger.total.steps == 3
+
+
 def test_a_run_that_a_cap_stopped_goes_on_with_a_larger_one(tmp_path: Path) -> None:
     person = BatchPerson(tmp_path)
     person.write_tasks([{"id": f"t{number}", "instruction": "do", "check": "test -s out"} for number in range(4)])
@@ -97,6 +169,9 @@ def test_a_run_that_a_cap_stopped_goes_on_with_a_larger_one(tmp_path: Path) -> N
     done = person.run("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "2", "--max-steps", "5")
     assert done.returncode == 3, done.stderr
     assert len((tmp_path / "ran").read_text().split()) <= 5
+    assert len(list((tmp_path / "r/shards").glob("s*"))) == 1  # no other one is started to find the same cap
+    done = person.run("resume", "r", "--max-steps", "5")
+    assert done.returncode == 3, done.stderr
     done = person.run("resume", "r", "--max-steps", "1000", "--max-wall", "0.5")
     assert done.returncode == 3, done.stderr
     (tmp_path / "free").touch()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 from typing import TYPE_CHECKING
+
+import pytest
 
 from hermes_exec_agent.batch.shard_log import NAME, LogTail, ShardLog
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_calls_that_wait_share_writes_that_begin_after_their_events(
@@ -53,3 +54,18 @@ def test_a_line_that_a_kill_tore_is_left_until_it_is_whole(tmp_path: Path) -> No
     with (tmp_path / NAME).open("ab") as file:
         file.write(b':"b"}\nnonsense\n{"event":"c"}\n')
     assert [event["event"] for event in tail.read()] == ["b", "c"]
+
+
+def test_a_line_that_a_full_disk_cut_takes_no_later_event_with_it(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ShardLog(tmp_path) as log:
+        log.write("first")
+        size = (tmp_path / NAME).stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
+        try:
+            with pytest.raises(OSError, match="No space"):
+                log.write("cut")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        log.write("last")
+    assert [event["event"] for event in LogTail(tmp_path).read()] == ["first", "last"]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_exec_agent.batch.tasks import digest_of
+from hermes_exec_agent.batch.run_folder import RunFolder
+from hermes_exec_agent.batch.run_state import RunState
+from hermes_exec_agent.batch.settings import AgentSettings, RunSettings
+from hermes_exec_agent.batch.shard import Shard
+from hermes_exec_agent.batch.tasks import Task, digest_of
 from tests.rigs.batches import BatchPerson, find_shards, read_state
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
+from tests.rigs.processes import with_mark
 
 leave_out("takes long")
 
@@ -243,3 +250,60 @@ def test_two_commands_do_not_run_one_batch(person: BatchPerson) -> None:
     assert (done.returncode, "no trial runs" in done.stderr) == (0, True), done.stderr
     process.communicate(timeout=60)
     assert process.returncode == 1
+
+
+def test_cancel_starts_no_further_shards(person: BatchPerson) -> None:
+    person.write_tasks([task(f"t{number}") for number in range(3)])
+    model = person.write_replies(f"touch {person.home}/begun; sleep 60")
+    process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r", "-n", "1")
+    wait_until((person.home / "begun").exists)
+    assert person.run("cancel", "r").returncode == 0
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert len(list((person.home / "r/shards").glob("s*"))) == 1
+
+
+def test_the_wall_time_ends_a_run_that_drains(person: BatchPerson) -> None:
+    person.write_tasks([task("a")])
+    model = person.write_replies(f"touch {person.home}/begun; sleep 60")
+    process = person.start("run", "tasks.jsonl", "-m", model, "--into", "r", "--max-wall", "4")
+    wait_until((person.home / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=40)
+    assert process.returncode == 130
+    assert read_state(person.home / "r").summarize().failures == {"capped": 1}
+
+
+def test_a_target_where_a_dead_shard_could_not_be_ended_is_refused(person: BatchPerson) -> None:
+    config = person.home / ".config/hermes_exec/hermes.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[backends.plain]\ntype = "local"\ncarrier = "plain"\n')
+    person.write_tasks([task("a")])
+    done = person.run("run", "tasks.jsonl", "--agent", "nop", "--on", "plain", "--into", "r", "--attempts", "1")
+    assert done.returncode == 1, done.stderr
+    ((_, state),) = read_state(person.home / "r").results()
+    assert state.accepted is not None
+    assert "has no Python" in state.accepted["reason"]
+
+
+def test_a_shard_without_a_heartbeat_ends_what_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nap = f"sleep 9{os.getpid()}.{time.monotonic_ns() % 10**9}"
+    monkeypatch.setattr("hermes_exec_agent.batch.shard.FENCE_S", 1.0)
+    monkeypatch.setattr("hermes_exec_agent.batch.shard.HEARTBEAT_S", 0.2)
+    settings = RunSettings(agent=AgentSettings(agent=f"command: {nap}"))
+    run = RunFolder.create(tmp_path / "r", "t", [Task(id="a", instruction="a", check="true")], settings)
+    epoch = run.plan_epoch(run.begin_epoch(settings), RunState(run).find_todo())
+    run.shard("s").mkdir()
+
+    async def scenario() -> None:
+        running = asyncio.ensure_future(Shard(run, epoch, "s", 0, 1).run())
+        async with asyncio.timeout(30):
+            while not with_mark(nap.replace(" ", "\0")):
+                await asyncio.sleep(0.05)
+            run.shard("s").rename(tmp_path / "elsewhere")
+            with pytest.raises(OSError, match="No such file"):  # its end cannot be recorded either
+                await running
+
+    asyncio.run(scenario())
+    assert not with_mark(nap.replace(" ", "\0"))
+    assert next(run.scan("results"))[1] == 1

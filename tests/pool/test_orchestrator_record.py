@@ -49,7 +49,9 @@ def test_another_process_of_the_same_number_is_not_taken_for_it() -> None:
 
 
 def test_a_process_of_before_the_last_boot_is_dead() -> None:
-    assert replace(Owner.current(), boot="another").liveness is Liveness.DEAD
+    restarted = replace(Owner.current(), boot="another")
+    assert restarted.liveness is (Liveness.DEAD if restarted.machine else Liveness.ELSEWHERE)
+    assert replace(restarted, machine="a clone of another machine").liveness is Liveness.ELSEWHERE
 
 
 @pytest.mark.parametrize(

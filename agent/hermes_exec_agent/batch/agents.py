@@ -37,6 +37,7 @@ class AgentEnd:
     outcome: str = "answered"
     """`answered`, or why it did not end by itself; see `runtime.updates.Outcome`."""
     detail: str = ""
+    """Why, if the outcome does not say it."""
     steps: int = 0
     calls: int = 0
     usage: Usage | None = None
@@ -49,9 +50,15 @@ class AgentEnd:
 
 
 async def run_agent(
-    trial: Trial, attempt: int, place: AttemptPlace, settings: AgentSettings, models: Models | None, log: EventLog
-) -> AgentEnd:
-    """Let the agent of the settings work on a trial in its target.
+    trial: Trial,
+    attempt: int,
+    place: AttemptPlace,
+    settings: AgentSettings,
+    models: Models | None,
+    log: EventLog,
+    end: AgentEnd,
+) -> None:
+    """Let the agent of the settings work on a trial in its target; ``end`` has how it ended, also after an error.
 
     Raises:
         ModelError: no model replied.
@@ -60,31 +67,38 @@ async def run_agent(
     """
     limit_s = trial.task.time_limit_s or settings.time_limit_s
     if settings.agent == "nop":
-        return AgentEnd()
+        return
     if settings.agent == "oracle":
-        return await _run_command(place, trial.task.solution or "false", {}, limit_s)
-    if settings.agent.startswith(COMMAND):
+        await _run_command(place, trial.task.solution or "false", {}, limit_s, end)
+    elif settings.agent.startswith(COMMAND):
         env = {INSTRUCTION: trial.task.instruction, MODEL: trial.model}
-        return await _run_command(place, settings.agent.removeprefix(COMMAND), env, limit_s)
-    if models is None:
+        await _run_command(place, settings.agent.removeprefix(COMMAND), env, limit_s, end)
+    elif models is None:
         raise UsageError("our agent needs a model", remedy="--model NAME")
-    return await _hold_conversation(trial, attempt, place, settings, models, log)
+    else:
+        await _hold_conversation(trial, attempt, place, settings, models, log, end)
 
 
-async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], limit_s: float) -> AgentEnd:
+async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], limit_s: float, end: AgentEnd) -> None:
     argv = ["/bin/sh", "-c", command]
     done = await place.terminal.run(
         argv, env=env, cwd=place.folder, timeout=limit_s, merge_stderr=True, max_output=_OUTPUT
     )
     lines = done.stdout_text.split("\n")
     last = next((line for line in reversed(lines) if line.strip()), "")
-    outcome = "answered" if done.ok else "stopped" if done.timed_out else "failed"
-    return AgentEnd(outcome, done.reason if done.ok else f"{done.reason}: {last[:200]}")
+    end.outcome = "answered" if done.ok else "stopped" if done.timed_out else "failed"
+    end.detail = "" if done.ok else f"{done.reason}: {last[:200]}"
 
 
 async def _hold_conversation(
-    trial: Trial, attempt: int, place: AttemptPlace, settings: AgentSettings, models: Models, log: EventLog
-) -> AgentEnd:
+    trial: Trial,
+    attempt: int,
+    place: AttemptPlace,
+    settings: AgentSettings,
+    models: Models,
+    log: EventLog,
+    end: AgentEnd,
+) -> None:
     context = Context(
         place.terminal,
         trial.target,
@@ -105,13 +119,11 @@ async def _hold_conversation(
     )
     tools = create_tools(context, settings.tools)
     conversation = Conversation(models=models, tools=tools, context=context, log=log, options=options)
-    end = AgentEnd(conversation=conversation.id)
+    end.conversation = conversation.id
     try:
         await conversation.begin()
         answer = await conversation.ask(trial.task.instruction)
         end.outcome, end.steps, end.calls = answer.outcome, answer.steps, answer.calls
-        end.usage = answer.usage
-        return end
     finally:
         end.usage = conversation.usage
         await shield_to_completion(_leave(conversation, context), limit_s=None)

@@ -55,6 +55,11 @@ class Attempt:
     agent: AgentEnd = field(default_factory=AgentEnd)
     began: float = field(default_factory=time.time)
 
+    @property
+    def is_graded(self) -> bool:
+        """Whether its check has run, or could not."""
+        return self.state in ("graded", "ungraded")
+
     def fail(self, failure: Failure | None, error: BaseException | str, state: State = "failed") -> None:
         """Record a failure."""
         text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
@@ -124,7 +129,7 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         raise
     try:
         await place_context.__aexit__(None, None, None)
-    except HermesError as error:
+    except (HermesError, OSError) as error:
         if attempt.failure in RETRIED:
             raise
         _log.warning("%s: its target was not closed well: %s", attempt.trial.key, error)
@@ -138,7 +143,7 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
     context.log.write("running", **key)
     try:
         await _prepare(attempt.trial, place, context.files)
-        attempt.agent = await _run_agent(attempt, place, context)
+        await _run_agent(attempt, place, context)
         await _grade(attempt, place)
     except CapReached as error:
         attempt.fail(None, error, "capped")
@@ -148,13 +153,14 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
         attempt.fail("infrastructure", error)
 
 
-async def _run_agent(attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> AgentEnd:
+async def _run_agent(attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
+    """Let the agent work; ``attempt.agent`` has what it used, also if it fails."""
     models = context.create_models(attempt.trial)
     settings = context.settings.agent
     try:
-        return await run_agent(attempt.trial, attempt.number, place, settings, models, context.events)
+        await run_agent(attempt.trial, attempt.number, place, settings, models, context.events, attempt.agent)
     except TrialCapReached as error:
-        return AgentEnd("cap", str(error), conversation=f"{attempt.trial.key}.{attempt.number}")
+        attempt.agent.outcome, attempt.agent.detail = "cap", str(error)
 
 
 async def _prepare(trial: Trial, place: AttemptPlace, files: Path) -> None:
@@ -191,5 +197,6 @@ async def _grade(attempt: Attempt, place: AttemptPlace) -> None:
     attempt.state, attempt.reward = "graded", 1.0 if done.exit_code == 0 else 0.0
     if done.exit_code != 0:
         attempt.failure = "check" if end.has_ended_by_itself else "agent"
-        why = "" if end.has_ended_by_itself else f"the agent did not end by itself ({end.outcome}); "
+        detail = f": {end.detail}" if end.detail else ""
+        why = "" if end.has_ended_by_itself else f"the agent did not end by itself ({end.outcome}{detail}); "
         attempt.reason = flatten(f"{why}{done.reason}: {last}", _LINE)

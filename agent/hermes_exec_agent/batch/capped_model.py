@@ -55,7 +55,8 @@ class CappedModel(WrappedModel):
     ) -> AsyncGenerator[Item]:
         """Stream the model's reply; see `Model.stream`.
 
-        An attempt that failed counts in full, as its endpoint may charge it, unless the endpoint refused the request.
+        An attempt that failed counts in full, as its endpoint may charge it, unless the endpoint refused the request;
+        so does a reply whose endpoint does not report what it used.
 
         Raises:
             CapReached, TrialCapReached: a cap does not allow the request.
@@ -63,6 +64,7 @@ class CappedModel(WrappedModel):
         max_tokens = max_tokens or self._max_tokens
         need = self._estimate_bound(messages, tools, schema, max_tokens or self._model.window)
         await self._account.reserve(need)
+        is_reserved = True
         used = need
         try:
             stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
@@ -71,14 +73,17 @@ class CappedModel(WrappedModel):
                     if isinstance(item, Reply):
                         used = self._amounts(item.usage, need)
                     elif isinstance(item, Retried):
-                        await self._account.reserve(need)
                         self._account.settle(need, need)
+                        is_reserved = False
+                        await self._account.reserve(need)
+                        is_reserved = True
                     yield item
         except (ModelRefused, ContextTooLong):
             used = Amounts.of(steps=1)
             raise
         finally:
-            self._account.settle(need, used)
+            if is_reserved:
+                self._account.settle(need, used)
 
     def _estimate_bound(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None, reply: int
@@ -90,7 +95,7 @@ class CappedModel(WrappedModel):
         return Amounts.of(dollars=(prompt * highest + reply * self._price.output) / 1e6, tokens=prompt + reply, steps=1)
 
     def _amounts(self, usage: Usage, need: Amounts) -> Amounts:
-        if not usage.prompt and not usage.completion:
+        if usage.estimated or not (usage.prompt or usage.completion):
             return need
         cost = usage.cost if usage.cost is not None else self._price.cost_of(usage) if self._price else 0.0
         return Amounts.of(dollars=cost, tokens=usage.prompt + usage.completion, steps=1)

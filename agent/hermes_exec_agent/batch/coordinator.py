@@ -95,13 +95,15 @@ class Coordinator:
 
     def find_exit_code(self, epoch: Epoch) -> int:
         """Return 0 if every trial is graded, 3 if a cap stopped one, and 1 otherwise."""
-        lasts = [state.last for state in self.state.trials.values() if state.accepted is None]
-        if self.stop == "cap" or any(
-            last and last["state"] == "capped" and last["epoch"] == epoch.number for last in lasts
-        ):
+        if self.stop == "cap" or self._find_capped(epoch):
             return CAPPED
         graded = all(state.accepted and state.accepted["state"] == "graded" for state in self.state.trials.values())
         return ALL_GRADED if graded else SOME_NOT
+
+    def _find_capped(self, epoch: Epoch) -> bool:
+        """Whether a cap of the run stopped a trial in this epoch."""
+        lasts = (state.last for state in self.state.trials.values() if state.accepted is None)
+        return any(last and last["state"] == "capped" and last["epoch"] == epoch.number for last in lasts)
 
     async def _beat(self, epoch: Epoch) -> None:
         while True:
@@ -140,15 +142,21 @@ class Coordinator:
         began = time.monotonic()
         while True:
             wall_s = epoch.settings.caps.wall_s
-            if wall_s is not None and used + time.monotonic() - began >= wall_s and self.stop is None:
+            if wall_s is not None and used + time.monotonic() - began >= wall_s and self.stop in (None, "drain"):
                 self.request_stop("cap")
+            ordered = await asyncio.to_thread(self._run.read_control, epoch.number)
+            if ordered is not None and ordered != said:  # by `batch cancel`
+                self.request_stop(ordered)
             if self.stop is not None and self.stop != said:
                 said = self.stop
-                await asyncio.to_thread(self._run.control, epoch.number, said)
+                if not await self._write_control(epoch, said) and said != "drain":
+                    return  # the engine ends the shards
             await asyncio.to_thread(self.state.update)
             await self._poll(engine, settlement)
             if self.state.full and self.stop is None:
                 self.note = self.state.full
+                self.request_stop("drain")
+            if self.stop is None and self._find_capped(epoch):
                 self.request_stop("drain")
             summary = self.state.summarize()
             listener(summary)
@@ -160,6 +168,15 @@ class Coordinator:
             elif said != "drain" and time.monotonic() > self._stopped_at + _END_S:
                 return
             await self._wait_stop(_ROUND_S)
+
+    async def _write_control(self, epoch: Epoch, word: Control) -> bool:
+        """Let the shards stop; return False if that cannot be written, as on a full disk, where they drain anyway."""
+        try:
+            await asyncio.to_thread(self._run.control, epoch.number, word)
+        except OSError as error:
+            self.note = self.note or f"{epoch.number}: its shards were not notified: {error.strerror}"
+            return False
+        return True
 
     def _track_progress(self, summary: Summary) -> None:
         if summary.attempts > self._results:

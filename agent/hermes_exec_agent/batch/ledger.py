@@ -15,6 +15,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.run_folder import link_exclusive
 from hermes_exec_agent.batch.shard_log import LogTail
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _NANO = 10**9
 _SHARE = 4
 """A draw takes at most one part in so many of what is left for each shard, unless the request needs more."""
+_AHEAD = 256
+"""A draw takes at most so many times what the request needs."""
 
 
 class CapReached(HermesError):
@@ -66,6 +69,9 @@ class Amounts:
 
     def __sub__(self, other: Amounts) -> Amounts:
         return Amounts(self.money - other.money, self.tokens - other.tokens, self.steps - other.steps)
+
+    def __mul__(self, number: int) -> Amounts:
+        return Amounts(self.money * number, self.tokens * number, self.steps * number)
 
     def __floordiv__(self, number: int) -> Amounts:
         return Amounts(self.money // number, self.tokens // number, self.steps // number)
@@ -121,7 +127,7 @@ class Ledger:
             left = self._cap - self.total
             if not need.fits(left):
                 return None
-            grant = need.larger((left // (_SHARE * shards)).smaller(left))
+            grant = need.larger((left // (_SHARE * shards)).smaller(need * _AHEAD))
             if self._append(shard, grant):
                 return grant
 
@@ -187,11 +193,8 @@ class ShardAccount:
             async with self._drawing:
                 if need.fits(self._free):
                     break
-                lack = (need - self._free).larger(Amounts())
                 self._changed.clear()
-                grant = await asyncio.to_thread(self._ledger.draw, self._shard, lack, self._shards)
-                if grant is not None:
-                    self._free += grant
+                if await self._draw((need - self._free).larger(Amounts())):
                     continue
                 if need.fits(self._free):
                     break
@@ -201,6 +204,17 @@ class ShardAccount:
         self._free -= need
         self._open += 1
         self._log.write("reserved", **need.to_record())
+
+    async def _draw(self, lack: Amounts) -> bool:
+        """Draw a grant, also if the caller is cancelled meanwhile; return False if the cap allows none."""
+        drawing = asyncio.ensure_future(asyncio.to_thread(self._ledger.draw, self._shard, lack, self._shards))
+        cancelled = await wait_done(drawing)
+        grant = drawing.result()
+        if grant is not None:
+            self._free += grant
+        if cancelled:
+            raise asyncio.CancelledError
+        return grant is not None
 
     def settle(self, reserved: Amounts, used: Amounts) -> None:
         """Count what a request used, and free the rest of what was reserved for it."""
@@ -220,8 +234,8 @@ class ShardAccount:
 class TrialAccount:
     """What one trial used, within its own caps and the account of its shard."""
 
-    def __init__(self, caps: Caps, shard: ShardAccount | None) -> None:
-        """``shard`` is None if the run has no cap that is counted."""
+    def __init__(self, caps: Caps, shard: ShardAccount) -> None:
+        """``shard`` is the account of the shard that runs the trial."""
         self._cap = Amounts(
             _NO_CAP if caps.trial_money is None else math.floor(caps.trial_money * _NANO),
             caps.trial_tokens or _NO_CAP,
@@ -240,15 +254,13 @@ class TrialAccount:
         if not (self._used + need).fits(self._cap):
             raise TrialCapReached("a cap of the trial is reached")
         self._used += need
-        if self._shard is not None:
-            try:
-                await self._shard.reserve(need)
-            except BaseException:
-                self._used -= need
-                raise
+        try:
+            await self._shard.reserve(need)
+        except BaseException:
+            self._used -= need
+            raise
 
     def settle(self, reserved: Amounts, used: Amounts) -> None:
         """Count what a request used."""
         self._used += used - reserved
-        if self._shard is not None:
-            self._shard.settle(reserved, used)
+        self._shard.settle(reserved, used)

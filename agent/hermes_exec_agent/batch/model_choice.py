@@ -94,15 +94,13 @@ class ModelSource:
             self._replies[digest] = read_script(self._scripts / digest)[1]
         return Models(ScriptedModel(self._replies[digest], name=f"scripted: {shown}"))
 
-    def create(self, name: str, account: TrialAccount | None, max_tokens: int | None) -> Models:
-        """Return the models of a trial, within its caps if it has an account.
+    def create(self, name: str, account: TrialAccount, max_tokens: int | None) -> Models:
+        """Return the models of a trial, whose requests are reserved from its account.
 
         Raises:
             NoModel, ConfigError: see `find`.
         """
         models = self.find(name)
-        if account is None:
-            return models
         main = CappedModel(models.main, account, find_price(models.main), max_tokens)
         auxiliary = CappedModel(models.auxiliary, account, find_price(models.auxiliary), max_tokens)
         return Models(main, auxiliary, secrets=models.secrets)

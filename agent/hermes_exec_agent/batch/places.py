@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import logging
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import hermes_exec
 from hermes_exec._async import create_or_rollback, shield_to_completion
+from hermes_exec.backend import get_resource_id
 from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
 from hermes_exec.pool.journal import JournalEntry
 from hermes_exec.pool.options import Pool
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec.transport import Transport
     from hermes_exec_agent.batch.trials import Trial
 
+_log = logging.getLogger("hermes_exec.batch")
 _MACHINES = frozenset({"local", "ssh", "slurm"})
 """Kinds of targets whose files outlast a terminal, so that each attempt gets a folder of its own."""
 _PREFIX = "/tmp/hermes-trial."  # noqa: S108  a folder of mode 700 that must not exist
@@ -40,6 +42,8 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FAILURES = 3
 """Failures in a row after which a target is paused."""
+_GIVE_UP = 8
+"""Failures in a row after which a target is not opened again by this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class AttemptPlace:
     """The working folder; None for that of the target."""
     own_folder: bool
     """Whether `prepare` creates it."""
+    resource: str = ""
+    """The identifier of the container or sandbox that was created for the attempt; empty if none was."""
 
     async def prepare(self) -> None:
         """Create the working folder.
@@ -67,7 +73,8 @@ class AttemptPlace:
 
     def to_record(self) -> dict[str, Any]:
         """Return the record by which another process ends it."""
-        return {"entry": asdict(self.entry), "folder": self.folder if self.own_folder else None}
+        folder = self.folder if self.own_folder else None
+        return {"entry": asdict(self.entry), "folder": folder, "resource": self.resource}
 
 
 @contextlib.asynccontextmanager
@@ -84,13 +91,26 @@ async def open_place(trial: Trial, attempt: int, lease_s: float) -> AsyncGenerat
     if folder:
         plan.session["cwd"] = encode(folder)
     carrier = await create_or_rollback(open_transport(plan), lambda opened: _close(plan, opened))
-    place = AttemptPlace(
-        create_terminal(plan, carrier, plan.create_audit(wanted=None)), _describe(plan, carrier, trial.key), folder, own
-    )
+    try:
+        place = _create_place(plan, carrier, trial, folder, own)
+    except BaseException:
+        await shield_to_completion(_close(plan, carrier), limit_s=_CLOSE_S)
+        raise
     try:
         yield place
     finally:
         await shield_to_completion(_end(place), limit_s=_CLOSE_S)
+
+
+def _create_place(plan: Plan, carrier: Transport, trial: Trial, folder: str | None, own: bool) -> AttemptPlace:  # noqa: FBT001  its field
+    entry, resource = _describe(plan, carrier, trial.key), get_resource_id(plan.backend)
+    if entry.guest is None and not resource:
+        raise PlaceUnavailable(
+            f"{plan.target}: it has no Python, so that the commands of a killed shard could not be ended there",
+            remedy="a target with Python 3.6 or later, or a container of its own for each trial",
+        )
+    terminal = create_terminal(plan, carrier, plan.create_audit(wanted=None))
+    return AttemptPlace(terminal, entry, folder, own, resource)
 
 
 async def _close(plan: Plan, carrier: Transport) -> None:
@@ -103,9 +123,19 @@ async def _end(place: AttemptPlace) -> None:
     try:
         if place.own_folder and place.folder:
             with contextlib.suppress(HermesError):  # a target that is lost has ended already
-                await place.terminal.run(["rm", "-rf", "--", place.folder], timeout=_PREPARE_S, cwd="/")
+                await _remove_folder(place.terminal, place.folder)
     finally:
         await place.terminal.close()
+
+
+async def _remove_folder(terminal: Terminal, folder: str) -> None:
+    """Remove a folder; once more if a process that was just ended created a file in it meanwhile."""
+    argv = ["rm", "-rf", "--", folder]
+    done = await terminal.run(argv, timeout=_PREPARE_S, cwd="/")
+    if not done.ok:
+        done = await terminal.run(argv, timeout=_PREPARE_S, cwd="/")
+    if not done.ok:
+        _log.warning("%s: not removed: %s", folder, done.stderr_text.strip() or done.reason)
 
 
 def _describe(plan: Plan, carrier: Transport, key: str) -> JournalEntry:
@@ -123,21 +153,25 @@ async def end_place(record: dict[str, Any]) -> str:
         entry = JournalEntry.from_values(record["entry"])
     except (KeyError, TypeError, ValueError):
         return ""
+    resource = record.get("resource")
+    if isinstance(resource, str) and resource:
+        return await _delete_target(entry, resource)
     if entry.guest is None:
-        return "gone already"  # a target without a Python keeps nothing beyond its channel
-    how = await (_delete_target(entry, entry.guest) if entry.guest.place else _end_client(entry))
+        return ""
+    how = await _end_client(entry)
     folder = record.get("folder")
     if how and isinstance(folder, str) and folder.startswith(_PREFIX):
-        # On another machine the folder does not exist here.
-        await asyncio.to_thread(shutil.rmtree, Path(folder), ignore_errors=True)
+        with contextlib.suppress(HermesError, OSError):  # the attempt has ended, which is what counts
+            async with asyncio.timeout(_CLOSE_S), hermes_exec.open(entry.target, lease_s=_ENDING_S) as terminal:
+                await _remove_folder(terminal, folder)
     return how
 
 
-async def _delete_target(entry: JournalEntry, guest: GuestRecord) -> str:
+async def _delete_target(entry: JournalEntry, resource: str) -> str:
     """Delete the container or sandbox that the attempt created, with all that runs in it."""
     try:
         async with asyncio.timeout(_CLOSE_S):
-            plan = await plan_terminal(Pool(entry.target, lease_s=_ENDING_S), guest.place)
+            plan = await plan_terminal(Pool(entry.target, lease_s=_ENDING_S), resource)
             await plan.backend.open()
             await plan.backend.close()
     except PlaceUnavailable as error:
@@ -170,12 +204,18 @@ class PlaceHealth:
 
     @contextlib.asynccontextmanager
     async def admit(self, target: str) -> AsyncGenerator[None]:
-        """Wait until the target may be opened; the block opens it, and raises if that fails."""
+        """Wait until the target may be opened; the block opens it, and raises if that fails.
+
+        Raises:
+            PlaceUnavailable: it failed too often to be tried again.
+        """
         if self._failures[target] < _FAILURES:
             with self._count(target):
                 yield
             return
         async with self._probing[target]:
+            if self._failures[target] >= _GIVE_UP:
+                raise PlaceUnavailable(f"{target}: not tried again after {_GIVE_UP} failures in a row")
             await asyncio.sleep(max(self._until.get(target, 0.0) - time.monotonic(), 0.0))
             with self._count(target):
                 yield

@@ -54,6 +54,8 @@ _FREE_SHARE = 0.05
 HEARTBEAT_S = 5.0
 HANGS_S = 60.0
 """Seconds without a heartbeat after which a shard of this machine is killed."""
+FENCE_S = 30.0
+"""Seconds without a heartbeat after which a shard ends itself, before others take it for dead."""
 _SKEW_S = 30.0
 """Seconds in addition to a lease until the processes of a silent shard count as ended."""
 
@@ -273,10 +275,13 @@ class RunFolder:
                 used += max(path.stat().st_mtime - float(begun), 0.0)
         return used
 
-    def beat(self, path: Path) -> None:
-        """Renew a heartbeat: the file's time is that of the file system, which all machines share."""
-        with contextlib.suppress(OSError):
+    def beat(self, path: Path) -> bool:
+        """Renew a heartbeat, by the clock of the file system, which all machines share; return False if that failed."""
+        try:
             path.touch(mode=0o600)
+        except OSError:
+            return False
+        return True
 
     def silence(self, path: Path) -> float:
         """Return the seconds since a heartbeat, by the clock of the file system."""

@@ -35,11 +35,6 @@ class Caps(BaseModel, frozen=True, extra="forbid", strict=True):
     """Targets that are being opened at once."""
 
     @property
-    def is_counted(self) -> bool:
-        """Whether requests to models are counted in the run's ledger."""
-        return any(each is not None for each in (self.money, self.tokens, self.steps))
-
-    @property
     def needs_bounds(self) -> bool:
         """Whether the upper bound of each request must be known."""
         bounded = (self.money, self.tokens, self.trial_money, self.trial_tokens)

@@ -45,11 +45,16 @@ class Settlement:
         held = await asyncio.to_thread(self._find_open, living)
         left = await asyncio.gather(*(self._settle_shard(shard, attempts) for shard, attempts in held.items()))
         for shard in self._list_shards():
-            if shard not in living and shard not in self._accounts and self._run.is_shard_over(shard):
+            if shard not in living and shard not in self._accounts and self._is_over(shard):
                 caps = read_caps(self._run.settings.caps)
                 await asyncio.to_thread(settle_shard, self._run, shard, caps)
                 self._accounts.add(shard)
         return sum(left)
+
+    def _is_over(self, shard: str) -> bool:
+        """Whether a shard has ended, also one of another machine that has been silent for longer than its lease."""
+        over = self._run.is_shard_over(shard)
+        return over or (over is None and self._run.is_lease_over(shard, self._run.settings.lease_s))
 
     def _list_shards(self) -> list[str]:
         return [path.name for path in (self._run.path / "shards").iterdir() if (path / "owner.json").exists()]

@@ -14,10 +14,11 @@ import logging
 import os
 import resource
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
-from hermes_exec._async import shield_to_completion, wait_done
+from hermes_exec._async import cancel_and_wait, shield_to_completion, wait_done
 from hermes_exec.config.paths import write_private
 from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
@@ -27,7 +28,7 @@ from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, ru
 from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth
-from hermes_exec_agent.batch.run_folder import HEARTBEAT_S, DiskFull
+from hermes_exec_agent.batch.run_folder import FENCE_S, HEARTBEAT_S, DiskFull
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.runtime.events.log import EventLog
 
@@ -63,7 +64,6 @@ class Shard:
         """Trials of which this shard knows that nothing is left to do in this epoch."""
         self._stop: Control | None = None
         self._stopping = asyncio.Event()
-        self._account: ShardAccount | None = None
         self._redactor = Redactor()
 
     async def run(self) -> None:
@@ -74,11 +74,11 @@ class Shard:
         """
         write_private(self._folder / "owner.json", json.dumps(Owner.current().values).encode())
         self._run.beat(self._folder / "heartbeat")
+        self._beaten = time.monotonic()
         settings = self._epoch.settings
         with ShardLog(self._folder) as log:
-            if settings.caps.is_counted:
-                ledger = Ledger(self._run.path / "ledger", read_caps(settings.caps))
-                self._account = ShardAccount(ledger, self._id, settings.shards, log)
+            ledger = Ledger(self._run.path / "ledger", read_caps(settings.caps))
+            self._account = ShardAccount(ledger, self._id, settings.shards, log)
             self._redactor = Redactor(await asyncio.to_thread(self._load_secrets))
             with EventLog(self._folder / "conversations.sqlite", redactor=self._redactor) as events:
                 self._context = AttemptContext(
@@ -86,20 +86,18 @@ class Shard:
                     files=self._run.path / "files",
                     log=log,
                     events=events,
-                    starting=asyncio.Semaphore(max(settings.caps.starting // settings.shards, 1)),
+                    starting=asyncio.Semaphore(_share(settings.caps.starting, settings.shards, self._position)),
                     health=PlaceHealth(),
                     create_models=self._create_models,
                 )
-                watching = asyncio.create_task(self._watch())
+                watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_heartbeat())]
                 try:
                     await self._work()
                 finally:
-                    watching.cancel()
-                    await wait_done(watching)
+                    await cancel_and_wait(watching)
                     await self._end_all()
                     await self._models.close()
-                    if self._account is not None:
-                        await self._account.close()
+                    await self._account.close()
             usage = resource.getrusage(resource.RUSAGE_SELF)
             log.write("ended", cpu_s=round(usage.ru_utime + usage.ru_stime, 3), rss_kib=usage.ru_maxrss)
             await log.sync()
@@ -120,9 +118,7 @@ class Shard:
         settings = self._epoch.settings
         if not settings.agent.asks_model:
             return None
-        capped = settings.caps.is_counted or settings.caps.needs_bounds
-        account = TrialAccount(settings.caps, self._account) if capped else None
-        return self._models.create(trial.model, account, settings.agent.max_tokens)
+        return self._models.create(trial.model, TrialAccount(settings.caps, self._account), settings.agent.max_tokens)
 
     async def _watch(self) -> None:
         """Renew the heartbeat, and obey the control file."""
@@ -133,9 +129,24 @@ class Shard:
             if word is not None:
                 self.stop(word)
             if loop.time() >= due:
-                await asyncio.to_thread(self._run.beat, self._folder / "heartbeat")
+                self._check_heartbeat()  # before it is renewed: this process may have been stopped
+                if await asyncio.to_thread(self._run.beat, self._folder / "heartbeat"):
+                    self._beaten = time.monotonic()
                 due = loop.time() + HEARTBEAT_S
             await asyncio.sleep(_CONTROL_S)
+
+    async def _watch_heartbeat(self) -> None:
+        """Notice also a heartbeat whose writing does not return."""
+        while True:
+            self._check_heartbeat()
+            await asyncio.sleep(_CONTROL_S)
+
+    def _check_heartbeat(self) -> None:
+        """End everything before another process may take this shard for dead."""
+        silent_s = time.monotonic() - self._beaten
+        if silent_s > FENCE_S and self._stop != "end":
+            self._say(f"its heartbeat is {silent_s:.0f} s old, so that others may soon run its trials: it ends")
+            self.stop("end")
 
     def stop(self, word: Control) -> None:
         """Claim nothing more; unless the word is ``drain``, end what runs, too."""
@@ -156,7 +167,11 @@ class Shard:
             for trial in ordered:
                 if trial.key in self._settled or self._stop is not None:
                     continue
-                begun += await self._begin(trial)
+                try:
+                    begun += await self._begin(trial)
+                except OSError as error:
+                    self._say(f"no more trials are begun: {error}")
+                    self.stop("drain")
             if self._tasks:
                 await self._wait_for_one()
             elif not begun:
@@ -195,7 +210,8 @@ class Shard:
             if not claimed:
                 self._slots.release()
         if claimed:
-            self._context.log.write("claimed", key=trial.key, attempt=number)
+            with contextlib.suppress(OSError):  # the claim itself is the record
+                self._context.log.write("claimed", key=trial.key, attempt=number)
             task = asyncio.create_task(self._attempt(Attempt(trial, number)))
             task.add_done_callback(lambda _: self._running.discard(trial.key))
             self._tasks.add(task)
@@ -239,7 +255,8 @@ class Shard:
                 await asyncio.sleep(min(_RETRY_S * 2 ** (tries - 2), 30.0))
             await run_attempt(attempt, context)
         except asyncio.CancelledError:
-            attempt.fail(None, "the run was stopped", "capped" if self._stop == "cap" else "interrupted")
+            if not attempt.is_graded:  # else only its target was being closed
+                attempt.fail(None, "the run was stopped", "capped" if self._stop == "cap" else "interrupted")
         except (HermesError, OSError) as error:
             self._say(f"{key}.{attempt.number}: {error}")
             self._settled.add(key)  # its end is not proven: the next process settles it
@@ -280,6 +297,11 @@ class Shard:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{self._id}: {text}\n")
         sys.stderr.flush()
+
+
+def _share(total: int, shards: int, position: int) -> int:
+    """Return the part of ``total`` that the shard at ``position`` has, at least 1."""
+    return max(total // shards + (position < total % shards), 1)
 
 
 def may_retry(state: str, failure: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import time
@@ -21,6 +22,8 @@ class ShardLog:
 
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._torn = False
+        """Whether the last line is not complete, because the disk was full."""
         self._current: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
@@ -33,8 +36,13 @@ class ShardLog:
         line = (
             json.dumps({"event": event, "at": round(time.time(), 3), **fields}, separators=(",", ":")).encode() + b"\n"
         )
-        if os.write(self._handle, line) != len(line):
-            raise OSError(28, os.strerror(28))
+        if self._torn:
+            line = b"\n" + line
+        written = os.write(self._handle, line)
+        if written != len(line):
+            self._torn = self._torn or written > 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._torn = False
 
     async def sync(self) -> None:
         """Wait until all events so far are on the disk; calls that wait at the same time share one write."""
