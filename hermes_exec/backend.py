@@ -10,7 +10,7 @@ the ``Supports...`` protocols. Callers ask for these through the functions at th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from hermes_exec.errors import Unsupported
@@ -176,6 +176,8 @@ class OpenOptions:
     """Whether ``close`` also removes a resource that this ``open`` finds, because its creator is dead."""
     personal: bool = False
     """Whether a person opens the target for commands of their own, and not for an agent or a program."""
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of the processes that serve us on this machine, and so of everything that they start."""
 
     @classmethod
     def from_profile(cls, profile: Profile) -> Self:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
 
+if TYPE_CHECKING:
+    from hermes_exec.config.plan import Plan
+
 AGENT = "HERMES_EXEC_AGENT"
 """The variable that has the model's name in shells of an agent: skills registered from there are the agent's."""
+
+
+def mark_plan(plan: Plan, model: str) -> None:
+    """Mark the processes that serve an agent on this machine.
+
+    They adopt every process below them whose parent ends, so that a command cannot leave them by ``exec``, by a new
+    session or by a double fork.
+    """
+    plan.backend.options = replace(plan.backend.options, marks={AGENT: model or "unknown"})
 
 
 def refuse_agent(command: str = "this") -> None:
@@ -18,3 +33,38 @@ def refuse_agent(command: str = "this") -> None:
     """
     if AGENT in os.environ:
         raise UsageError(f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)")
+
+
+def refuse_agents_descendant() -> None:
+    """Check that no process above this one is an agent's, also if its variable was removed here.
+
+    Raises:
+        UsageError: one is, or a process of this user hides its environment.
+    """
+    refuse_agent()
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            folder = Path(f"/proc/{pid}")
+            parent = int((folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+            marked = any(each.startswith(f"{AGENT}=".encode()) for each in _read_environ(folder).split(b"\0"))
+        except FileNotFoundError:  # no /proc, or the process has ended just now
+            return
+        except OSError as error:
+            raise UsageError(
+                f"this is for a person, and it cannot be seen whether process {pid} above it is an agent's",
+                remedy="the same command in a new terminal",
+            ) from error
+        if marked:
+            raise UsageError(f"this is for a person, and process {pid} above it is the shell of an agent")
+        pid = parent
+
+
+def _read_environ(folder: Path) -> bytes:
+    """Return the environment of a process; empty if it is another user's, such as a login's."""
+    try:
+        return (folder / "environ").read_bytes()
+    except PermissionError:
+        if (folder / "stat").stat().st_uid == os.getuid():
+            raise
+        return b""

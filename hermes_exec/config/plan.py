@@ -77,8 +77,8 @@ class Plan:
             self.backend = registry.find_backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
-        options = {"reopen": place is not None, "take_ownership": bool(place) and adopt}
-        self.backend.options = replace(self.backend.options, **options)
+        reopen = place is not None
+        self.backend.options = replace(self.backend.options, reopen=reopen, take_ownership=bool(place) and adopt)
         self.target = self.target or self.backend.target
 
     def _resolve(self, target: str | Profile | None, settings: Settings | None, place: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.learning import proposals_apply, proposals_watch
 from hermes_exec_agent.learning.proposals import (
     OPEN,
@@ -20,6 +20,7 @@ from hermes_exec_agent.learning.proposals import (
     Proposal,
     add_advice,
     add_proposal,
+    append_event,
     find_proposal,
     read_proposals,
     reject,
@@ -189,6 +190,58 @@ def test_a_kill_at_any_step_leaves_nothing_or_all(person: Person, verb: str) -> 
         assert os.WIFSIGNALED(ended)
     assert moment >= 5
     assert seen == set(states)
+
+
+def test_a_file_that_changes_while_it_is_accepted_stays_and_is_named(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan_acceptance(person.propose(), person.env)
+    mine = OURS.replace("60.0", "61.0")
+
+    def append(*arguments: Any) -> Any:
+        person.file.write_text(mine)
+        return append_event(*arguments)
+
+    monkeypatch.setattr(proposals_apply, "append_event", append)
+    with pytest.raises(Conflict, match="it was changed meanwhile"):
+        apply_plan(person.log, planned, person.env)
+    assert person.file.read_text() == mine
+    assert find_proposal(person.log, "1").state == "open"
+
+
+def test_a_change_that_was_cut_off_is_ended_with_its_own_log_alone(person: Person, tmp_path: Path) -> None:
+    proposal = person.propose()
+    person.start()
+    pending = proposals_folder(person.env) / "pending"
+    other = EventLog(tmp_path / "other.sqlite")
+    add_task(other, "another")
+    moment = cut_off = 0
+    while person.read(proposal).state == "open":
+        moment += 1
+        person.log.close()
+        other.close()
+        if (child := os.fork()) == 0:
+            kill_at(moment)
+            person.accept(proposal)
+            os._exit(0)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        if pending.exists():
+            cut_off += 1
+            assert str(person.log.path) in check_configuration(other, person.env, enabled=True)
+            assert pending.exists()
+        person.start()
+        assert not pending.exists()
+    assert cut_off >= 1
+    assert person.file.read_text() == TIGHT
+
+
+def test_a_configuration_that_is_not_toml_is_one_line(person: Person) -> None:
+    proposal = person.propose()
+    person.file.write_text("[broken\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        plan_acceptance(proposal, person.env)
+    with pytest.raises(UsageError, match="not a line"):
+        read_values("a" + ".a" * 5000 + " = 1", OURS)
 
 
 def test_a_conflict_is_named_and_changes_nothing(person: Person) -> None:

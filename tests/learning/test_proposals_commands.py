@@ -174,6 +174,8 @@ def test_an_agent_that_may_run_anything_accepts_nothing_through_its_tools(cli: C
         f"{typed} | script -qec '{program} accept 1' /dev/null",
         f"{typed} | {without} script -qec '{program} accept 1' /dev/null",
         f"{typed} | {without} setsid -w script -qec '{program} accept 1' /dev/null",
+        f"exec {without} sh -c \"{typed} | script -qec '{program} accept 1' /dev/null\"",
+        f"{without} sh leave; sleep 4; cat said",
         f'{sys.executable} -c "{code}"',
         f'{without} {sys.executable} -c "{code}"',
         f"{program} reject 1; {program} revert 1; {program} try 1; {program} changes; {program} accept --yes 1",
@@ -181,6 +183,8 @@ def test_an_agent_that_may_run_anything_accepts_nothing_through_its_tools(cli: C
         f"{without} {sys.executable} -I -m hermes_exec chat -q hi --replay demo --check '{program} accept 1'",
         f"{without} {sys.executable} -I -m hermes_exec run '{program} accept 1'",
     ]
+    leave = f"setsid sh -c '{typed} | script -qec \"{program} accept 1\" /dev/null' > said 2>&1 &"
+    (cli.cwd / "leave").write_text(leave)
     config = f"{OURS}\n[agent.guardrails]\ntool_failures = [0, 0]\n"
     pty = {"name": "terminal", "arguments": {"command": f"{program} accept 1", "pty": True}}
     python = {

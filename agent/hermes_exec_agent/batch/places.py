@@ -21,6 +21,7 @@ from hermes_exec.pool.recovery import Fate, Recovered, recover
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.terminal.guest_records import GuestRecord
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
+from hermes_exec_agent.agent_shell import mark_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -86,6 +87,7 @@ async def open_place(trial: Trial, attempt: int, lease_s: float) -> AsyncGenerat
     """
     plan = await asyncio.to_thread(plan_open, trial.target, env=trial.task.env, lease_s=lease_s)
     plan.job_lease_s = lease_s
+    mark_plan(plan, trial.model)
     own = trial.task.cwd is None and plan.backend.type in _MACHINES
     folder = f"{_PREFIX}{trial.key}.{attempt}" if own else trial.task.cwd
     if folder:

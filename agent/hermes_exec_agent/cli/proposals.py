@@ -15,7 +15,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agent, refuse_agents_descendant
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -187,7 +187,6 @@ def _decide(proposal: str, verb: str) -> int:
         finish_pending,
         plan_acceptance,
         plan_reversal,
-        refuse_agents_descendant,
     )
     from hermes_exec_agent.runtime.events import EventLog
 
@@ -257,7 +256,7 @@ def changes() -> int:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             note("the same command at a terminal accepts them")
             return 0
-        refuse_agent("changes")
+        refuse_agents_descendant()
         if not confirm("Are these changes yours?"):
             note("they stay unaccepted")
             return 1

@@ -7,16 +7,15 @@ log records its end. A kill before the first step leaves nothing; after it, the 
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.config.paths import config_folder, to_printable, write_private
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.agent_shell import AGENT, refuse_agent
-from hermes_exec_agent.learning.proposals import STREAM, Proposal, append_event, read_proposals
+from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.learning.proposals import STREAM, Proposal, append_event, find_proposal, read_proposals
 from hermes_exec_agent.learning.proposals_edit import Conflict, apply_change, make_diff, read_values, reverse_change
 from hermes_exec_agent.learning.proposals_git import ConfigRepository
 from hermes_exec_agent.learning.proposals_judge import Judgement, judge_change, read_files
@@ -26,6 +25,7 @@ from hermes_exec_agent.learning.proposals_watch import (
     proposals_folder,
     write_accepted,
 )
+from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -117,7 +117,7 @@ def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]
     """Make a change that a person agreed to, and return its commit: all of it, or nothing.
 
     Raises:
-        Conflict: a file changed since the change was planned.
+        Conflict: a file changed since the change was planned; it stays as it is.
         UsageError: the shell of an agent asks for it, there is no git, or another program makes a change.
         HermesError: something could not be written.
     """
@@ -127,7 +127,7 @@ def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]
         raise UsageError(
             "the configuration has changes that no person accepted", remedy="hermes-exec proposals changes"
         )
-    with _hold(log):
+    with hold_configuration(log):
         texts = read_files(config_folder(environ))
         if texts.get(planned.file) != planned.before:
             raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="look at it again")
@@ -139,9 +139,11 @@ def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]
             changed[planned.file] = planned.after
         message = _describe(planned)
         commit = repository.create_commit(changed, message, parent)
-        _mark_pending(environ)
+        _mark_pending(log, environ)
         append_event(log, lambda known: _begin(known, planned, commit, parent, repository.find_head()))
         _finish(log, environ)
+        if find_proposal(log, str(planned.proposal.number)).state != _ENDS[planned.action]:
+            raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="look at it again")
     return commit
 
 
@@ -169,10 +171,23 @@ def _begin(known: list[Proposal] | Any, planned: PlannedChange, commit: str, par
 
 
 def finish_pending(log: EventLog, environ: Mapping[str, str]) -> None:
-    """End a change that a kill cut off; nothing is done if there is none, or while another program makes one."""
-    if (proposals_folder(environ) / "pending").exists():
-        with _hold(log):
-            _finish(log, environ)
+    """End a change that a kill cut off; nothing is done if there is none, or while another program makes one.
+
+    Raises:
+        UsageError: the change belongs to another log, which is named.
+    """
+    path = proposals_folder(environ) / "pending"
+    try:
+        other = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return
+    if other not in ("", str(log.path)) and Path(other).exists():
+        raise UsageError(
+            f"a change of the configuration was cut off, and {to_printable(other)} has its record",
+            remedy=f"HERMES_EXEC_CONVERSATIONS={to_printable(other)} hermes-exec proposals changes",
+        )
+    with suppress(TurnHeld), hold_configuration(log):
+        _finish(log, environ)
 
 
 def _finish(log: EventLog, environ: Mapping[str, str]) -> None:
@@ -233,7 +248,7 @@ def acknowledge(
         Conflict: a file changed since.
     """
     refuse_agents_descendant()
-    with _hold(log):
+    with hold_configuration(log):
         if find_changes(environ) != changes:
             raise Conflict("the configuration changed meanwhile", remedy="look at it again")
         texts = read_files(config_folder(environ))
@@ -243,39 +258,21 @@ def acknowledge(
         append_event(log, lambda _: {"action": "acknowledged", "files": sorted(changes)})
 
 
-def refuse_agents_descendant() -> None:
-    """Check that no process above this one is the shell of an agent, also if its variable was removed here.
-
-    Raises:
-        UsageError: one is.
-    """
-    refuse_agent()
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes()
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        if any(each.startswith(f"{AGENT}=".encode()) for each in environ.split(b"\0")):
-            raise UsageError(f"this is for a person, and process {pid} above it is the shell of an agent")
-        pid = int(stat.rpartition(")")[2].split()[1])
-
-
 def _open_repository(environ: Mapping[str, str]) -> ConfigRepository:
     return ConfigRepository(proposals_folder(environ) / "configuration.git", config_folder(environ))
 
 
-def _mark_pending(environ: Mapping[str, str]) -> None:
+def _mark_pending(log: EventLog, environ: Mapping[str, str]) -> None:
+    """Note that a change begins, and which log has its record."""
     path = proposals_folder(environ) / "pending"
     try:
-        write_private(path, b"")
+        write_private(path, str(log.path).encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise HermesError(f"{path}: {error.strerror}", remedy="free space, or check the folder") from error
 
 
 @contextmanager
-def _hold(log: EventLog) -> Generator[None]:
+def hold_configuration(log: EventLog) -> Generator[None]:
     """Exclude other programs from the configuration.
 
     Raises:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import FILE_NAME, to_printable
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -179,10 +179,9 @@ def parse_values(change: str) -> list[tuple[tuple[str, ...], object]]:
     found: list[tuple[tuple[str, ...], object]] = []
     for line in filter(str.strip, change.split("\n")):
         try:
-            table = tomllib.loads(line)
+            leaves = list(_list_leaves(tomllib.loads(line)))
         except (ValueError, RecursionError):
-            table = {}
-        leaves = list(_list_leaves(table))
+            leaves = []
         if not leaves:
             raise UsageError(
                 f"not a line 'section.key = value' of TOML: {to_printable(flatten(line, 80))}",
@@ -203,8 +202,15 @@ def _list_leaves(table: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator
 
 
 def read_values(change: str, text: str | None) -> dict[str, str]:
-    """Return the present value of each key of a change, as TOML; empty for those that are not set."""
-    table = tomllib.loads(text or "")
+    """Return the present value of each key of a change, as TOML; empty for those that are not set.
+
+    Raises:
+        ConfigError: the present text is not TOML.
+    """
+    try:
+        table = tomllib.loads(text or "")
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the present file is not valid TOML: {error}", remedy="fix it first") from error
     return {".".join(keys): _show(get_value(table, keys)) for keys, _ in parse_values(change)}
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
 
 _LIMIT_S = 600.0
+_PERSONAL = frozenset({"HERMES_EXEC_CONFIG", "HERMES_EXEC_CONVERSATIONS", "HERMES_EXEC_SKILLS", "MEMORY_DB_URL"})
+"""Variables that name a person's own files and databases, which a trial does not touch."""
 _FIELDS = {"instruction", "check", "name", "folder", "setup"}
 _FORM = '{"instruction": "…", "check": "COMMAND"}, and also "name", "folder" and "setup" if wanted'
 _SUITE = """\
@@ -115,7 +117,7 @@ def _create_sides(
 ) -> Generator[tuple[dict[str, str], dict[str, str]]]:
     """Copy the configuration twice, and yield the environment of each side."""
     texts = read_files(config_folder(environ))
-    rest = {key: text for key, text in environ.items() if key != "HERMES_EXEC_CONFIG"}
+    rest = {key: text for key, text in environ.items() if key not in _PERSONAL}
     try:
         with tempfile.TemporaryDirectory(prefix="hermes-trial-") as name:
             sides: list[dict[str, str]] = []

@@ -97,21 +97,30 @@ def find_changes(environ: Mapping[str, str]) -> dict[str, tuple[str | None, str 
     }
 
 
-def report_changes(environ: Mapping[str, str], *, enabled: bool) -> str:
+def report_changes(log: EventLog, environ: Mapping[str, str], *, enabled: bool) -> str:
     """Return a line on a change that no person accepted, and on what was accepted; empty if both were reported already.
 
     Raises:
+        TurnHeld: another program changes the configuration now; the next start reports it.
         HermesError: a file cannot be read or written.
     """
-    stats = find_stats(config_folder(environ))
     state = read_accepted(environ)
-    if state is None:
-        if enabled:
-            from hermes_exec_agent.learning.proposals_judge import read_files
-
-            write_accepted(environ, AcceptedState(read_files(config_folder(environ)), stats))
+    if state is None and not enabled:
         return ""
-    if state.stats == stats and not state.news:
+    if state is not None and state.stats == find_stats(config_folder(environ)) and not state.news:
+        return ""
+    from hermes_exec_agent.learning.proposals_apply import hold_configuration
+
+    with hold_configuration(log):  # a program that accepts a change meanwhile writes this, too
+        return _compare(environ)
+
+
+def _compare(environ: Mapping[str, str]) -> str:
+    stats, state = find_stats(config_folder(environ)), read_accepted(environ)
+    if state is None:
+        from hermes_exec_agent.learning.proposals_judge import read_files
+
+        write_accepted(environ, AcceptedState(read_files(config_folder(environ)), stats))
         return ""
     changes = find_changes(environ)
     digest = _digest(changes)
@@ -135,6 +144,6 @@ def check_configuration(log: EventLog, environ: Mapping[str, str], *, enabled: b
             from hermes_exec_agent.learning.proposals_apply import finish_pending
 
             finish_pending(log, environ)
-        return report_changes(environ, enabled=enabled)
+        return report_changes(log, environ, enabled=enabled)
     except HermesError as error:
         return f"changes of the configuration were not looked for: {error}"

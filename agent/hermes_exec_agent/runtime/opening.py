@@ -11,6 +11,7 @@ from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
+from hermes_exec_agent.agent_shell import mark_plan
 from hermes_exec_agent.learning.review_schedule import read_rules
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
@@ -91,7 +92,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     check_tool_names((*settings.agent.approvals, *settings.agent.descriptions))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
-    async with longterm as opened, await _open_terminal(target, cwd) as terminal:
+    async with longterm as opened, await _open_terminal(target, cwd, models.main.name) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
             repair_skills=repair_skills, delegate=Delegator(models, log, options.guardrails), participant=participant,
@@ -197,8 +198,9 @@ def _create_skill_meaning(memory: LongTermMemory) -> SkillMeaning:
     return SkillMeaning(memory)
 
 
-async def _open_terminal(target: str | None, cwd: str | None) -> Terminal:
+async def _open_terminal(target: str | None, cwd: str | None, model: str) -> Terminal:
     plan = plan_open(target, cwd=cwd)
+    mark_plan(plan, model)
     if not plan.lease_given:
         plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S
     return await open_plan(plan, plan.create_audit(wanted=None))

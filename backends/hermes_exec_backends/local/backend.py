@@ -101,7 +101,8 @@ class LocalBackend(Backend):
         from hermes_exec_backends.local.channel import ProcessChannel
 
         try:
-            return ProcessChannel(argv, receiver, {**self.select_inherited().variables, **(env or {})})
+            variables = {**self.select_inherited().variables, **self.options.marks, **(env or {})}
+            return ProcessChannel(argv, receiver, variables)
         except OSError as error:
             what = f"cannot start {os.fsdecode(argv[0])}: {error.strerror}"
             if remedy := errno_remedy(error.errno):  # no other program could be started either
