@@ -163,9 +163,9 @@ class Coordinator:
             self._track_progress(summary)
             if not self._live and (said is not None or not self._find_claimable(epoch)):
                 return
-            if said is None:
+            if self.stop is None:
                 await self._submit(epoch, engine)
-            elif said != "drain" and time.monotonic() > self._stopped_at + _END_S:
+            elif self.stop != "drain" and time.monotonic() > self._stopped_at + _END_S:
                 return
             await self._wait_stop(_ROUND_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sqlite3
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 import hermes_exec
 from hermes_exec.config.load import load_settings
 from hermes_exec.config.settings import MemorySettings
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.entries import Operation, apply_operations
 from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.exact import ExactStore
@@ -26,6 +28,7 @@ from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.memory.longterm.shared import acquire_memory, create_memory, release_memory
 from hermes_exec_agent.models import Models, ScriptedModel, load_models, say
 from hermes_exec_agent.runtime import Conversation, open_conversation
+from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
@@ -34,7 +37,7 @@ from tests.memory.conftest import Person, add
 from tests.rigs import postgres
 from tests.rigs.bounded import PATIENCE_S, until, wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
-from tests.rigs.meanings import WordEmbedder, add_note
+from tests.rigs.meanings import WordEmbedder, add_note, open_store
 from tests.rigs.skill_makers import guide, registered, use_registry
 
 if TYPE_CHECKING:
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.journal import Journal
     from hermes_exec_agent.memory.longterm.store import MemoryStore
     from hermes_exec_agent.models.protocol import Model
-    from hermes_exec_agent.runtime.events import EventLog
 
 FLOOR = 0.4
 
@@ -289,6 +291,48 @@ def test_a_database_that_goes_away_ends_no_turn_and_loses_nothing(log: EventLog,
     assert set(store.texts(log.identity(), "episodic")) >= {f"note:{word}" for word in "abcdefg"}
     assert [each.memory.source for each in asyncio.run(memory.recall("aone atwo athree")).matches] == ["note:a"]
     memory.close()
+
+
+class LockedLog(EventLog):
+    """Another program holds it when a test says so."""
+
+    is_locked = False
+
+    def identity(self) -> str:
+        if self.is_locked:
+            raise HermesError("the log is locked") from sqlite3.OperationalError("database is locked")
+        return super().identity()
+
+
+def test_an_error_of_the_log_that_passes_ends_no_memory(tmp_path: Path) -> None:
+    log = LockedLog(tmp_path / "log.sqlite")
+    add_note(log, "c1", "red apples grow in autumn")
+    memory = create(log, open_store(str(tmp_path / "longterm.sqlite")))
+    memory.catch_up()
+    log.is_locked = True
+    assert not asyncio.run(memory.recall("red apples grow in autumn")).matches
+    log.is_locked = False
+    found = asyncio.run(memory.recall("red apples grow in autumn")).matches
+    assert [each.memory.source for each in found] == ["note:c1"]
+    memory.close()
+
+
+def test_a_log_that_is_locked_stops_no_other_conversation(
+    log: EventLog, journal: Journal, memory: LongTermMemory
+) -> None:
+    add_note(log, "c1", "red apples grow in autumn")
+    memory.catch_up()
+    loop_thread = threading.get_ident()
+    asked: list[int] = []
+
+    def is_own(_: str) -> bool:
+        asked.append(threading.get_ident())
+        return True
+
+    recaller = Recaller(memory, journal, lambda _: None, "c2", is_own=is_own)
+    assert asyncio.run(recaller.find_parts("red apples grow in autumn", []))
+    assert asked
+    assert loop_thread not in asked
 
 
 class SlowEmbedder(WordEmbedder):

@@ -91,7 +91,7 @@ class Recaller:
         queries = list(self._waiting)
         if not self._words or (len(new) >= _FEWEST and len(new) >= _NEW * len(words)):
             queries.append(request)
-        found = [await self._memory.recall(each) for each in queries]
+        found = await asyncio.gather(*(self._memory.recall(each) for each in queries))
         if any(each.is_loading for each in found):
             self._waiting = queries[-_MOST_WAITING:]
             return [{"source": SOURCE, "content": "", "reason": NOT_READY}]
@@ -104,8 +104,8 @@ class Recaller:
         matches = _merge(found)
         if not matches:
             return []
-        entries = await asyncio.to_thread(self._read_entries)
-        fitting = [each for each in matches if self._is_new(each.memory, shown, entries)]
+        # The journal and the log may be held by another program, which must not stop other conversations.
+        fitting = await asyncio.to_thread(self._choose, matches, shown)
         lines = list(_fit_lines(fitting[:_MOST]))
         given = [each.memory for each in fitting[: len(lines)]]
         if not given:
@@ -128,6 +128,10 @@ class Recaller:
         self._waiting = []
         self._words |= _list_words(request)
         self._given |= {source for part in parts for source in part.get("memories", ())}
+
+    def _choose(self, matches: Sequence[Match], shown: Sequence[str]) -> list[Match]:
+        entries = self._read_entries()
+        return [each for each in matches if self._is_new(each.memory, shown, entries)]
 
     def _is_new(self, memory: Memory, shown: Sequence[str], entries: frozenset[str]) -> bool:
         """Whether a memory is new to this conversation, not forgotten, and not of another person."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sqlite3
 import threading
 import time
 from concurrent.futures import wait
@@ -80,6 +81,8 @@ _FIRST_SEARCH_S = 1.5
 _CLOSE_S = 0.5
 _PASSING = (StoreUnavailable, EmbeddingFailed)
 """Failures that may pass; other ones end the use of the memory in this program."""
+_OF_LOG = (sqlite3.Error, OSError)
+"""Causes of failures of the event log, which may pass too: it is locked, or the disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +190,16 @@ class LongTermMemory:
         if self._refusal or self._breaker.is_open:
             return None
         try:
-            return await self._find(text, kinds, count)
+            found = await self._find(text, kinds, count)
         except _StillLoading:
             return None
         except TimeoutError:
             self._breaker.fail()
         except HermesError as error:
             self._judge(error)
+        else:
+            self._breaker.succeed()
+            return found
         return None
 
     async def _find(
@@ -346,7 +352,7 @@ class LongTermMemory:
 
     def _judge(self, error: HermesError) -> str:
         """Count a failure that may pass, and remember one that does not; return the problem."""
-        if isinstance(error, _PASSING):
+        if isinstance(error, _PASSING) or isinstance(error.__cause__, _OF_LOG):
             self._breaker.fail()
         else:
             self._refusal = str(error)

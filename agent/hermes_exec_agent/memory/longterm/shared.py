@@ -64,12 +64,13 @@ def acquire_memory(log: EventLog, settings: MemorySettings, tell: Callable[[str]
     with _LOCK:
         memory, users = _open.get(key, (None, 0))
         if memory is None:
+            own = EventLog(log.path)  # that of the first user may be closed before that of the last one
             try:
-                # The log of the first user may be closed before that of the last one.
-                memory = create_memory(EventLog(log.path), settings)
+                memory = create_memory(own, settings)
             except HermesError as error:
                 tell(str(error))
             if memory is None:
+                own.close()
                 return None
             memory.start()
         _open[key] = memory, users + 1
