@@ -307,3 +307,39 @@ def test_a_shard_without_a_heartbeat_ends_what_it_runs(tmp_path: Path, monkeypat
     asyncio.run(scenario())
     assert not with_mark(nap.replace(" ", "\0"))
     assert next(run.scan("results"))[1] == 1
+
+
+def test_changed_files_of_a_run_are_named(person: BatchPerson) -> None:
+    folder = person.home / "given"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub/data").write_text("one")
+    (folder / "link").symlink_to("sub/data")
+    person.write_tasks([task("a", files="given"), task("b", files="given")])
+    model = person.write_replies("true")
+    done = person.run("run", "tasks.jsonl", "-m", model, "--into", "r")
+    assert done.returncode == 0, done.stderr
+    copy = person.home / "r/files/b/sub/data"
+    copy.write_text("two")
+    done = person.run("resume", "r")
+    assert (done.returncode, "files/b: it was changed" in done.stderr, "files/a" in done.stderr) == (2, True, False)
+    copy.write_text("one")
+    copy.chmod(0o700)
+    assert person.run("resume", "r").returncode == 2
+    copy.chmod(0o600)
+    assert person.run("resume", "r").returncode == 0
+
+
+def test_a_run_inside_of_a_copied_folder_is_refused(person: BatchPerson) -> None:
+    person.write_tasks([task("a", files=".")])
+    done = person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r")
+    assert (done.returncode, "is inside of 'files' of the task a" in done.stderr) == (2, True)
+    assert not (person.home / "r").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "tasks": NaN}', "[" * 10_000])
+def test_a_damaged_run_is_one_line(person: BatchPerson, content: str) -> None:
+    person.write_tasks([task("a")])
+    assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r").returncode == 0
+    (person.home / "r/run.json").write_text(content)
+    done = person.run("status", "r")
+    assert (done.returncode, "run.json" in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)

@@ -270,7 +270,7 @@ def check_decisions(week: Week) -> None:
     for person in PERSONS:
         for decision, question in DECISIONS[person].items():
             # Words alone decide where a busy machine does not load the embedder in time.
-            assert any(decision in week.say(person, f"find: {question}") for _ in range(4))
+            assert any(decision in week.say(person, f"find: {question}") for _ in range(10))
             assert decision in week.say(person, f"find: {decision}")
     shown = week.run(
         "conversations", "search", "rotate certificates", "--since", _date(week, 1), "--until", _date(week, 2), "--json"

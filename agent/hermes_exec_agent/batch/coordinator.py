@@ -58,9 +58,10 @@ class Coordinator:
         """Run all trials that are left, and return the exit code; ``listener`` gets the progress.
 
         Raises:
-            UsageError: another process runs trials of this run.
+            UsageError: another process runs trials of this run, or a task's folder was changed.
             HermesError: the folder cannot be used.
         """
+        await asyncio.to_thread(self._run.check_files)
         epoch = self._run.begin_epoch(self._settings)
         folder = self._run.shard(f"c{epoch.number}")
         folder.mkdir(mode=0o700)

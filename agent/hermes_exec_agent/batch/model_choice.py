@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import read_regular, to_printable
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.batch.capped_model import CappedModel
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.endpoint import Endpoint
@@ -91,7 +91,10 @@ class ModelSource:
             return self.load_configured() if name == "" else self.load_configured().with_main(name)
         shown, _, digest = name.removeprefix(REPLAY).rpartition("@")
         if digest not in self._replies:
-            self._replies[digest] = read_script(self._scripts / digest)[1]
+            path = self._scripts / digest
+            if hashlib.sha256(read_regular(path)).hexdigest()[:_DIGEST] != digest:
+                raise ConfigError(f"scripts/{digest}: it was changed", remedy="undo the change, or begin another run")
+            self._replies[digest] = read_script(path)[1]
         return Models(ScriptedModel(self._replies[digest], name=f"scripted: {shown}"))
 
     def create(self, name: str, account: TrialAccount, max_tokens: int | None) -> Models:

@@ -38,6 +38,7 @@ from hermes_exec.config.paths import make_private_folder, to_printable, write_pr
 from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.pool.owner import Liveness, Owner
+from hermes_exec_agent.batch.file_digests import digest_folder
 from hermes_exec_agent.batch.settings import RunSettings
 from hermes_exec_agent.batch.tasks import Task, digest_of
 from hermes_exec_agent.batch.trials import Trial, list_trials
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 Control = Literal["drain", "end", "cap"]
 CONTROLS: tuple[Control, ...] = ("drain", "end", "cap")
 _FORMAT = 1
+_KEYS = frozenset({"version", "created", "source", "tasks", "files", "settings", "digest"})
+"""Of ``run.json``, besides ``format``."""
 _FREE = 64 << 20
 """Free bytes of the run's file system below which no attempt begins; less on a small file system."""
 _FREE_SHARE = 0.05
@@ -83,9 +86,17 @@ class RunFolder:
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` exists; see `create` and `open`."""
+        """``path`` exists; see `create` and `open`.
+
+        Raises:
+            RunChanged: its ``run.json`` is damaged, or of another version.
+        """
         self.path = path
         self.record: dict[str, Any] = _read_json(path / "run.json")
+        if (kind := self.record.get("format")) != _FORMAT:
+            raise RunChanged(f"{to_printable(path)}: its format is {kind!r}, and this version reads {_FORMAT}")
+        if missing := _KEYS - self.record.keys():
+            raise RunChanged(f"run.json: it is damaged: it lacks {min(missing)!r}", remedy="begin another run")
 
     @classmethod
     def create(
@@ -109,9 +120,19 @@ class RunFolder:
             scripts: contents of scripted replies, by digest.
 
         Raises:
-            UsageError: the folder holds something.
+            UsageError: the folder holds something, or is inside of one that is copied into it.
             HermesError: it cannot be written.
         """
+        for task in tasks:
+            if (
+                task.files is not None
+                and base is not None
+                and path.resolve().is_relative_to((base / task.files).resolve())
+            ):
+                raise UsageError(
+                    f"{to_printable(path)}: it is inside of 'files' of the task {task.id}, which is copied into it",
+                    remedy="--into with a folder elsewhere",
+                )
         try:
             make_private_folder(path)
             if any(path.iterdir()):
@@ -134,6 +155,7 @@ class RunFolder:
                 "created": time.time(),
                 "source": source,
                 "tasks": {task.id: task.digest for task in tasks},
+                "files": {task.id: digest_folder(path / "files" / task.id) for task in tasks if task.files is not None},
                 "settings": settings.model_dump(mode="json"),
             }
             record["digest"] = digest_of(record)
@@ -165,10 +187,9 @@ class RunFolder:
             RunChanged: one line for each difference.
         """
         record = dict(self.record)
-        given, kind = record.pop("digest", None), record.get("format")
-        if kind != _FORMAT:
-            raise RunChanged(f"{to_printable(self.path)}: its format is {kind!r}, and this version reads {_FORMAT}")
-        lines = [] if given == digest_of(record) else ["run.json: the settings were changed"]
+        if record.pop("digest") != digest_of(record):
+            raise RunChanged("run.json: the settings were changed", remedy="undo the changes, or begin another run")
+        lines: list[str] = []
         if record["version"] != find_version():
             lines.append(f"version: the run was begun by {record['version']}, and this is {find_version()}")
         frozen: dict[str, str] = record["tasks"]
@@ -178,6 +199,21 @@ class RunFolder:
         lines += [f"tasks.jsonl: the task {id} was changed" for id in found if frozen.get(id, found[id]) != found[id]]
         if lines:
             raise RunChanged("\n".join(lines), remedy="undo the changes, or begin another run")
+
+    def check_files(self) -> None:
+        """Check that the copied folders of the tasks are those of the run; reads all of them.
+
+        Raises:
+            RunChanged: one line for each difference.
+        """
+        frozen: dict[str, str] = self.record["files"]
+        try:
+            changed = [id for id, digest in frozen.items() if digest_folder(self.path / "files" / id) != digest]
+        except OSError as error:
+            raise HermesError(f"{to_printable(error.filename or self.path)}: {error.strerror}") from error
+        if changed:
+            lines = "\n".join(f"files/{id}: it was changed" for id in changed)
+            raise RunChanged(lines, remedy="undo the changes, or begin another run")
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -444,10 +480,17 @@ def find_version() -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_bytes())
+    try:
+        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RunChanged(f"{to_printable(path)}: it is damaged: {error}", remedy="begin another run") from None
     if not isinstance(found, dict):
-        raise HermesError(f"{to_printable(path)}: it is not a JSON object", remedy="another run")
+        raise RunChanged(f"{to_printable(path)}: it is not a JSON object", remedy="begin another run")
     return cast("dict[str, Any]", found)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _write_error(path: Path, error: OSError) -> HermesError:

@@ -17,6 +17,7 @@ from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from hermes_exec_agent.runtime.events.event import Event
@@ -29,12 +30,17 @@ ENDS = frozenset({"done", "nothing", "failed"})
 """Actions that end a review."""
 _ATTEMPTS = 100
 _LAST = """
-SELECT coalesce(max(json_extract(data, '$.upto')), 0) FROM events WHERE conversation = 'reviews' AND kind = 'review'
+SELECT json_extract(data, '$.upto') FROM events WHERE conversation = 'reviews' AND kind = 'review'
     AND json_extract(data, '$.action') = 'queued' AND json_extract(data, '$.cause') = 'interval'
-    AND json_extract(data, '$.person') = ?
+    AND json_extract(data, '$.person') = ? ORDER BY number DESC LIMIT 1
 """
 """SQL for the number of the last task that was reviewed for what a person said. A task is recorded by an event of its
 own, so its event has at least this number."""
+_SHOWN = """
+SELECT json_extract(data, '$.upto') FROM events WHERE conversation = 'reviews' AND kind = 'review'
+    AND json_extract(data, '$.action') = 'shown' AND json_extract(data, '$.person') = ? ORDER BY number DESC LIMIT 1
+"""
+"""SQL for the number of the last event that a person was shown."""
 _RECENT = """
 SELECT json_extract(outcome.data, '$.conversation'), json_extract(outcome.data, '$.request'),
     json_extract(outcome.data, '$.task')
@@ -155,7 +161,7 @@ def _read_recent(log: EventLog, person: str, limit: int) -> list[tuple[str, int,
     if not log_exists(log.path):
         return []
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        (after,) = base.execute(_LAST, (person,)).fetchone()
+        after = _read_number(base, _LAST, person)
         rows: list[tuple[str, int, int]] = base.execute(_RECENT, (after, after, person, limit)).fetchall()
     return rows
 
@@ -227,9 +233,14 @@ def list_pending(log: EventLog) -> list[Review]:
 
 def take_news(log: EventLog, person: str) -> list[str]:
     """Return a line for each review that ended since the last call for this person, and that kept or lost something."""
-    shown = max((int(each.data["upto"]) for each in log.events(STREAM) if _is_shown(each, person)), default=0)
+    if not log_exists(log.path):
+        return []
+    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
+        shown = _read_number(base, _SHOWN, person)
     last = log.last(STREAM)
     ended = {int(each.data["review"]) for each in log.events(STREAM, shown) if each.data["action"] in ENDS}
+    if not ended:
+        return []
     news = [each for each in read_reviews(log) if each.number in ended and each.person == person]
     if not news:
         return []
@@ -237,8 +248,9 @@ def take_news(log: EventLog, person: str) -> list[str]:
     return [describe_end(each) for each in news if each.end != "nothing"]
 
 
-def _is_shown(event: Event, person: str) -> bool:
-    return bool(event.data["action"] == "shown" and event.data["person"] == person)
+def _read_number(base: sqlite3.Connection, query: str, person: str) -> int:
+    row = base.execute(query, (person,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def describe_end(review: Review) -> str:
