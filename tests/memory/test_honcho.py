@@ -99,7 +99,7 @@ def test_a_fault_is_one_line_in_bounded_time_without_the_key_and_the_words_are_s
                 began = time.monotonic()
                 with pytest.raises(HermesError, match=message) as caught:
                     await call
-                assert time.monotonic() - began < LIMIT_S + 2
+                assert time.monotonic() - began < LIMIT_S + 10
                 chain = f"{caught.value!r} {caught.value} {caught.value.__context__}"
                 assert KEY not in chain
             sent = len(rig.requests)

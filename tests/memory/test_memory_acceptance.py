@@ -239,7 +239,7 @@ def week(cli: Cli) -> Generator[Week]:
 
 
 @thorough
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_week_of_three_persons_is_remembered_found_and_rebuilt(week: Week) -> None:
     live(week)
     assert len(json.loads(week.run("conversations", "list", "--json"))) >= 20
