@@ -86,7 +86,7 @@ def test_a_repeated_option_is_a_usage_error(path: tuple[str, ...], capfd: pytest
 @pytest.mark.parametrize(
     "words",
     [
-        "run --on a -o b -- true",
+        "run -C /a --cwd /b -- true",
         "run --cwd /a --cwd=/b -- true",
         "chat -q a --query b",
         "--config a --config b jobs",
