@@ -45,6 +45,12 @@ def _own_folders() -> dict[str, str]:
     return {"XDG_STATE_HOME": str(state_folder(os.environ)), "XDG_CONFIG_HOME": str(config_folder(os.environ))}
 
 
+def describe_error(error: Exception) -> str:
+    """Return the message of an error, with the state that the failure of a target left unless nothing ran."""
+    state = f" ({error.state})" if isinstance(error, PlaceError) and error.state != NOTHING_RAN else ""
+    return f"{error}{state}"
+
+
 def report(error: BaseException) -> int:
     """Print an error in one line, with its traceback if ``--debug`` is set, and return its exit code."""
     if flags.debug:
@@ -56,10 +62,7 @@ def report(error: BaseException) -> int:
 
         error = explain_import_error(error) or error
     if isinstance(error, HermesError):
-        message = str(error)
-        if isinstance(error, PlaceError) and error.state != NOTHING_RAN:
-            message += f" ({error.state})"
-        say(message)
+        say(describe_error(error))
         return USAGE if isinstance(error, UsageError) else OURS
     if isinstance(error, OSError) and error.strerror:
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""

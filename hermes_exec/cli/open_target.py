@@ -77,10 +77,11 @@ def read_settings() -> Settings:
     return settings
 
 
-def plan_target(on: str | None, place: str | None = None) -> Plan:
+def plan_target(on: str | None, place: str | None = None, settings: Settings | None = None) -> Plan:
     """Return the plan of a target. From now on its secrets are removed from our output.
 
-    ``place`` is the id of the resource that an earlier ``open`` created there; empty if it created none.
+    ``place`` is the id of the resource that an earlier ``open`` created there; empty if it created none. ``settings``
+    are read if they are left out.
 
     Raises:
         ConfigError: the target or the configuration is wrong.
@@ -88,7 +89,7 @@ def plan_target(on: str | None, place: str | None = None) -> Plan:
     """
     from hermes_exec.config.plan import Plan
 
-    plan = Plan(on, place=place)
+    plan = Plan(on, settings, place=place)
     if plan.secrets:
         _hide_secrets(plan)
     if plan.logs or (plan.secrets and _is_log_requested()):
@@ -96,13 +97,13 @@ def plan_target(on: str | None, place: str | None = None) -> Plan:
     return plan
 
 
-def plan_personal(on: str | None) -> Plan:
+def plan_personal(on: str | None, settings: Settings | None = None) -> Plan:
     """Return the plan of a target for a command of a person, which on this machine starts in this folder.
 
     Raises:
         ConfigError, Unsupported: see ``plan_target``.
     """
-    plan = plan_target(on)
+    plan = plan_target(on, settings=settings)
     plan.cwd = start_folder(plan)
     plan.backend.options = replace(plan.backend.options, personal=True)
     return plan

@@ -14,6 +14,7 @@ from hermes_exec.cli.fast_args import parse_run
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.open_target import open_planned, plan_personal, to_time_limit
 from hermes_exec.cli.stdio import Output, feed
+from hermes_exec.config.type_names import GROUP
 from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ def run_in_targets(arguments: RunArguments) -> int:
     Raises:
         HermesError: the arguments are wrong, or the one target failed.
     """
-    if len(arguments.on) > 1 or (arguments.on and arguments.on[0].startswith("group:")):
+    _refuse_ignored_options(arguments)
+    if len(arguments.on) > 1 or (arguments.on and arguments.on[0].startswith(f"{GROUP}:")):
         from hermes_exec.cli.run_many import run_many
 
-        _refuse_ignored_options(arguments)
         return run_many(arguments)
+    if arguments.max_parallel is not None or arguments.fail_fast:
+        raise UsageError("--max-parallel and --fail-fast are for several targets", remedy="--on A --on B")
     return run_command(arguments)
 
 
@@ -53,9 +56,6 @@ def run_command(arguments: RunArguments) -> int:
     Raises:
         HermesError: the arguments are wrong, or the target failed.
     """
-    _refuse_ignored_options(arguments)
-    if arguments.max_parallel is not None or arguments.fail_fast:
-        raise UsageError("--max-parallel and --fail-fast are for several targets", remedy="--on A --on B")
     if arguments.detach:
         work = _start_job
     elif arguments.pty:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.console import OURS, note, say
+from hermes_exec.cli.console import OURS, describe_error, note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.open_target import open_planned, plan_personal, read_settings
 from hermes_exec.cli.output import align_columns, print_json_line
 from hermes_exec.cli.run_command import capture_command, start_job, start_stream
 from hermes_exec.cli.stdio import Output
 from hermes_exec.config.groups import expand_groups
-from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, UsageError
+from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -51,8 +51,9 @@ def run_many(arguments: RunArguments) -> int:
         UsageError: an option does not fit several targets, or a target is wrong; nothing ran.
     """
     _refuse_options(arguments)
-    texts = expand_groups(arguments.on, read_settings().groups)
-    plans = [plan_personal(text) for text in texts]
+    settings = read_settings()
+    texts = expand_groups(arguments.on, settings.groups)
+    plans = [plan_personal(text, settings) for text in texts]
     return interruptible.run(_Fleet(texts, plans, arguments).run())
 
 
@@ -99,7 +100,7 @@ class _Fleet:
                 end.code = await self._work(text, plan)
                 end.reason = ""
             except (HermesError, OSError) as error:
-                end.code, end.reason = OURS, _describe(error)
+                end.code, end.reason = OURS, flags.clean(describe_error(error))
                 if self._arguments.json:
                     print_json_line({"target": text, "error": end.reason})
             finally:
@@ -138,11 +139,6 @@ class _Fleet:
             rows.append((text, code, f"{end.duration_s:.1f}s", " ".join(end.reason.split())))
         for line in align_columns(rows):
             note(line)
-
-
-def _describe(error: Exception) -> str:
-    state = f" ({error.state})" if isinstance(error, PlaceError) and error.state != NOTHING_RAN else ""
-    return flags.clean(f"{error}{state}")
 
 
 class _Writers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import SupportsPatterns
 from hermes_exec.config import registry
-from hermes_exec.config.targets import GROUP
+from hermes_exec.config.type_names import GROUP
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from hermes_exec.config import registry
 from hermes_exec.config.check import prefix_error, validate_table
+from hermes_exec.config.type_names import GROUP
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 """What a profile can be called, so that its name is never mistaken for another kind of target."""
 
-GROUP = "group"
-"""Begins the name of a group, as in ``group:web``; see ``hermes_exec.config.groups``."""
 MAX_DEPTH = 8
 """Targets inside of each other at most."""
 MAX_LENGTH = 4096

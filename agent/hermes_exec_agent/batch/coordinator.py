@@ -96,12 +96,12 @@ class Coordinator:
 
     def find_exit_code(self, epoch: Epoch) -> int:
         """Return 0 if every trial is graded, 3 if a cap stopped one, and 1 otherwise."""
-        if self.stop == "cap" or self._find_capped(epoch):
+        if self.stop == "cap" or self._has_capped(epoch):
             return CAPPED
         graded = all(state.accepted and state.accepted["state"] == "graded" for state in self.state.trials.values())
         return ALL_GRADED if graded else SOME_NOT
 
-    def _find_capped(self, epoch: Epoch) -> bool:
+    def _has_capped(self, epoch: Epoch) -> bool:
         """Whether a cap of the run stopped a trial in this epoch."""
         lasts = (state.last for state in self.state.trials.values() if state.accepted is None)
         return any(last and last["state"] == "capped" and last["epoch"] == epoch.number for last in lasts)
@@ -157,7 +157,7 @@ class Coordinator:
             if self.state.full and self.stop is None:
                 self.note = self.state.full
                 self.request_stop("drain")
-            if self.stop is None and self._find_capped(epoch):
+            if self.stop is None and self._has_capped(epoch):
                 self.request_stop("drain")
             summary = self.state.summarize()
             listener(summary)

@@ -42,8 +42,12 @@ def freeze_model(word: str) -> tuple[str, str, bytes]:
     path = Path(word.removeprefix(REPLAY))
     read_script(path)
     content = read_regular(path)
-    digest = hashlib.sha256(content).hexdigest()[:_DIGEST]
+    digest = _digest_script(content)
     return f"{REPLAY}{to_printable(path.name)}@{digest}", digest, content
+
+
+def _digest_script(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
 
 def find_price(model: Model) -> Price | None:
@@ -92,7 +96,7 @@ class ModelSource:
         shown, _, digest = name.removeprefix(REPLAY).rpartition("@")
         if digest not in self._replies:
             path = self._scripts / digest
-            if hashlib.sha256(read_regular(path)).hexdigest()[:_DIGEST] != digest:
+            if _digest_script(read_regular(path)) != digest:
                 raise ConfigError(f"scripts/{digest}: it was changed", remedy="undo the change, or begin another run")
             self._replies[digest] = read_script(path)[1]
         return Models(ScriptedModel(self._replies[digest], name=f"scripted: {shown}"))

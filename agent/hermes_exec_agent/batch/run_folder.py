@@ -40,7 +40,7 @@ from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.pool.owner import Liveness, Owner
 from hermes_exec_agent.batch.file_digests import digest_folder
 from hermes_exec_agent.batch.settings import RunSettings
-from hermes_exec_agent.batch.tasks import Task, digest_of
+from hermes_exec_agent.batch.tasks import Task, digest_of, refuse_constant
 from hermes_exec_agent.batch.trials import Trial, list_trials
 
 if TYPE_CHECKING:
@@ -123,12 +123,9 @@ class RunFolder:
             UsageError: the folder holds something, or is inside of one that is copied into it.
             HermesError: it cannot be written.
         """
+        folder = path.resolve()
         for task in tasks:
-            if (
-                task.files is not None
-                and base is not None
-                and path.resolve().is_relative_to((base / task.files).resolve())
-            ):
+            if task.files is not None and base is not None and folder.is_relative_to((base / task.files).resolve()):
                 raise UsageError(
                     f"{to_printable(path)}: it is inside of 'files' of the task {task.id}, which is copied into it",
                     remedy="--into with a folder elsewhere",
@@ -481,16 +478,12 @@ def find_version() -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        found = json.loads(path.read_bytes(), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RunChanged(f"{to_printable(path)}: it is damaged: {error}", remedy="begin another run") from None
     if not isinstance(found, dict):
         raise RunChanged(f"{to_printable(path)}: it is not a JSON object", remedy="begin another run")
     return cast("dict[str, Any]", found)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _write_error(path: Path, error: OSError) -> HermesError:

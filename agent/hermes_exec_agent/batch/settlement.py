@@ -44,12 +44,15 @@ class Settlement:
         await asyncio.to_thread(self._state.reconcile)
         held = await asyncio.to_thread(self._find_open, living)
         left = await asyncio.gather(*(self._settle_shard(shard, attempts) for shard, attempts in held.items()))
+        await asyncio.to_thread(self._return_grants, living)
+        return sum(left)
+
+    def _return_grants(self, living: Collection[str]) -> None:
+        caps = read_caps(self._run.settings.caps)
         for shard in self._list_shards():
             if shard not in living and shard not in self._accounts and self._is_over(shard):
-                caps = read_caps(self._run.settings.caps)
-                await asyncio.to_thread(settle_shard, self._run, shard, caps)
+                settle_shard(self._run, shard, caps)
                 self._accounts.add(shard)
-        return sum(left)
 
     def _is_over(self, shard: str) -> bool:
         """Whether a shard has ended, also one of another machine that has been silent for longer than its lease."""

@@ -163,7 +163,7 @@ def _skip_line(file: IO[bytes]) -> None:
 
 def _parse_line(line: bytes) -> object:
     try:
-        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         return _LineFault(f"byte {error.start + 1} of the line is not valid UTF-8")
     except json.JSONDecodeError as error:
@@ -181,7 +181,8 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return table
 
 
-def _refuse_constant(name: str) -> object:
+def refuse_constant(name: str) -> object:
+    """Refuse NaN and Infinity, for ``parse_constant`` of ``json.loads``."""
     raise ValueError(f"{name} is no number of JSON")
 
 

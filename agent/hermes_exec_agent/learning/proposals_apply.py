@@ -25,6 +25,7 @@ from hermes_exec_agent.learning.proposals_watch import (
     proposals_folder,
     write_accepted,
 )
+from hermes_exec_agent.runtime.events.storage import VARIABLE
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def finish_pending(log: EventLog, environ: Mapping[str, str]) -> None:
     if other not in ("", str(log.path)) and Path(other).exists():
         raise UsageError(
             f"a change of the configuration was cut off, and {to_printable(other)} has its record",
-            remedy=f"HERMES_EXEC_CONVERSATIONS={to_printable(other)} hermes-exec proposals changes",
+            remedy=f"{VARIABLE}={to_printable(other)} hermes-exec proposals changes",
         )
     with suppress(TurnHeld), hold_configuration(log):
         _finish(log, environ)

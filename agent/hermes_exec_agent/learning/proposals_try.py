@@ -22,7 +22,10 @@ from hermes_exec.config.paths import FILE_NAME, config_folder, read_regular, to_
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.learning.proposals import append_event
 from hermes_exec_agent.learning.proposals_judge import read_files
+from hermes_exec_agent.memory import database
 from hermes_exec_agent.quoting import flatten
+from hermes_exec_agent.runtime.events import storage
+from hermes_exec_agent.skills.registry import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
 
 _LIMIT_S = 600.0
-_PERSONAL = frozenset({"HERMES_EXEC_CONFIG", "HERMES_EXEC_CONVERSATIONS", "HERMES_EXEC_SKILLS", "MEMORY_DB_URL"})
+_PERSONAL = frozenset({"HERMES_EXEC_CONFIG", storage.VARIABLE, home.VARIABLE, database.VARIABLE})
 """Variables that name a person's own files and databases, which a trial does not touch."""
 _FIELDS = {"instruction", "check", "name", "folder", "setup"}
 _FORM = '{"instruction": "…", "check": "COMMAND"}, and also "name", "folder" and "setup" if wanted'

@@ -52,7 +52,7 @@ def list_hosts() -> list[str]:
     from paramiko.ssh_exception import ConfigParseError
 
     file = home_folder() / ".ssh" / "config"
-    said = _Said(None)
+    said = _AllLines("")
     said.add(file, file.parent, 0)
     try:
         names = SSHConfig.from_text("\n".join(said.lines)).get_hostnames()
@@ -62,9 +62,9 @@ def list_hosts() -> list[str]:
 
 
 class _Said:
-    """The lines of all files so far, for one host; for all hosts if its name is None."""
+    """The lines of all files so far, for one host."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
         self.lines: list[str] = []
 
@@ -72,7 +72,7 @@ class _Said:
         """Return the options that the lines set for the host, with ``more`` lines at the end."""
         from paramiko import SSHConfig
 
-        return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name or "").items())
+        return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name).items())
 
     def add(self, path: Path, base: Path, depth: int) -> None:
         """Add the lines of a file, with each ``Include`` replaced by the lines of its files."""
@@ -99,7 +99,14 @@ class _Said:
 
     def _applies(self, block: str) -> bool:
         """Return whether a block, and so its ``Include``, matches the host, as far as the lines before it show."""
-        return self._name is None or _PROBE in self.options(block, f"{_PROBE} yes")
+        return _PROBE in self.options(block, f"{_PROBE} yes")
+
+
+class _AllLines(_Said):
+    """The lines of all files, whatever their blocks match."""
+
+    def _applies(self, block: str) -> bool:  # noqa: ARG002  each one
+        return True
 
 
 def _split(line: str) -> tuple[str, str]:
