@@ -24,6 +24,10 @@ class ModelRefused(ModelError):
     """The endpoint refuses the request, and would again: key, permissions, model name or content."""
 
 
+class RequestRefused(ModelRefused):
+    """The endpoint refuses this request for its form or its content; it may accept others."""
+
+
 class ContextTooLong(ModelError):
     """The conversation exceeds the model's window of ``window`` tokens, if that is known."""
 

@@ -26,6 +26,7 @@ from hermes_exec_agent.skills.registry.record import Author, Origin, Version
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.skill_index import read_entries
 from hermes_exec_agent.tools.tool import Context
+from hermes_exec_policies.gate.guide import check_guide
 from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough
 from tests.rigs.curator_library import IMPORTED, PERSON, UNTRUSTED, Library
@@ -360,6 +361,26 @@ def test_a_skill_that_changes_while_a_version_is_judged_stays_as_it_is(learning:
             tree, report, load_policy(report.policy), author=Author(kind="agent", shells=("docker",)), kernel="",
             replaces=writer_sees.current if writer_sees is not None else 0,
         )  # fmt: skip
+
+
+def test_a_version_that_another_program_registers_meanwhile_stays_the_current_one(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning.task()
+    learning.create()
+
+    async def judge_late(*args: Any, **options: Any) -> Any:
+        learning.library.add(NAME, PERSON, text="Mine.", about=ABOUT)
+        return await check_guide(*args, **options)
+
+    monkeypatch.setattr("hermes_exec_policies.gate.guide.check_guide", judge_late)
+    events = learning.task(SILENT, {"ok": False, "exit_code": 1}, SILENT, loaded=NAME)
+    (failed,) = [each.number for each in events if "false" in str(each.data.get("content"))]
+    change = change_line("Pitfalls of it.", "Without a VPN, the host is unknown: connect first.")
+    reason = "A prerequisite was missing: the VPN."
+    answer = learning.call("refinement", patch=change, reason=reason, events=[failed])
+    assert "was changed meanwhile" in answer["error"]["message"]
+    assert (learning.version().number, "Mine." in learning.text()) == (2, True)
 
 
 @pytest.mark.parametrize("replies", [("create", "end"), ("end",)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.config.settings import LearningSettings, MemorySettings, Profiles, Settings
-from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.errors import ModelError, RequestRefused
 from hermes_exec_agent.learning.outcomes import Evidence, judge_task, record_task
 from hermes_exec_agent.learning.review import BUDGET, Worker
 from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending, read_reviews, take_news
@@ -223,6 +223,16 @@ def test_a_model_that_does_not_reply_leaves_the_review_to_the_next_worker(desk: 
     assert (desk.texts(), list_pending(desk.log)) == ([PREFERENCE], [])
 
 
+def test_a_review_that_the_endpoint_refuses_ends_and_holds_up_no_other(desk: Desk) -> None:
+    for number in range(4):
+        desk.end_task(f"{PREFERENCE} {number}", id=f"c{number}")
+    first = list_pending(desk.log)[0].number
+    desk.work(RequestRefused("policy"), remember(f"{PREFERENCE} 3"), say("Kept."))
+    assert (desk.texts(), [each.number for each in list_pending(desk.log)]) == ([f"{PREFERENCE} 3"], [first])
+    told = [desk.work(RequestRefused("policy")) for _ in range(3)]
+    assert told == [[], [f'review {first}: refused 3 times: "policy"'], []]
+
+
 @pytest.mark.parametrize("reply", ["", "{]", '{"name": "memory", "arguments": {}}', "\x1b[2J" * 9])
 def test_nonsense_is_counted_as_nothing_to_save(desk: Desk, reply: str) -> None:
     desk.end_task(PREFERENCE)
@@ -261,6 +271,34 @@ def test_an_undo_takes_back_what_the_review_kept_and_leaves_what_the_person_wrot
     assert undone.describe()[-1] == "review 1 was undone"
     with pytest.raises(Exception, match="no review kept anything"):
         undo_review(desk.log, desk.journal)
+
+
+def test_an_undo_leaves_an_entry_that_was_changed_since(desk: Desk) -> None:
+    desk.journal.write("user", lambda _: [_entry("answers in French"), _entry("tabs")], who="person", why="test")
+    desk.end_task("please: answers in German, and spaces")
+    desk.end_task("more")
+    changes = [
+        {"action": "replace", "old_text": "answers in French", "content": "answers in German"},
+        {"action": "remove", "old_text": "tabs"},
+        {"action": "add", "content": "spaces"},
+    ]
+    desk.work(ask(("memory", {"target": "user", "operations": changes})), say("Kept."))
+    edited = "answers in German, with examples"
+    desk.journal.write("user", lambda entries: [_entry(edited), *entries[1:]], who="person", why="test")
+    undone = undo_review(desk.log, desk.journal)
+    assert sorted(desk.texts()) == [edited, "tabs"]
+    assert 'the entry "answers in German": changed since the review, so it stays as it is' in undone.describe()
+
+
+def test_two_programs_say_the_end_of_a_review_once(desk: Desk) -> None:
+    desk.end_task(PREFERENCE)
+    desk.end_task("more")
+    desk.work(remember(PREFERENCE), say("Kept."))
+
+    async def both() -> list[list[str]]:
+        return list(await asyncio.gather(*(asyncio.to_thread(take_news, log.reopen(), "") for log in [desk.log] * 8)))
+
+    assert sum(map(len, asyncio.run(both()))) == 1
 
 
 def _entry(text: str) -> Any:

@@ -165,7 +165,7 @@ def record_task(
 ) -> None:
     """Record the outcome of a turn that ends, while its turn is held; start the audit and the review that are due.
 
-    It blocks for less than a millisecond, in the thread of the log. What fails is derived later.
+    It blocks the thread of the log. What fails is derived later.
     """
     try:
         events = log.events(conversation, request - 1)

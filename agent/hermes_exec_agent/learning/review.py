@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.errors import ContextTooLong, ModelError, RequestRefused
 from hermes_exec_agent.learning.outcomes import select_turn
 from hermes_exec_agent.learning.review_causes import CAUSES, Reviewed
 from hermes_exec_agent.learning.review_queue import STREAM, describe_end, list_pending, read_reviews, record_action
@@ -47,6 +47,8 @@ BUDGET = 16
 """Replies of the model in one review."""
 _MOST_ATTEMPTS = 20
 """Workers that may be cut off in one review before it is given up."""
+_MOST_REFUSALS = 3
+"""Refusals of its request by the model's endpoint after which a review ends."""
 _ALLOWED = frozenset({"memory", "skill_manage"})
 """Tools that may change something without approval."""
 _SHOWN = 80
@@ -72,6 +74,8 @@ class Worker:
     async def run_pending(self) -> int:
         """Do the reviews that wait, the oldest first; return how many ended. Those that another worker holds are left.
 
+        A review whose request the model's endpoint refuses is tried again by the next workers, and ends after some.
+
         Raises:
             ModelError: the model did not reply; the review waits for the next worker.
             HermesError: the log cannot be read or written.
@@ -89,11 +93,8 @@ class Worker:
             return False
         renewing = asyncio.create_task(self._renew(turn))
         try:
-            review = next(each for each in read_reviews(self.log) if each.number == number)
-            if review.end:
-                return False
-            await self._run(review)
-            return True
+            (review,) = read_reviews(self.log, [number])
+            return not review.end and await self._run(review)
         finally:
             renewing.cancel()
             with contextlib.suppress(HermesError):
@@ -105,14 +106,14 @@ class Worker:
             with contextlib.suppress(HermesError):
                 await asyncio.to_thread(self.log.renew_turn, turn)
 
-    async def _run(self, review: Review) -> None:
+    async def _run(self, review: Review) -> bool:
+        """Do a review; return whether it ended."""
         if review.cause not in CAUSES:
-            self._end(review, "failed", reason=f"this version does no review for {review.cause}")
-            return
+            return self._end(review, "failed", reason=f"this version does no review for {review.cause}")
         if review.attempts >= _MOST_ATTEMPTS:
             why = f"{review.attempts} workers were stopped during it"
-            self._end(review, "failed", reason=why, kept=list_kept(self.log, review.person, review.conversation))
-            return
+            kept = list_kept(self.log, review.person, review.conversation)
+            return self._end(review, "failed", reason=why, kept=kept)
         turns = [(each, self.log.events(each[0])) for each in review.tasks]
         id = review.conversation or new_id()
         record_action(self.log, review.number, "begun", conversation=id)
@@ -122,15 +123,26 @@ class Worker:
             kept = list_kept(self.log, review.person, id)
             again = _AGAIN.format("; ".join(kept) or "nothing") if resumed else ""
             await conversation.ask(again or _BEGIN + _render(turns))
+        except (RequestRefused, ContextTooLong) as error:
+            return self._record_refusal(review, id, error)
         except (ModelError, asyncio.CancelledError) as error:
             record_action(self.log, review.number, "postponed", reason=quote(str(error), 200))
             raise
         kept = list_kept(self.log, review.person, id)
-        self._end(review, "done" if kept else "nothing", kept=kept)
+        return self._end(review, "done" if kept else "nothing", kept=kept)
 
-    def _end(self, review: Review, end: str, *, reason: str = "", kept: Sequence[str] = ()) -> None:
+    def _record_refusal(self, review: Review, conversation: str, error: ModelError) -> bool:
+        reason = quote(str(error), 200)
+        if review.refusals + 1 < _MOST_REFUSALS:
+            record_action(self.log, review.number, "refused", reason=reason)
+            return False
+        kept = list_kept(self.log, review.person, conversation)
+        return self._end(review, "failed", reason=f"refused {_MOST_REFUSALS} times: {reason}", kept=kept)
+
+    def _end(self, review: Review, end: str, *, reason: str = "", kept: Sequence[str] = ()) -> Literal[True]:
         record_action(self.log, review.number, end, reason=reason, kept=list(kept))
         self.tell(describe_end(replace(review, end=end, reason=reason, kept=tuple(kept))))
+        return True
 
     async def _open(self, review: Review, id: str, reviewed: dict[str, list[Event]]) -> Conversation:
         cause = CAUSES[review.cause]

@@ -2,11 +2,13 @@
 
 A review is an event ``queued`` in the stream `STREAM`, and its number is the number of that event. A worker adds
 ``begun`` with the conversation that it holds, and one end: ``done``, ``nothing`` or ``failed``. A review without an end
-is done by the next worker, so that a kill delays it and loses nothing.
+is done by the next worker, so that a kill delays it and loses nothing. ``postponed`` and ``refused`` say why the model
+did not reply.
 """
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +19,7 @@ from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
@@ -41,6 +42,25 @@ SELECT json_extract(data, '$.upto') FROM events WHERE conversation = 'reviews' A
     AND json_extract(data, '$.action') = 'shown' AND json_extract(data, '$.person') = ? ORDER BY number DESC LIMIT 1
 """
 """SQL for the number of the last event that a person was shown."""
+_SAME = """
+SELECT number FROM events WHERE conversation = 'reviews' AND kind = 'review'
+    AND json_extract(data, '$.action') = 'queued' AND json_extract(data, '$.cause') = ?
+    AND json_extract(data, '$.tasks') = json(?) ORDER BY number DESC LIMIT 1
+"""
+"""SQL for the number of a review of the same tasks for the same cause."""
+_PENDING = """
+SELECT number FROM events WHERE conversation = 'reviews' AND kind = 'review'
+    AND json_extract(data, '$.action') = 'queued' AND number NOT IN (
+        SELECT json_extract(data, '$.review') FROM events WHERE conversation = 'reviews' AND kind = 'review'
+            AND json_extract(data, '$.action') IN ('done', 'nothing', 'failed')
+    ) ORDER BY number DESC
+"""
+"""SQL for the numbers of the reviews that wait."""
+_OF_REVIEWS = """
+SELECT number, data FROM events WHERE conversation = 'reviews' AND kind = 'review'
+    AND coalesce(json_extract(data, '$.review'), number) IN (SELECT value FROM json_each(?)) ORDER BY number
+"""
+"""SQL for the events of some reviews."""
 _RECENT = """
 SELECT json_extract(outcome.data, '$.conversation'), json_extract(outcome.data, '$.request'),
     json_extract(outcome.data, '$.task')
@@ -79,6 +99,8 @@ class Review:
     """The reviewer's own conversation; empty before the review begins."""
     attempts: int = 0
     """How often a worker began it and was cut off."""
+    refusals: int = 0
+    """How often the model's endpoint refused its request."""
     end: str = ""
     """One of `ENDS`; empty while it waits."""
     reason: str = ""
@@ -94,6 +116,7 @@ class _Open:
     queued: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict[str, Any])
     attempts: int = 0
+    refusals: int = 0
 
 
 def queue_after_task(log: EventLog, record: Mapping[str, Any], events: Sequence[Event], rules: ReviewRules) -> bool:
@@ -158,12 +181,9 @@ def _has_failed_with_skill(events: Sequence[Event]) -> bool:
 
 def _read_recent(log: EventLog, person: str, limit: int) -> list[tuple[str, int, int]]:
     """Return conversations, requests and numbers of a person's tasks since their last review, the latest first."""
-    if not log_exists(log.path):
-        return []
-    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        after = _read_number(base, _LAST, person)
-        rows: list[tuple[str, int, int]] = base.execute(_RECENT, (after, after, person, limit)).fetchall()
-    return rows
+    last = _find_rows(log, _LAST, person)
+    after = int(last[0][0]) if last else 0
+    return [(str(row[0]), int(row[1]), int(row[2])) for row in _find_rows(log, _RECENT, after, after, person, limit)]
 
 
 def _queue(log: EventLog, cause: CauseName, person: str, tasks: Sequence[tuple[str, int]], upto: int = 0) -> bool:
@@ -171,8 +191,7 @@ def _queue(log: EventLog, cause: CauseName, person: str, tasks: Sequence[tuple[s
     record = {"action": "queued", "cause": cause, "person": person, "tasks": [list(each) for each in tasks]}
     for _ in range(_ATTEMPTS):
         last = log.last(STREAM)
-        known = (each.data for each in log.events(STREAM) if each.data["action"] == "queued")
-        if any((each["cause"], each["tasks"]) == (cause, record["tasks"]) for each in known):
+        if _find_rows(log, _SAME, cause, json.dumps(record["tasks"])):
             return False
         try:
             log.append(STREAM, "review", {**record, "upto": upto}, after=last)
@@ -191,13 +210,17 @@ def record_action(log: EventLog, review: int, action: str, **facts: object) -> N
     log.append(STREAM, "review", {"action": action, "review": review, **facts})
 
 
-def read_reviews(log: EventLog) -> list[Review]:
-    """Return all reviews, the oldest first."""
+def read_reviews(log: EventLog, numbers: Iterable[int] | None = None) -> list[Review]:
+    """Return the reviews with these numbers, or all of them, the oldest first."""
     found: dict[int, _Open] = {}
-    for event in log.events(STREAM):
-        data = event.data
+    if numbers is None:
+        events: Iterable[tuple[int, dict[str, Any]]] = ((event.number, event.data) for event in log.events(STREAM))
+    else:
+        rows = _find_rows(log, _OF_REVIEWS, json.dumps(list(numbers)))
+        events = ((int(number), json.loads(data)) for number, data in rows)
+    for number, data in events:
         if data["action"] == "queued":
-            found[event.number] = _Open(data)
+            found[number] = _Open(data)
             continue
         entry = found.get(int(data.get("review", 0)))
         if entry is None:
@@ -206,8 +229,9 @@ def read_reviews(log: EventLog) -> list[Review]:
             case "begun":
                 entry.changes["conversation"] = str(data["conversation"])
                 entry.attempts += 1
-            case "postponed":
+            case "postponed" | "refused" as action:
                 entry.attempts = max(entry.attempts - 1, 0)
+                entry.refusals += action == "refused"
             case "undone":
                 entry.changes["undone"] = True
             case end if end in ENDS:
@@ -222,35 +246,52 @@ def read_reviews(log: EventLog) -> list[Review]:
 def _to_review(number: int, entry: _Open) -> Review:
     tasks = tuple((str(conversation), int(request)) for conversation, request in entry.queued["tasks"])
     return Review(
-        number, entry.queued["cause"], str(entry.queued["person"]), tasks, attempts=entry.attempts, **entry.changes
+        number,
+        entry.queued["cause"],
+        str(entry.queued["person"]),
+        tasks,
+        attempts=entry.attempts,
+        refusals=entry.refusals,
+        **entry.changes,
     )
 
 
 def list_pending(log: EventLog) -> list[Review]:
     """Return the reviews that wait, the oldest first."""
-    return [each for each in read_reviews(log) if not each.end]
+    return read_reviews(log, [int(number) for (number,) in _find_rows(log, _PENDING)])
+
+
+def has_pending(log: EventLog) -> bool:
+    """Return whether a review waits."""
+    return bool(_find_rows(log, _PENDING))
 
 
 def take_news(log: EventLog, person: str) -> list[str]:
-    """Return a line for each review that ended since the last call for this person, and that kept or lost something."""
+    """Return a line for each review that ended since the last call for this person, and that kept or lost something.
+
+    Each is returned once, to one program.
+    """
+    while True:
+        last = log.last(STREAM)
+        shown = _find_rows(log, _SHOWN, person)
+        since = log.events(STREAM, int(shown[0][0]) if shown else 0)
+        ended = {int(each.data["review"]) for each in since if each.data["action"] in ENDS}
+        news = [each for each in read_reviews(log, ended) if each.person == person] if ended else []
+        if not news:
+            return []
+        try:
+            log.append(STREAM, "review", {"action": "shown", "person": person, "upto": last}, after=last)
+        except Conflict:
+            continue
+        return [describe_end(each) for each in news if each.end != "nothing"]
+
+
+def _find_rows(log: EventLog, query: str, *values: str | int) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; none before the first event."""
     if not log_exists(log.path):
         return []
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        shown = _read_number(base, _SHOWN, person)
-    last = log.last(STREAM)
-    ended = {int(each.data["review"]) for each in log.events(STREAM, shown) if each.data["action"] in ENDS}
-    if not ended:
-        return []
-    news = [each for each in read_reviews(log) if each.number in ended and each.person == person]
-    if not news:
-        return []
-    log.append(STREAM, "review", {"action": "shown", "person": person, "upto": last})
-    return [describe_end(each) for each in news if each.end != "nothing"]
-
-
-def _read_number(base: sqlite3.Connection, query: str, person: str) -> int:
-    row = base.execute(query, (person,)).fetchone()
-    return 0 if row is None else int(row[0])
+        return base.execute(query, values).fetchall()
 
 
 def describe_end(review: Review) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.learning.background import run_command, start_command
-from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending
+from hermes_exec_agent.learning.review_queue import ReviewRules, has_pending
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
@@ -59,6 +59,6 @@ def _is_wanted(log: EventLog) -> bool:
 
 def _has_pending(log: EventLog) -> bool:
     try:
-        return bool(list_pending(log))
+        return has_pending(log)
     except HermesError:
         return False

@@ -197,7 +197,7 @@ class SkillWriter:
             author=self.author,
             kernel=platform.release(),
             origin=Origin(kind=kind, experience=self.experience),
-            replaces=0 if base is None or skill is None else skill.current,
+            replaces=0 if base is None else base.number,
         )
         return WrittenSkill(await shield_to_completion(registering, limit_s=None), kind == "untrusted")
 

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import to_printable
-from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
+from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused, RequestRefused
 from hermes_exec_agent.models.assembly import EmptyStream, ReplyTooLong
 from hermes_exec_agent.models.reply_extras import LIMIT, ExtrasTooLong
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 300
 """Characters of an endpoint's message that are quoted."""
+_REQUEST = frozenset({400, 422})
+"""Codes of HTTP for a request that is refused for its form or its content."""
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _NEVER = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
 _TOO_LONG = re.compile(
@@ -118,14 +120,15 @@ def _classify_status(who: str, cause: Any, redactor: Redactor) -> EndpointFailur
     remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
     if status == 404 and cause.request.url.path == _ROUTE:
         remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
-    return EndpointFailure(ModelRefused(what, remedy=remedy), again=False)
+    refusal = RequestRefused if status in _REQUEST else ModelRefused
+    return EndpointFailure(refusal(what, remedy=remedy), again=False)
 
 
 def read_refusal(cause: BaseException) -> str:
     """Return the message of an endpoint that refused the form of a request; empty for other failures."""
     import openai
 
-    if not isinstance(cause, openai.APIStatusError) or cause.status_code not in (400, 422):
+    if not isinstance(cause, openai.APIStatusError) or cause.status_code not in _REQUEST:
         return ""
     return f"{cause.message} {cause.body}"
 
