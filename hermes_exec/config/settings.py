@@ -73,6 +73,10 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The person of new conversations; the owner of this machine when left out."""
     instructions: Annotated[str, Field(max_length=4000)] = ""
     """Text at the end of the system message of new conversations."""
+    project_files: bool = True
+    """Whether new conversations read AGENTS.md, CLAUDE.md and .hermes.md of the working folder and its repository."""
+    personalities: dict[str, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(default_factory=dict)
+    """Texts by name; `/personality NAME` adds one to the system message of a new conversation."""
     budget: Annotated[int, Field(ge=1, le=1000)] = 90
     """Replies of the model in one turn, unless `--budget` has another number."""
     approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The project files that the user trusts: by path and by the SHA-256 of their content.
+"""The files of projects that the user trusts: by path and by the SHA-256 of their content.
 
 A cloned repository must not choose hosts, binds or commands, so its ``hermes.toml`` is ignored until the user trusts
 it, and again after any change of its content.
@@ -43,9 +43,20 @@ def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str
     found = read_regular(path)
     if content is not None and found != content:
         raise ConfigError(f"{to_printable(path)} changed while it was being looked at", remedy="look at it again")
+    return record_trust(path, found, environ)
+
+
+def record_trust(key: Path | str, content: bytes, environ: Mapping[str, str]) -> str:
+    """Record trust in this content of a file, and return its SHA-256.
+
+    ``key`` is the path of a file of this machine, or a text that names a file of another target.
+
+    Raises:
+        ConfigError: the record is damaged, or cannot be written.
+    """
     record = _read(environ)
-    digest = hashlib.sha256(found).hexdigest()
-    record[_key(path)] = digest
+    digest = hashlib.sha256(content).hexdigest()
+    record[_key(key)] = digest
     _write(record, environ)
     return digest
 
@@ -74,20 +85,20 @@ def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
     return read_trust(path, read_regular(path), environ) is Trust.TRUSTED
 
 
-def read_trust(path: Path, content: bytes, environ: Mapping[str, str]) -> Trust:
-    """Return whether the user trusts this content at this path.
+def read_trust(key: Path | str, content: bytes, environ: Mapping[str, str]) -> Trust:
+    """Return whether the user trusts this content of a file; ``key`` as for `record_trust`.
 
     Raises:
         ConfigError: the record is damaged.
     """
-    noted = _read(environ).get(_key(path))
+    noted = _read(environ).get(_key(key))
     if noted is None:
         return Trust.UNKNOWN
     return Trust.TRUSTED if noted == hashlib.sha256(content).hexdigest() else Trust.CHANGED
 
 
-def _key(path: Path) -> str:
-    return str(path.resolve())
+def _key(key: Path | str) -> str:
+    return key if isinstance(key, str) else str(key.resolve())
 
 
 def _read(environ: Mapping[str, str]) -> dict[str, str]:

@@ -299,6 +299,39 @@ def test_a_chat_that_goes_on_says_with_what(chat: Chat, script: Script, cli: Cli
     here.see(PROMPT)
 
 
+def test_a_request_is_taken_back_sent_again_and_titled(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("First."), say("Second."), say("Third.")))
+    for line, seen in (
+        ("one\r", "First"),
+        ("two\r", "Second"),
+        ("/retry\r", "again: two"),
+        ("/undo 2\r", "taken back: one"),
+        ("/undo\r", "none can be taken back"),
+        ("/undo x\r", "it should be a number"),
+        ("/title Release notes\r", "title: Release notes"),
+        ("/personality pirate\r", "there is no personality pirate"),
+        ("/trust\r", "have no files for agents"),
+    ):
+        here.see(PROMPT)
+        here.type(line)
+        here.see(seen)
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["one", "two", "two"]
+    (listed,) = cli.json("conversations", "list", "--json")
+    assert listed["title"] == "Release notes"
+
+
+def test_a_personality_begins_a_new_conversation(cli: Cli, chat: Chat, script: Script) -> None:
+    cli.configure('[agent.personalities]\npirate = "Talk like a pirate."\n')
+    here = chat("--replay", script(say("Arr.")))
+    here.see(PROMPT)
+    here.type("/personality pirate\r")
+    here.see("a new conversation with the personality pirate")
+    here.see(PROMPT)
+    here.type("hello\r")
+    here.see("Arr")
+    assert "Talk like a pirate." in events(cli, "started")[0]["data"]["system"]
+
+
 def test_a_conversation_is_written_to_a_new_file_for_its_owner_alone(cli: Cli, chat: Chat, script: Script) -> None:
     here = chat("--replay", script(say("An answer to keep.")))
     here.see(PROMPT)

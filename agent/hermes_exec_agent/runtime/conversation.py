@@ -233,7 +233,7 @@ class Conversation:
             "parent": self.options.parent,
             "version": _version(),
             **self._context.participant.to_record(),
-            "system": system_prompt(self.place, self.options.instructions, remembered),
+            "system": system_prompt(self.place, self.options.instructions, remembered, self._context.project),
         }
         if self.options.history:
             record["history"] = [to_record(message) for message in self.options.history]
@@ -281,6 +281,38 @@ class Conversation:
                 self._context.longterm.index_soon()
         tell(Ended(answer))
         return answer
+
+    async def rewind(self, turns: int = 1) -> list[str]:
+        """Take back the latest requests with all that followed; return them, the oldest first.
+
+        The model no longer reads them. The record keeps them, and what their calls did stays done.
+
+        Raises:
+            UsageError: there are fewer requests that can be taken back, or a turn runs.
+            HermesError: the log cannot be written.
+        """
+        if self._task is not None:
+            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        async with self._hold_turn():
+            requests = self._recorder.history.requests
+            if not 1 <= turns <= len(requests):
+                known = f"{len(requests)} can be taken back" if requests else "none can be taken back"
+                raise UsageError(
+                    f"{turns} requests: {known}, as earlier ones are not in the model's context one by one"
+                )
+            taken = requests[-turns:]
+            await self._recorder.record("rewound", {"turns": turns})
+        return taken
+
+    async def set_title(self, title: str) -> None:
+        """Give the conversation a title for lists.
+
+        Raises:
+            UsageError: another program runs a turn of it.
+            HermesError: the log cannot be written.
+        """
+        async with self._hold_turn():
+            await self._recorder.record("titled", {"title": title})
 
     async def compact(self, listener: Callable[[Update], None] | None = None) -> bool:
         """Shorten the model's messages now; return whether that freed anything. The record keeps all of them.

@@ -56,6 +56,8 @@ class MessageHistory:
         self.hosts: set[str] = set()
         """The hosts that the person named."""
         self._messages: list[Message] = []
+        self._marks: list[tuple[int, str]] = []
+        """The messages before each request that can be taken back, and the request."""
         self._calls: tuple[ToolCall, ...] = ()
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
@@ -68,6 +70,11 @@ class MessageHistory:
     def messages(self) -> list[Message]:
         """All messages so far. Open calls and their results are left out."""
         return list(self._messages)
+
+    @property
+    def requests(self) -> list[str]:
+        """The requests that `rewound` events can take back, the oldest first."""
+        return [request for _, request in self._marks]
 
     def cut(self, lost: str = LOST, note: str = _CUT) -> None:
         """End an open turn as if the program had ended with it: its running calls get the result ``lost``."""
@@ -99,6 +106,9 @@ class MessageHistory:
                 self._notice(str(data["content"]))
             case "compacted":
                 self._messages = [*self._messages[:1], *(parse_message(each) for each in data["messages"])]
+                self._marks = []
+            case "rewound":
+                self._rewind(int(data["turns"]))
             case "interrupted":
                 lost = data.get("by") == "end"
                 self._close(LOST if lost else STOPPED)
@@ -123,11 +133,22 @@ class MessageHistory:
 
     def _request(self, data: Mapping[str, Any]) -> None:
         content = str(data["content"])
+        self._marks.append((len(self._messages), content))
         parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ()) if each["content"]]
         self._messages.append(Message("user", "\n\n".join([content, *parts])))
         self.provenance.has_output |= any(each.get("has_output") for each in data.get("parts", ()))
         self.request, self.open = content, True
         self.hosts |= find_hosts(content)
+
+    def _rewind(self, turns: int) -> None:
+        """Remove the latest requests with all that followed. The sources of their text still count."""
+        if not self._marks or turns < 1:
+            return
+        length, _ = self._marks[-turns:][0]
+        del self._messages[length:]
+        del self._marks[-turns:]
+        self.request = self._marks[-1][1] if self._marks else ""
+        self._calls, self.open = (), False
 
     def _assistant(self, data: Mapping[str, Any]) -> None:
         message = parse_message({**data, "role": "assistant"})

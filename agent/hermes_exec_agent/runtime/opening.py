@@ -104,6 +104,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         _apply_settings(context, approvals, settings, log)
         if tell is not None:
             context.tell = tell
+        if settings.agent.project_files and not (chosen or options.branch_of):
+            await _read_project(context)
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
         reviews = None if participant.is_guest else read_rules(settings)
         conversation = Conversation(
@@ -117,6 +119,15 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
                 await conversation.end_background()
                 await context.close()
                 await _send_words(conversation.id, context, log)
+
+
+async def _read_project(context: Context) -> None:
+    """Give the conversation the project's files for agents; an untrusted one counts as text from outside."""
+    from hermes_exec_agent.runtime.project_files import read_or_tell, render
+
+    files = await read_or_tell(context.terminal, context.tell)
+    context.project = render(files)
+    context.provenance.has_output = context.provenance.has_output or any(not each.trusted for each in files)
 
 
 def _apply_settings(context: Context, approvals: Approvals | None, settings: Settings, log: EventLog) -> None:

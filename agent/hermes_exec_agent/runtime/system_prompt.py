@@ -23,7 +23,10 @@ If a result says that an outcome is unknown, find out what happened before you d
 """
 
 
-def system_prompt(place: str, instructions: str = "", remembered: str = "") -> str:
-    """Return the system message of a conversation; what is ``remembered`` and ``instructions`` follow at its end."""
-    parts = (_PROMPT.format(place=flatten(place)), remembered, instructions.strip())
+def system_prompt(place: str, instructions: str = "", remembered: str = "", project: str = "") -> str:
+    """Return the system message of a conversation.
+
+    The project's files, what is ``remembered`` and ``instructions`` follow at its end.
+    """
+    parts = (_PROMPT.format(place=flatten(place)), project, remembered, instructions.strip())
     return "\n\n".join(part for part in parts if part)

@@ -198,6 +198,8 @@ class Context:
     """Compares requests with skills by meaning; a guest's conversation has none."""
     user_model: UserModel | None = None
     """What is known about the conversation's person; a delegated conversation and a guest's have none."""
+    project: str = ""
+    """The end of the system message with the project's files for agents."""
     folder: str = ""
     """The folder of the target in which the conversation's shell begins; that of the terminal if empty."""
     participant: Participant = field(default_factory=Participant)

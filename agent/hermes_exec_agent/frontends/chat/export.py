@@ -107,6 +107,7 @@ _NOTES = {
     "skill": "skill {name}, version {version}: {outcome}",
     "failed": "failed: {error}",
     "interrupted": "interrupted",
+    "rewound": "taken back: the latest {turns} requests",
 }
 
 

@@ -44,7 +44,8 @@ async def run_interactive(
                 break
             if is_command(typed):
                 running = await _command(commands, typed)
-            else:
+                typed = commands.take_request()
+            if running and typed.strip():
                 try:
                     await _turn(talk, typed.strip())
                 except HermesError as error:

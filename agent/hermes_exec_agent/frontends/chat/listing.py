@@ -53,12 +53,15 @@ def find_conversation(log: EventLog, word: str, participant: Participant | None 
 
 def recall_last_turn(log: EventLog, id: str) -> Iterator[str]:
     """Yield lines with the last request of a conversation, and the beginning of its answer."""
-    asked = answered = ""
+    turns: list[tuple[str, str]] = [("", "")]
     for event in log.events(id):
         if event.kind == "user":
-            asked, answered = str(event.data["content"]), ""
+            turns.append((str(event.data["content"]), ""))
         elif event.kind in ("assistant", "ended"):
-            answered = str(event.data.get("content", "")) or answered
+            turns[-1] = turns[-1][0], str(event.data.get("content", "")) or turns[-1][1]
+        elif event.kind == "rewound":
+            del turns[max(len(turns) - int(event.data["turns"]), 1) :]
+    asked, answered = turns[-1]
     yield f"> {to_line(asked, 200)}"
     lines = escape_text(answered).strip().splitlines()
     yield from lines[:_RECALLED]

@@ -85,10 +85,13 @@ class ChatSession:
         self.participant = participant
         self.check = check
         self._opening: asyncio.Task[Conversation] | None = None
-        self._resume, self._fork = "", False
+        self._resume, self._fork, self._personality = "", False, ""
         self._seen = 0
         """The last event of reviews that `print_news` read."""
         self._stack = AsyncExitStack()
+        self._lines: list[str] = []
+        """Lines of the conversation that wait for the user to have typed a request."""
+        self._is_typing = True
 
     def open_soon(self, resume: str = "", *, fork: bool = False) -> asyncio.Task[Conversation]:
         """Start to open a new conversation, the conversation ``resume``, or with ``fork`` a new one from its record."""
@@ -129,9 +132,10 @@ class ChatSession:
         self.models = models
         return models.main.name
 
-    async def switch(self, resume: str = "", *, fork: bool = False) -> None:
-        """Close this conversation and open another one, as `open_soon` does."""
+    async def switch(self, resume: str = "", *, fork: bool = False, personality: str = "") -> None:
+        """Close this conversation and open another one, as `open_soon` does; ``personality`` is added to its prompt."""
         await self.close()
+        self._personality = personality
         self.open_soon(resume, fork=fork)
 
     async def turn(self, request: str, *, interruptible: bool = False) -> Answer | None:
@@ -157,6 +161,7 @@ class ChatSession:
         try:
             with on_interrupt(stop) if interruptible else _keep_default():
                 conversation = await self.conversation()
+                self._print_waiting()
                 if stopped:  # at the moment at which the conversation opened
                     return None
                 asked = True
@@ -167,6 +172,20 @@ class ChatSession:
             return None
         finally:
             self.display.end()
+            self._is_typing = interruptible
+
+    def _tell(self, line: str) -> None:
+        """Print a line of the conversation: at once during a turn, and else before the next one, or at the end."""
+        if self._is_typing:
+            self._lines.append(line)
+        else:
+            self.display.print_line(line)
+
+    def _print_waiting(self) -> None:
+        self._is_typing = False
+        lines, self._lines = self._lines, []
+        for line in lines:
+            self.display.print_line(line)
 
     async def check_answer(self, *, interruptible: bool = False) -> CheckResult | None:
         """Run the user's check of the latest answer, and show its result in one line; None without a check.
@@ -220,8 +239,12 @@ class ChatSession:
         opening, self._opening = self._opening, None
         if opening is not None:
             await cancel_and_wait([opening])
+        self._print_waiting()
         stack, self._stack = self._stack, AsyncExitStack()
-        await stack.aclose()
+        try:
+            await stack.aclose()
+        finally:
+            self._is_typing = True
 
     async def _open(self, resume: str, *, fork: bool) -> Conversation:
         # These imports take long, and the user can type meanwhile.
@@ -229,7 +252,7 @@ class ChatSession:
         from hermes_exec_policies.gate.cases import Case
         from hermes_exec_policies.gate.verdict import Level
 
-        options = Options(unattended=self._unattended, branch_of=resume if fork else "")
+        options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
@@ -245,7 +268,7 @@ class ChatSession:
                 repair_skills=self._mends,
                 options=options,
                 approvals=self._approvals,
-                tell=self.display.print_line,
+                tell=self._tell,
                 participant=self.participant,
             )
         )

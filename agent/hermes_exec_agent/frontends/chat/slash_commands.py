@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
 
 _LISTED = 20
+_TITLE = 100
 _ENDINGS: dict[ExportFormat, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
 
 COMMAND_HELP = {
@@ -44,6 +45,11 @@ COMMAND_HELP = {
     "/good": "record that the latest task ended well: /good [WHY]",
     "/bad": "record that it did not: /bad [WHY]",
     "/compact": "shorten the context of the model",
+    "/undo": "take back the latest request, or the latest N: /undo [N]",
+    "/retry": "take back the latest request, and send it again",
+    "/title": "give this conversation a title: /title WORDS",
+    "/personality": "list the personalities, or start a new conversation with one: /personality NAME",
+    "/trust": "trust the project's files for agents, as they are now",
     "/new": "start a new conversation; also /clear",
     "/fork": "start a new conversation from the record of this one",
     "/resume": "list past conversations, or continue one: /resume ID",
@@ -72,6 +78,7 @@ class SlashCommands:
         """``show`` prints a line."""
         self._talk = talk
         self._show = show
+        self._request = ""
 
     async def run(self, typed: str) -> bool:
         """Run a command and return whether the chat continues; an error is shown in one line."""
@@ -90,6 +97,11 @@ class SlashCommands:
         except OSError as error:
             self._show(escape_text(f"{error.filename or name}: {error.strerror}"))
         return True
+
+    def take_request(self) -> str:
+        """Return the request that the last command wants to send, once; empty if there is none."""
+        request, self._request = self._request, ""
+        return request
 
     def _row(self, head: str, text: str) -> None:
         """Show a row of a list, cut to the width of the terminal."""
@@ -150,14 +162,14 @@ class SlashCommands:
             raise UsageError("a guest's conversation remembers nothing", remedy="a chat without --guest")
         journal = Journal.of_user(self._talk.log, load_settings().memory, person=participant.name)
         if word:
-            self._undo(word, journal)
+            self._undo_review(word, journal)
             return
         for line in describe_journal(journal):
             self._show(escape_text(line))
         if not journal.limits:
             self._show("memory is not enabled: memory_enabled = true in [memory] of hermes.toml")
 
-    def _undo(self, word: str, journal: Journal) -> None:
+    def _undo_review(self, word: str, journal: Journal) -> None:
         from hermes_exec_agent.agent_shell import refuse_agent
         from hermes_exec_agent.learning.review_undo import undo_review
 
@@ -203,6 +215,54 @@ class SlashCommands:
         conversation = await self._talk.conversation()
         if not await conversation.compact(lambda update: self._show(describe_update(update))):
             self._show("the context cannot be shortened")
+
+    async def _undo(self, count: str) -> None:
+        if count and not (count.isascii() and count.isdigit() and int(count)):
+            raise UsageError(f"/undo {to_line(count)}: it should be a number", remedy="/undo, or /undo 2")
+        for request in await (await self._talk.conversation()).rewind(int(count or 1)):
+            self._show(f"taken back: {to_line(request)}")
+        self._show("what its calls changed stays changed, and the record keeps all")
+
+    async def _retry(self, _: str) -> None:
+        (self._request,) = await (await self._talk.conversation()).rewind()
+        self._show(f"again: {to_line(self._request)}")
+
+    async def _title(self, words: str) -> None:
+        title = to_line(words, _TITLE)
+        conversation = await self._talk.conversation()
+        if title:
+            await conversation.set_title(title)
+        self._show(f"title: {to_line(self._talk.log.title(conversation.id)) or 'none yet'}")
+
+    async def _personality(self, name: str) -> None:
+        from hermes_exec.config.load import load_settings
+
+        known = load_settings().agent.personalities
+        if name:
+            if name not in known:
+                raise UsageError(
+                    f"there is no personality {to_line(name)}",
+                    remedy=", ".join(known) or 'NAME = "text" in [agent.personalities] of hermes.toml',
+                )
+            await self._talk.switch(personality=known[name])
+            self._show(f"a new conversation with the personality {to_line(name)}")
+            return
+        for each, text in known.items():
+            self._row(f"{each:<14}", text)
+        if not known:
+            self._show("there is no personality: [agent.personalities] of hermes.toml")
+
+    async def _trust(self, _: str) -> None:
+        from hermes_exec_agent.agent_shell import refuse_agent
+        from hermes_exec_agent.runtime.project_files import describe, read_project_files
+
+        refuse_agent()
+        files = await read_project_files((await self._talk.conversation()).terminal)
+        for each in files:
+            each.trust()
+            self._show(f"trusted: {escape_text(describe(each))}")
+        counts = "they are instructions from the next conversation on: /new"
+        self._show(counts if files else "this folder and its repository have no files for agents")
 
     async def _new(self, _: str) -> None:
         await self._talk.switch()

@@ -55,6 +55,8 @@ Kind = Literal[
     "measurement",
     # {action, number, …}: of proposals to change the configuration, in a stream of its own: see `learning.proposals`
     "proposal",
+    "rewound",  # {turns}: the person took back that many of the latest requests, which the model no longer reads
+    "titled",  # {title}: the person's title of the conversation; the latest counts
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}

@@ -214,7 +214,7 @@ class EventLog:
         raise UsageError(f"several conversations begin with {to_printable(beginning)}: {', '.join(found[:5])}")
 
     def title(self, conversation: str) -> str:
-        """Return the first line of the person's first message; escape it before a terminal shows it."""
+        """Return the title of a conversation; see `Summary.title`."""
         return self._read(lambda base: queries.read_title(base, conversation), "")
 
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:

@@ -22,7 +22,7 @@ class Summary:
 
     id: str
     title: str
-    """The first line of the person's first message; escape it before a terminal shows it."""
+    """Given by the person, else the first line of their first message; escape it before a terminal shows it."""
     started: float
     """Seconds since 1970, UTC."""
     last: float
@@ -153,7 +153,13 @@ def read_start(base: sqlite3.Connection, conversation: str) -> Start:
 
 
 def read_title(base: sqlite3.Connection, conversation: str) -> str:
-    """Return the first line of the person's first message."""
+    """Return the title that the person gave, else the first line of their first message."""
+    given = base.execute(
+        "SELECT data FROM events WHERE conversation = ? AND kind = 'titled' ORDER BY number DESC LIMIT 1",
+        (conversation,),
+    ).fetchone()
+    if given is not None:
+        return str(json.loads(given[0])["title"])
     row = _read_first(base, conversation, "user")
     content = str(row[1].get("content", "")).strip() if row else ""
     line = content.splitlines()[0] if content else ""
