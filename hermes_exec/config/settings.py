@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
+Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(strict=False)]
 Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 
 
@@ -64,6 +65,15 @@ class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Warning and stop: one call that may change something and returns the same result."""
 
 
+class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Patterns of commands that the tool ``terminal`` runs without a question, or never."""
+
+    allow: Patterns = ()
+    """Commands that run without a question, such as `git status *`; `--approve deny` denies them."""
+    deny: Patterns = ()
+    """Commands that are denied, also where the tool is allowed."""
+
+
 class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Settings of the agent, besides its models."""
 
@@ -81,6 +91,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Replies of the model in one turn, unless `--budget` has another number."""
     approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)
     """Modes of single tools by name, unless `--approve deny` denies them all."""
+    commands: CommandSettings = Field(default_factory=CommandSettings)
+    """The table of patterns of commands that `terminal` may run without a question, or never."""
     descriptions: Descriptions = Field(default_factory=dict)
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
     guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)

@@ -139,10 +139,16 @@ def test_always_is_asked_once(cli: Cli, chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("touch one"), do("touch two"), say("Both.")))
     here.see(PROMPT)
     here.type("make them\r")
-    here.see(r"Allow\?.*: ")
+    here.see(r"lways for touch \*: ")
     here.type("a\r")
     here.see("Both")
     assert {path.name for path in cli.cwd.iterdir()} == {"one", "two"}
+    here.see(PROMPT)
+    here.type("/approvals\r")
+    here.see(r"1\. always in this chat: terminal touch \*")
+    here.see(PROMPT)
+    here.type("/approvals remove 1\r")
+    here.see(r"asked for again: terminal touch \*")
 
 
 def test_always_for_a_path_holds_for_no_other_path(cli: Cli, chat: Chat, script: Script) -> None:

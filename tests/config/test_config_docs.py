@@ -24,6 +24,7 @@ from hermes_exec.config.profile import Profile
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    CommandSettings,
     Descriptions,
     GuardrailSettings,
     LearningSettings,
@@ -31,6 +32,7 @@ from hermes_exec.config.settings import (
     LogSettings,
     MemorySettings,
     Origin,
+    Patterns,
     Profiles,
     Threshold,
 )
@@ -70,6 +72,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "audit": AuditSettings,
     "log": LogSettings,
     "agent": AgentSettings,
+    "commands": CommandSettings,
     "guardrails": GuardrailSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
@@ -78,10 +81,12 @@ WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
     "[warning, stop]": [Threshold],
     "yes or no": [bool],
-    "list": [values.Words, values.Names, values.Binds],
+    "list": [values.Words, values.Names, values.Binds, Patterns],
     "table": [
+        CommandSettings,
         GuardrailSettings,
         AgentSettings.model_fields["approvals"].annotation,
+        AgentSettings.model_fields["personalities"].annotation,
         Descriptions,
         values.Table,
         values.Environment,
@@ -118,7 +123,7 @@ def word(hint: Any) -> str:
 
 def default(value: object) -> str:
     match value:
-        case None | "" | () | {} | GuardrailSettings():
+        case None | "" | () | {} | CommandSettings() | GuardrailSettings():
             return ""
         case bool():
             return "yes" if value else "no"

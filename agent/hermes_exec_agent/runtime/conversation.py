@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Answer, Update
     from hermes_exec_agent.tools.provenance import Provenance
-    from hermes_exec_agent.tools.tool import Context, Tool
+    from hermes_exec_agent.tools.tool import Approvals, Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
 
@@ -98,6 +98,11 @@ class Conversation:
     def participant(self) -> Participant:
         """The person that the conversation belongs to."""
         return self._context.participant
+
+    @property
+    def approvals(self) -> Approvals:
+        """The calls that may run without a question."""
+        return self._context.approvals
 
     @property
     def terminal(self) -> Terminal:

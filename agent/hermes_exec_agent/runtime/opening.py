@@ -17,6 +17,7 @@ from hermes_exec_agent.memory.persons import Participant, check_participant, cho
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.tools.command_rules import CommandRules
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import check_tool_names, create_tools
 
@@ -134,7 +135,9 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
     """Give the conversation the configured approvals and descriptions of tools, and the queue of proposals."""
     given = approvals or Approvals()
     own = {} if given.mode == "deny" else settings.agent.approvals
-    context.approvals = Approvals(given.mode, {**given.tools, **own})
+    rules = settings.agent.commands
+    commands = CommandRules.parse(() if given.mode == "deny" else rules.allow, rules.deny)
+    context.approvals = Approvals(given.mode, {**given.tools, **own}, commands)
     context.descriptions = settings.agent.descriptions
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log

@@ -63,8 +63,10 @@ class BaseTool(Generic[A]):
                 "agent", Failure("arguments", describe_errors(self.name, self.arguments_type, error))
             )
         try:
-            if self.needs_approval(args) and (no := await check_approval(self.name, self.summary(args), context)):
-                return failure_envelope(context.place, no)
+            if self.needs_approval(args):
+                summary, command = self.summary(args), self.find_command(args)
+                if no := await check_approval(self.name, summary, context, command=command):
+                    return failure_envelope(context.place, no)
             return await self.run(args, context)
         except ReadDenied as error:
             return failure_envelope(context.place, Failure("denied", error.what))
@@ -78,6 +80,10 @@ class BaseTool(Generic[A]):
     def needs_approval(self, args: A) -> bool:  # noqa: ARG002  most tools decide by their class
         """Whether this call can change something."""
         return self.changes
+
+    def find_command(self, args: A) -> str:  # noqa: ARG002  most tools run none
+        """Return the shell text that the call runs, which rules for commands cover; empty without any."""
+        return ""
 
     def summary(self, args: A) -> str:
         """Return a description of the call for the person who approves it."""

@@ -51,6 +51,10 @@ class TerminalTool(BaseTool[TerminalArguments]):
         """Whether the tool's mode decides; a job that outlives the conversation is always asked for, by `run`."""
         return not args.keep
 
+    def find_command(self, args: TerminalArguments) -> str:
+        """Return the command."""
+        return args.command
+
     def summary(self, args: TerminalArguments) -> str:
         """Return the command."""
         where = f" (in {args.workdir})" if args.workdir else ""
@@ -68,7 +72,9 @@ class TerminalTool(BaseTool[TerminalArguments]):
             )
         if args.keep:
             what = f"start a job that outlives this conversation: {self.summary(args)}"
-            if (no := await check_approval(self.name, what, context, scope=what, always=True)) is not None:
+            if (
+                no := await check_approval(self.name, what, context, scope=what, always=True, command=args.command)
+            ) is not None:
                 return failure_envelope(context.place, no)
         if not args.background:
             return await workspace.run(args.command, timeout=args.timeout, workdir=args.workdir)

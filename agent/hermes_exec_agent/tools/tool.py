@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.memory.persons import Participant
+from hermes_exec_agent.tools.command_rules import CommandRules, describe_scope
 from hermes_exec_agent.tools.envelope import Failure
 from hermes_exec_agent.tools.provenance import Provenance, describe_untrusted
 
@@ -50,6 +51,8 @@ class Approvals:
 
     mode: Mode = "ask"
     tools: Mapping[str, Mode] = field(default_factory=dict[str, Mode])
+    commands: CommandRules = field(default_factory=CommandRules)
+    """Rules for commands of ``terminal``, which come before the mode."""
 
     def __post_init__(self) -> None:
         for mode in (self.mode, *self.tools.values()):
@@ -62,11 +65,12 @@ class Approvals:
 
 
 async def check_approval(
-    tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False
+    tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False, command: str = ""
 ) -> Failure | None:
     """Return why a call may not run, or None. If no person can be asked, the answer is no.
 
-    After the conversation read text of a skill that no person trusts, each call is asked for, whatever was allowed.
+    After the conversation read text of a skill that no person trusts, each call is asked for, whatever was allowed. A
+    rule that denies a command comes before that, and one that allows it after that.
 
     Args:
         tool: its name.
@@ -74,12 +78,23 @@ async def check_approval(
         context: of the conversation.
         scope: what a lasting approval covers; the tool, if it is empty.
         always: ask even if the tool is allowed.
+        command: shell text, which rules for commands cover.
     """
-    mode = context.approvals.of(tool)
-    untrusted = context.provenance.find_untrusted()
-    if mode == "allow" and not always and not untrusted:
-        return None
+    mode, rules = context.approvals.of(tool), context.approvals.commands
     line = to_safe_line(summary)
+    denial = rules.find_denial(command) if command else ""
+    if denial and denial != "?":
+        return _record_denial(tool, line, denial, context)
+    always = always or bool(denial)
+    untrusted = context.provenance.find_untrusted()
+    if not always and not untrusted:
+        if mode == "allow":
+            return None
+        if command and (permission := rules.find_permission(command)):
+            context.record("approval", {"tool": tool, "summary": line, "answer": f"allowed by {permission}"})
+            return None
+    if command and not scope:
+        scope = describe_scope(command) or line
     if mode == "deny":
         what = (
             f"{tool} may not {line}: denied by the settings" if scope else f"{tool} is not allowed in this conversation"
@@ -96,6 +111,12 @@ async def check_approval(
         record["origins"] = [each.to_record() for each in untrusted]
     context.record("approval", record)
     return Failure("denied", why) if why else None
+
+
+def _record_denial(tool: str, line: str, pattern: str, context: Context) -> Failure:
+    """Record that a rule denied a command, and return the refusal."""
+    context.record("approval", {"tool": tool, "summary": line, "answer": f"denied by {pattern}"})
+    return Failure("denied", f"the person's rule {pattern!r} denies this command; do without it")
 
 
 async def _ask_person(tool: str, line: str, scope: str, context: Context) -> tuple[str, str]:

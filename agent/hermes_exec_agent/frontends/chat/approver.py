@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+_COMMANDS = "terminal"
+"""The tool whose lasting approvals cover patterns of commands."""
 _ALWAYS = frozenset({"a", "always"})
 
 
@@ -36,8 +38,8 @@ class TerminalApprover:
         async with self._turn:
             if (tool, scope) in self._always:
                 return True
-            lasting = "tool" if not scope else "act" if scope == summary else "path"
-            question = f"{escape_text(tool)}: {escape_text(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
+            lasting = _describe_lasting(tool, summary, scope)
+            question = f"{escape_text(tool)}: {escape_text(summary)}\nAllow? [y]es, [n]o, [a]lways for {lasting}: "
             while True:
                 answer = (await self._ask(question)).lower()
                 if answer in _ALWAYS:
@@ -46,6 +48,15 @@ class TerminalApprover:
                 if answer in _ANSWERS:
                     return _ANSWERS[answer]
                 question = "Please answer y, n or a: "
+
+    @property
+    def lasting(self) -> list[tuple[str, str]]:
+        """The tools that run without a question from now on, each with what that covers; empty for all calls."""
+        return sorted(self._always)
+
+    def forget(self, tool: str, scope: str) -> None:
+        """Ask for these calls again."""
+        self._always.discard((tool, scope))
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
         """Ask a question, and return the text of the answer or the choice whose number was typed."""
@@ -61,6 +72,15 @@ class TerminalApprover:
         with self._keyboard.line_mode():
             print(question, end="", file=sys.stderr, flush=True)
             return (await self._keyboard.read_line()).strip()
+
+
+def _describe_lasting(tool: str, summary: str, scope: str) -> str:
+    """Return what the answer "always" covers."""
+    if not scope:
+        return "this tool"
+    if scope == summary:
+        return "this act"
+    return escape_text(scope) if tool == _COMMANDS else "this path"
 
 
 class UnattendedApprover:

@@ -75,7 +75,7 @@ class ChatSession:
         self.models = models
         self.log = log
         self.display = display
-        self._person = person
+        self.person = person
         self._approvals = approvals
         self._cwd = cwd
         self._cases = cases
@@ -260,7 +260,7 @@ class ChatSession:
             open_conversation(
                 self.target,
                 models=self.models,
-                person=self._person,
+                person=self.person,
                 log=self.log,
                 cwd=self._cwd,
                 resume="" if fork else resume,

@@ -49,6 +49,7 @@ COMMAND_HELP = {
     "/retry": "take back the latest request, and send it again",
     "/title": "give this conversation a title: /title WORDS",
     "/personality": "list the personalities, or start a new conversation with one: /personality NAME",
+    "/approvals": "list what runs without a question, or ask again: /approvals remove N",
     "/trust": "trust the project's files for agents, as they are now",
     "/new": "start a new conversation; also /clear",
     "/fork": "start a new conversation from the record of this one",
@@ -263,6 +264,30 @@ class SlashCommands:
             self._show(f"trusted: {escape_text(describe(each))}")
         counts = "they are instructions from the next conversation on: /new"
         self._show(counts if files else "this folder and its repository have no files for agents")
+
+    async def _approvals(self, words: str) -> None:
+        from hermes_exec_agent.frontends.chat.approver import TerminalApprover
+
+        person = self._talk.person
+        lasting = person.lasting if isinstance(person, TerminalApprover) else []
+        if words:
+            verb, _, number = words.partition(" ")
+            if verb != "remove" or not number.isdigit() or not 1 <= int(number) <= len(lasting):
+                raise UsageError(f"/approvals {to_line(words)}", remedy="/approvals, or /approvals remove N")
+            tool, scope = lasting[int(number) - 1]
+            if isinstance(person, TerminalApprover):
+                person.forget(tool, scope)
+            self._show(f"asked for again: {tool} {to_line(scope)}")
+            return
+        approvals = (await self._talk.conversation()).approvals
+        self._show(f"mode: {approvals.mode}")
+        for tool, mode in sorted(approvals.tools.items()):
+            self._show(f"{mode}: {to_line(tool)}")
+        for mode, rules in (("deny", approvals.commands.deny), ("allow", approvals.commands.allow)):
+            for each in rules:
+                self._show(f"{mode}: terminal {to_line(each.text)}")
+        for index, (tool, scope) in enumerate(lasting, 1):
+            self._row(f"{index}. always in this chat: {tool}", scope or "every call")
 
     async def _new(self, _: str) -> None:
         await self._talk.switch()
