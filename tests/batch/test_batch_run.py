@@ -252,6 +252,17 @@ def test_two_commands_do_not_run_one_batch(person: BatchPerson) -> None:
     assert process.returncode == 1
 
 
+def test_two_runs_of_the_same_tasks_have_folders_of_their_own(person: BatchPerson) -> None:
+    person.write_tasks([task(f"t{number}", 'test "$(ls)" = out') for number in range(3)])
+    model = person.write_replies("sleep 1; echo done > out")
+    runs = [person.start("run", "tasks.jsonl", "--model", model, "--into", name) for name in ("one", "two")]
+    assert [each.wait(60) for each in runs] == [0, 0]
+    for each in runs:
+        each.communicate()
+    for name in ("one", "two"):
+        assert set(states(person.home / name).values()) == {("graded", None, 1.0)}
+
+
 def test_cancel_starts_no_further_shards(person: BatchPerson) -> None:
     person.write_tasks([task(f"t{number}") for number in range(3)])
     model = person.write_replies(f"touch {person.home}/begun; sleep 60")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from hermes_exec_agent.models import say
 from hermes_exec_agent.models.protocol import Reply
@@ -66,6 +66,12 @@ Answer = Reply | str | Status | Streamed | Raw
 Written = Answer | Callable[[dict[str, Any]], Answer]
 
 
+class Tokenizer(Protocol):
+    """Adds token ids and logprobs to a reply."""
+
+    def add_ids(self, completion: dict[str, Any], body: dict[str, Any]) -> None: ...
+
+
 class ScriptedEndpoint:
     """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
 
@@ -79,6 +85,7 @@ class ScriptedEndpoint:
         strict: Strict | None = None,
         models: Sequence[str] | Status = (),
         key: str = "",
+        tokens: Tokenizer | None = None,
     ) -> None:
         """Listen.
 
@@ -90,6 +97,7 @@ class ScriptedEndpoint:
             strict: whose rules for messages hold.
             models: what it lists, or its answer to that question.
             key: what every request needs, if there is one.
+            tokens: renders prompts to ids; without it, no request gets any.
         """
         self.requests: list[dict[str, Any]] = []
         self.listed: list[str] = []
@@ -106,6 +114,7 @@ class ScriptedEndpoint:
         self._forever = forever
         self._models = models
         self._key = key
+        self._tokens = tokens
         self._host = host
         self._tool_choice = tool_choice
         self._strict = strict
@@ -201,6 +210,9 @@ class ScriptedEndpoint:
             answer = say(answer)
         if isinstance(answer, Reply):
             answer = Streamed(answer)
+        if not body.get("stream") and isinstance(answer, Streamed):
+            self._send_whole(handler, answer, body)
+            return
         hangs = isinstance(answer, Streamed) and answer.hang is not None
         try:
             handler.send_response(200)
@@ -214,6 +226,27 @@ class ScriptedEndpoint:
         finally:
             if hangs:
                 self.left.set()
+
+    def _send_whole(self, handler: BaseHTTPRequestHandler, answer: Streamed, body: dict[str, Any]) -> None:
+        """Send a reply that is no stream, as vLLM does, with the ids that it asks for."""
+        completion = _completion(answer, body["model"])
+        if body.get("return_token_ids") and self._tokens is not None:
+            self._tokens.add_ids(completion, body)
+        data = json.dumps(completion).encode()
+        stop = answer.cut if answer.cut is not None else len(data) if answer.hang is None else 1
+        handler.send_response(200)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(data)))
+        handler.send_header("x-request-id", f"req-{len(self.requests)}")
+        handler.end_headers()
+        handler.wfile.write(data[:stop])
+        handler.wfile.flush()
+        if answer.hang is not None:
+            self.hanging.set()
+            while handler.connection.recv(4096):
+                pass
+            self.left.set()
+        handler.close_connection = stop < len(data)
 
     def _stream(self, handler: BaseHTTPRequestHandler, answer: Streamed, model: str) -> None:
         events = list(_events(answer, model))
@@ -248,6 +281,17 @@ def _without_calls(answer: Answer) -> Answer:
         return answer
     reply = replace(reply, message=replace(reply.message, tool_calls=()), finish="stop")
     return replace(answer, reply=reply) if isinstance(answer, Streamed) else reply
+
+
+def _completion(answer: Streamed, model: str) -> dict[str, Any]:
+    message = answer.reply.message
+    written: dict[str, Any] = {"role": "assistant", "content": message.content, **message.extras}
+    if message.tool_calls:
+        written["tool_calls"] = [{**call.to_wire(), **call.extras} for call in message.tool_calls]
+    finish = answer.reply.finish if answer.finish == "as the reply" else answer.finish
+    choice = {"index": 0, "message": written, "finish_reason": finish, "logprobs": None}
+    frame = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
+    return frame | ({"usage": answer.usage} if answer.usage is not None else {})
 
 
 def _events(answer: Streamed, model: str) -> Iterator[bytes]:

@@ -147,6 +147,7 @@ FORMS = (
     Form("batch status batch"),
     Form("batch report batch"),
     Form("batch export batch"),
+    Form("batch regrade batch --reward math:isfinite"),
     Form("batch cancel batch"),
     Form("batch shard batch --shard s --epoch 1 --slots 1"),
     Form("skill archive my-skill", SKILLS),

@@ -12,6 +12,7 @@ from hermes_exec_agent.batch.settings import COMMAND
 from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
 from hermes_exec_agent.memory.persons import Participant
 from hermes_exec_agent.runtime.conversation import Conversation
+from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
@@ -109,6 +110,7 @@ async def _hold_conversation(
         repair_skills=False,
         participant=Participant(is_guest=True),
         approvals=Approvals("allow"),
+        delegate=Delegator(models, log),
     )
     options = Options(
         budget=trial.task.steps or settings.steps,

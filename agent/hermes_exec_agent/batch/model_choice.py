@@ -19,6 +19,7 @@ from hermes_exec_agent.models.settings import load_models
 if TYPE_CHECKING:
     from hermes_exec_agent.batch.ledger import TrialAccount
     from hermes_exec_agent.batch.settings import Caps
+    from hermes_exec_agent.models.call_trace import Capture
     from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.models.scripted import ScriptEntry
 
@@ -66,12 +67,20 @@ def find_price(model: Model) -> Price | None:
     return FREE if model.scripted else None
 
 
+def _request_whole(model: Model, capture: Capture) -> None:
+    """Let a model request whole replies, as no person reads their pieces."""
+    for each in model.models if isinstance(model, Fallback) else (model,):
+        if isinstance(each, Endpoint):
+            each.whole, each.capture = True, capture
+
+
 class ModelSource:
     """Creates the models of trials; connections are shared between trials of one process."""
 
-    def __init__(self, scripts: Path) -> None:
+    def __init__(self, scripts: Path, capture: Capture = "none") -> None:
         """``scripts`` is the folder of the run's scripted replies."""
         self._scripts = scripts
+        self._capture: Capture = capture
         self._replies: dict[str, list[ScriptEntry]] = {}
         self._configured: Models | None = None
 
@@ -83,6 +92,8 @@ class ModelSource:
         """
         if self._configured is None:
             self._configured = load_models()
+            for name in self._configured.names:
+                _request_whole(self._configured.get(name), self._capture)
         return self._configured
 
     def find(self, name: str) -> Models:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -89,7 +90,8 @@ async def open_place(trial: Trial, attempt: int, lease_s: float) -> AsyncGenerat
     plan.job_lease_s = lease_s
     mark_plan(plan, trial.model)
     own = trial.task.cwd is None and plan.backend.type in _MACHINES
-    folder = f"{_PREFIX}{trial.key}.{attempt}" if own else trial.task.cwd
+    # The key of a trial is the same in all runs of a task, which may run at the same time.
+    folder = f"{_PREFIX}{trial.key}.{attempt}.{secrets.token_hex(4)}" if own else trial.task.cwd
     if folder:
         plan.session["cwd"] = encode(folder)
     carrier = await create_or_rollback(open_transport(plan), lambda opened: _close(plan, opened))

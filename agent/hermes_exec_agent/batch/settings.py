@@ -58,6 +58,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Of the agent in a trial, unless the task has another one."""
     max_tokens: Count | None = None
     """Of each reply."""
+    capture: Literal["none", "tokens"] = "none"
+    """Whether token ids and logprobs are recorded, for trainers."""
 
     @property
     def asks_model(self) -> bool:

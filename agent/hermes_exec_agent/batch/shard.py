@@ -57,7 +57,7 @@ class Shard:
         self._position = position
         self._slots = asyncio.Semaphore(slots)
         self._folder: Path = run.shard(id)
-        self._models = ModelSource(run.path / "scripts")
+        self._models = ModelSource(run.path / "scripts", epoch.settings.agent.capture)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[str] = set()
         self._settled: set[str] = set()

@@ -13,16 +13,16 @@ import typer
 from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.batch_results import Run, export, open_run, read_state, regrade, report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec_agent.batch.coordinator import Coordinator
     from hermes_exec_agent.batch.run_folder import RunFolder
-    from hermes_exec_agent.batch.run_state import RunState
     from hermes_exec_agent.batch.start import RunPlan
 
 _INTERRUPTED = 130
@@ -31,7 +31,6 @@ _CANCEL_S = 90.0
 Tasks = Annotated[
     str, typer.Argument(metavar="TASKS", help="A file with one task a line, or an entry point of hermes_exec.tasks.")
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.")]
 Dollars = Annotated[
     float | None, typer.Option("--max-money", metavar="DOLLARS", min=0, help="Cap the cost of the whole run.")
 ]
@@ -47,7 +46,7 @@ Concurrency = Annotated[
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/batch.md.")
-    for command in (run, status, resume, cancel, report, export, check):
+    for command in (run, status, resume, cancel, report, regrade, export, check):
         group.command(command.__name__)(command)
     group.command("shard", hidden=True)(shard)
     app.add_typer(group, name=name, short_help=summary)
@@ -76,6 +75,10 @@ def run(  # noqa: PLR0913  one parameter an option
     steps: Annotated[int, typer.Option(metavar="N", min=1, help="Replies of the model in a trial.")] = 90,
     time_limit: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds of the agent in a trial.")] = 3600,
     reply_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a reply.")] = None,
+    capture: Annotated[
+        Literal["none", "tokens"],
+        typer.Option(metavar="none|tokens", help="Record token ids and logprobs, which vLLM and SGLang return."),
+    ] = "none",
     tool: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
     ] = None,
@@ -114,6 +117,7 @@ def run(  # noqa: PLR0913  one parameter an option
                 "steps": steps,
                 "time_limit_s": time_limit,
                 "max_tokens": reply_tokens,
+                "capture": capture,
             },
             caps={
                 **_caps(max_money, max_tokens, max_steps, max_wall),
@@ -167,7 +171,7 @@ def resume(
 
     What an earlier command left running is ended first. Options replace the settings of the run for this command.
     """
-    folder = _open(run)
+    folder = open_run(run)
     caps = {
         name: value for name, value in _caps(max_money, max_tokens, max_steps, max_wall).items() if value is not None
     }
@@ -238,30 +242,11 @@ async def _supervise(coordinator: "Coordinator") -> int:
     return 128 + caught[0] if caught and code else code
 
 
-def _open(run: str) -> "RunFolder":
-    from hermes_exec_agent.batch.run_folder import RunFolder
-
-    return RunFolder.open(Path(run))
-
-
-def _read_state(run: str) -> "tuple[RunFolder, RunState]":
-    from hermes_exec_agent.batch.run_folder import RunFolder
-    from hermes_exec_agent.batch.run_state import RunState
-
-    if not (Path(run) / "run.json").is_file():
-        raise UsageError(f"{run}: it is not the folder of a run", remedy="the folder that run printed")
-    folder = RunFolder(Path(run))
-    state = RunState(folder)
-    state.update()
-    state.reconcile()
-    return folder, state
-
-
 def status(run: Run, *, json: Json = False) -> int:
     """Show how far a run is: done, running, waiting, failures by reason, reward, tokens and cost."""
     from hermes_exec_agent.batch.progress import format_summary
 
-    folder, state = _read_state(run)
+    folder, state = read_state(run)
     holder = folder.find_holder(last) if (last := folder.last_epoch()) else ""
     summary = state.summarize()
     if json:
@@ -274,7 +259,7 @@ def status(run: Run, *, json: Json = False) -> int:
 
 def cancel(run: Run, *, json: Json = False) -> int:
     """End all running trials of a run, wherever its commands run; resume continues it."""
-    folder, state = _read_state(run)
+    folder, state = read_state(run)
     last = folder.last_epoch()
     if last and folder.find_holder(last):
         folder.control(last, "end")
@@ -298,73 +283,6 @@ async def _wait_for_end(folder: "RunFolder", epoch: int) -> None:
                 await asyncio.sleep(0.2)
     except TimeoutError:
         raise UsageError(f"its shards did not end within {_CANCEL_S:g} s", remedy="look at them, then resume") from None
-
-
-def report(
-    run: Run,
-    *,
-    by: Annotated[
-        list[str] | None, typer.Option(metavar="task|target|model", help="Group by this; may be repeated.")
-    ] = None,
-    json: Json = False,
-) -> int:
-    """Report trials, mean reward, failures, tokens and cost, by task, target and model."""
-    from hermes_exec_agent.batch.report import group_results
-
-    names = tuple(dict.fromkeys(by or ("task", "target", "model")))
-    if unknown := [name for name in names if name not in ("task", "target", "model")]:
-        raise UsageError(f"--by {unknown[0]}: there is no such column", remedy="task, target or model")
-    rows = group_results(_read_state(run)[1], names)
-    if json:
-        show_json(rows)
-        return 0
-    heads = [*(name.upper() for name in names), "TRIALS", "GRADED", "REWARD", "FAILURES", "TOKENS", "COST"]
-    show_table(heads, [[*(str(row[name]) or "-" for name in names), *_format_row(row)] for row in rows])
-    return 0
-
-
-def _format_row(row: "Mapping[str, Any]") -> list[str]:
-    failures = ", ".join(f"{name} {number}" for name, number in sorted(row["failures"].items()))
-    reward = "-" if row["reward"] is None else f"{row['reward']:.3f}"
-    cost = "-" if row["cost"] is None else f"${row['cost']:.4f}"
-    return [str(row["trials"]), str(row["graded"]), reward, failures or "-", str(row["tokens"]), cost]
-
-
-def export(
-    run: Run,
-    *,
-    all_attempts: Annotated[bool, typer.Option("--all", help="All attempts, and not only the accepted ones.")] = False,
-    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write to a new file.")] = None,
-    json: Json = False,
-) -> int:
-    """Print the results as JSON, one trial a line in a fixed order; with --json as one document."""
-    from hermes_exec_agent.batch.report import export_results
-    from hermes_exec_agent.cli.person import export_json
-
-    folder, state = _read_state(run)
-    rows = export_results(folder, state, everything=all_attempts)
-    if json:
-        export_json(list(rows), output)
-        return 0
-    _write_lines(rows, output)
-    return 0
-
-
-def _write_lines(rows: Any, output: str | None) -> None:
-    from json import dumps
-
-    stream = sys.stdout
-    if output is not None:
-        try:
-            handle = os.open(Path(output).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise UsageError(f"{output}: {error.strerror}", remedy="a new file in a folder that exists") from error
-        stream = os.fdopen(handle, "w", encoding="utf-8")
-    for row in rows:
-        stream.write(flags.clean(dumps(row)) + "\n")
-    stream.flush()
-    if output is not None:
-        stream.close()
 
 
 def check(tasks: Tasks, *, json: Json = False) -> int:
@@ -398,5 +316,5 @@ def shard(
     from hermes_exec_agent.batch.shard import run_shard
 
     hide_environment()
-    asyncio.run(run_shard(_open(run), epoch, shard, position, slots))
+    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots))
     return 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Text, Thought, Usage, read_thought
@@ -23,7 +24,7 @@ from hermes_exec_agent.models.reply_extras import (
 
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
-    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
     from hermes_exec_agent.models.protocol import Finish
@@ -57,6 +58,18 @@ class _PartialCall:
         return True
 
 
+class _AsChunk:
+    """A reply as a stream's only chunk: a message has the fields of a delta."""
+
+    def __init__(self, reply: ChatCompletion) -> None:
+        self.model = getattr(reply, "model", "")
+        self.usage = getattr(reply, "usage", None)
+        self.choices = [
+            SimpleNamespace(delta=getattr(each, "message", None), finish_reason=getattr(each, "finish_reason", None))
+            for each in getattr(reply, "choices", None) or ()
+        ]
+
+
 class EmptyStream(EOFError):
     """A stream ended without a chunk of a reply, such as a web page; the argument is its content type."""
 
@@ -68,6 +81,9 @@ class ReplyAssembler:
         self.usage: Usage | None = None
         """Tokens as the endpoint counted them, once received."""
         self.model = ""
+        self.request_id = ""
+        self.whole: ChatCompletion | None = None
+        """The reply, if it was not streamed."""
         self._text: list[str] = []
         self._calls: list[_PartialCall] = []
         self._by_index: dict[int, _PartialCall] = {}
@@ -108,6 +124,12 @@ class ReplyAssembler:
         self._grow(len(text))
         self._text.append(text)
         return [*([Thought(thought)] if thought else []), *([Text(text)] if text else [])]
+
+    def add_whole(self, reply: ChatCompletion) -> list[Text | Thought]:
+        """Add a reply that was not streamed; see `add`."""
+        self.whole = reply
+        self.request_id = getattr(reply, "_request_id", None) or ""
+        return self.add(cast("ChatCompletionChunk", _AsChunk(reply)))
 
     def _add_call(self, piece: ChoiceDeltaToolCall) -> None:
         name = (piece.function.name if piece.function else "") or ""

@@ -21,6 +21,7 @@ from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
+from hermes_exec_agent.models.call_trace import CallTrace, Sampling, read_tokens
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
 from hermes_exec_agent.models.failures import classify_failure, read_refusal
 from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
 
     from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.models.call_trace import Capture
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Item, Price, Text, Thought, ToolChoice, ToolSpec, Usage
 
 _log = logging.getLogger("hermes_exec.models")
+_ID = 200
+"""Characters of a request's id that are recorded."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -74,6 +78,7 @@ class Endpoint:
         dialect: Dialect = OPENAI,
         reasoning: Reasoning | None = None,
         marks_cache: bool = False,
+        sampling: Sampling | None = None,
     ) -> None:
         """``name`` is the endpoint's name of the model. ``newer_limit``: see `Provider`."""
         self.name = name
@@ -85,6 +90,11 @@ class Endpoint:
         """Settings that apply from the next request on."""
         self._dialect = dialect
         self._marks_cache = marks_cache
+        self._sampling = sampling or Sampling()
+        self.whole = False
+        """Whether replies are requested whole, which costs less for a program that shows none of their pieces."""
+        self.capture: Capture = "none"
+        """Whether token ids are requested; their replies are whole."""
         self.key = key
         self.price = price
         """US dollars for a million tokens, if known."""
@@ -132,7 +142,8 @@ class Endpoint:
             else:
                 message, finish = assembly.message(self.origin), assembly.finish_reason()
                 usage = self._usage(assembly, messages, tools, message)
-                yield Reply(message, finish, usage, assembly.model or self.name)
+                trace = self._create_trace(request, assembly)
+                yield Reply(message, finish, usage, assembly.model or self.name, trace)
                 return
 
     def _adapt(self, refusal: str) -> bool:
@@ -156,11 +167,11 @@ class Endpoint:
         wired = wire_messages(messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning)
         if self._marks_cache:
             mark_messages(wired)
-        body: dict[str, Any] = {
-            "messages": wired,
-            "stream_options": {"include_usage": True},
-            **self._dialect.ask(self.reasoning),
-        }
+        body: dict[str, Any] = {"messages": wired, **self._dialect.ask(self.reasoning), **self._sampling.to_wire()}
+        if self.capture == "tokens":
+            body |= {"return_token_ids": True, "logprobs": True}
+        elif not self.whole:
+            body["stream_options"] = {"include_usage": True}
         if tools:
             body["tools"] = [tool.to_wire() for tool in tools]
             if tool_choice is not None:  # endpoints refuse it without tools
@@ -178,10 +189,22 @@ class Endpoint:
         """Yield the content of one attempt. The time limit covers waiting for chunks, not processing them."""
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
         create = cast("Any", client.chat.completions.create)
+        if self.whole or self.capture == "tokens":
+            async with asyncio.timeout_at(bound):
+                # The endpoint is silent until the reply is complete.
+                reply = await create(
+                    model=self.name, messages=[], extra_body=request, timeout=max(give_up - time.monotonic(), 1.0)
+                )
+            for piece in assembly.add_whole(reply):
+                yield piece
+            if not assembly.is_finished:
+                raise EmptyStream
+            return
         async with asyncio.timeout_at(bound):
             chunks: AsyncStream[ChatCompletionChunk] = await create(
                 model=self.name, messages=[], stream=True, extra_body=request
             )
+        assembly.request_id = chunks.response.headers.get("x-request-id", "")
         try:
             while True:
                 try:
@@ -226,6 +249,20 @@ class Endpoint:
             raise ModelError(f"{reason}{hint}; given up after {attempt} {times}", remedy="later") from None
         _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
         return Retried(reason, wait_s, self.name)
+
+    def _create_trace(self, request: dict[str, Any], assembly: ReplyAssembler) -> CallTrace:
+        """Return what is recorded of a request.
+
+        Raises:
+            ModelError: token ids were requested, and the reply has none.
+        """
+        limit = {"max_tokens": request[self._limit]} if self._limit in request else {}
+        tokens = None
+        if self.capture == "tokens":
+            if assembly.whole is None:
+                raise ModelError(f"{self.name}: the reply has no token ids")
+            tokens = read_tokens(self.name, assembly.whole)
+        return CallTrace({**self._sampling.to_wire(), **limit}, assembly.request_id[:_ID], tokens)
 
     def _usage(
         self, assembly: ReplyAssembler, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message

@@ -37,5 +37,8 @@ class ModelTable(BaseModel, frozen=True, extra="forbid", strict=True):
     total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
     cache: CacheMarks = "auto"
+    temperature: Annotated[float, Field(ge=0, le=10, strict=False)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1, strict=False)] | None = None
+    seed: int | None = None
     effort: Effort | None = None
     thinking: Thinking | None = None

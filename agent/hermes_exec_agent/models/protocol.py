@@ -13,6 +13,7 @@ from hermes_exec_agent.quoting import flatten
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
+    from hermes_exec_agent.models.call_trace import CallTrace
     from hermes_exec_agent.models.dialects import Reasoning
     from hermes_exec_agent.models.messages import Message
 
@@ -106,6 +107,8 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """The model that answered, which after a fallback is not the preferred one."""
+    trace: CallTrace | None = None
+    """What is recorded of the request; None if the model has no endpoint."""
 
 
 Item: TypeAlias = "Text | Thought | Retried | Reply"

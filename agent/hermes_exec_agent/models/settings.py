@@ -17,6 +17,7 @@ from hermes_exec.config.plan import is_unconfigured
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import NoModel
+from hermes_exec_agent.models.call_trace import Sampling
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
@@ -78,6 +79,12 @@ class ModelSettings:
     """Seconds until the first chunk of a reply, and between two."""
     cache: CacheMarks = "auto"
     """Marks for caches of prompts: auto for Anthropic's models, marked for every model, or off."""
+    temperature: float | None = None
+    """Of sampling, 0 to 10; the endpoint's default when left out."""
+    top_p: float | None = None
+    """The share of probability that is sampled from, up to 1; the endpoint's default when left out."""
+    seed: int | None = None
+    """Of sampling, for endpoints that take one."""
     effort: Effort | None = None
     """Reasoning effort: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
     thinking: Thinking | None = None
@@ -223,6 +230,7 @@ class _Builder:
             dialect=find_dialect(chosen.name, base_url),
             reasoning=Reasoning(settings.effort, settings.thinking),
             marks_cache=needs_marks(settings.cache, settings.model),
+            sampling=Sampling(settings.temperature, settings.top_p, settings.seed),
         )
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:

@@ -20,7 +20,9 @@ from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, 
 from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.system_prompt import system_prompt
+from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
+from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn, to_usage_record
 from hermes_exec_agent.runtime.updates import Ended, Text
 from hermes_exec_agent.tools.skill_list import SkillView
@@ -76,6 +78,8 @@ class Conversation:
         context.record, context.spend = self._recorder.note, self._count_usage
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
+        self._tokens = TokenRecorder(self._redact)
+        self._schemas = ""
         self._task: asyncio.Task[Answer] | None = None
         self._turn: Turn | None = None
         self._reason = ""
@@ -159,6 +163,8 @@ class Conversation:
             if self.options.branch_of:
                 started |= await self._branch(self.options.branch_of)
             await self._recorder.record("started", started)
+        loop = asyncio.get_running_loop()
+        self._schemas = await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
         self._count(before)
         self._recaller = self._create_recaller(before)
         if self._recorder.history.open:
@@ -345,6 +351,8 @@ class Conversation:
             tell,
             auxiliary=self._models.auxiliary,
             compactor=self._compactor,
+            schemas=self._schemas,
+            tokens=self._tokens,
         )
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:

@@ -13,6 +13,7 @@ from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_toke
 from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, Guardrails, ObservedCall
 from hermes_exec_agent.runtime.history import to_record
 from hermes_exec_agent.runtime.options import BUDGET
+from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
 
@@ -69,7 +70,7 @@ class Budget:
 class Turn:
     """One request until its answer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each part of a conversation
         self,
         model: Model,
         tools: Sequence[ToolSpec],
@@ -80,8 +81,13 @@ class Turn:
         *,
         auxiliary: Model,
         compactor: Compactor,
+        schemas: str = "",
+        tokens: TokenRecorder | None = None,
     ) -> None:
+        """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls."""
         self._model = model
+        self._schemas = schemas
+        self._tokens = tokens or TokenRecorder(acting.clean)
         self._auxiliary = auxiliary
         self._compactor = compactor
         self._beside = estimate_tool_tokens(tools)
@@ -208,6 +214,7 @@ class Turn:
         """Request a reply, record it, and count it."""
         await self.compact()
         reply = await self._request_reply(tool_choice)
+        prompt = self._recorder.history.messages
         for _ in range(_EMPTY):
             if reply.message.content.strip() or reply.message.tool_calls:
                 break
@@ -222,6 +229,7 @@ class Turn:
             "finish": reply.finish,
             "model": reply.model,
             "usage": to_usage_record(reply.usage),
+            **self._trace_record(reply, prompt),
         }
         if calls:
             self._recorder.note("assistant", record)  # the first call's event follows at once
@@ -230,6 +238,16 @@ class Turn:
         self.said = ""
         self._tell(Replied(reply))
         return reply
+
+    def _trace_record(self, reply: Reply, prompt: Sequence[Message]) -> dict[str, object]:
+        """Return the fields of an assistant's event that describe its request."""
+        record: dict[str, object] = {"schemas": self._schemas} if self._schemas else {}
+        if (trace := reply.trace) is not None:
+            record |= {"sampling": trace.sampling} if trace.sampling else {}
+            record |= {"request_id": self._executor.clean(trace.request_id)} if trace.request_id else {}
+            if trace.tokens is not None:
+                record["tokens"] = self._tokens.pack(trace.tokens, prompt, reply.message)
+        return record
 
     async def _request_reply(self, tool_choice: ToolChoice | None) -> Reply:
         """Request a reply; if the endpoint finds the conversation too long, shorten it and retry once."""

@@ -16,8 +16,9 @@ Kind = Literal[
     # to the words of the person; a part that recalls has the sources of its memories, and whether one is untrusted, or
     # no content and the reason why none were given
     "user",
-    # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
-    # origin as in `Message`
+    # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage, schemas,
+    # sampling, request_id, tokens}; extras and origin as in `Message`, schemas names the stream `tools:DIGEST`;
+    # sampling and request_id as in `CallTrace`, tokens as `TokenRecorder` packs them
     "assistant",
     # {id, name}: written before a tool runs, so that a call without a result is known after a crash; also {arguments,
     # written: {name, arguments}} if the model wrote another name or other arguments than those of the tool. A call
@@ -57,6 +58,8 @@ Kind = Literal[
     "proposal",
     "rewound",  # {turns}: the person took back that many of the latest requests, which the model no longer reads
     "titled",  # {title}: the person's title of the conversation; the latest counts
+    # {schemas}: the tools of a request as the endpoint receives them, once in each log, in the stream `tools:DIGEST`
+    "tools",
     "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
@@ -65,11 +68,23 @@ Kind = Literal[
 
 
 _STREAMS = frozenset(
-    {"audits", "claims", "curator", "measurements", "memory", "outcomes", "proposals", "reviews", "versions", NOTES}
+    {
+        "audits",
+        "claims",
+        "curator",
+        "measurements",
+        "memory",
+        "outcomes",
+        "proposals",
+        "reviews",
+        "tools",
+        "versions",
+        NOTES,
+    }
 )
 """Ids, or their parts before a colon, of streams that are no conversations."""
 STREAM_KINDS = (
-    "audit", "claim", "curator", "measurement", "memory", "note", "outcome", "proposal", "review", "version",
+    "audit", "claim", "curator", "measurement", "memory", "note", "outcome", "proposal", "review", "tools", "version",
 )  # fmt: skip
 """Kinds of the events in these streams, which no conversation has."""
 

@@ -125,6 +125,18 @@ def list_newest_ids(base: sqlite3.Connection, limit: int) -> list[str]:
     return [conversation for (conversation,) in rows]
 
 
+def list_children(base: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the conversations that have a parent, by its id, in the order of their beginnings."""
+    rows = base.execute(
+        "SELECT json_extract(data, '$.parent'), conversation FROM events"
+        " WHERE kind = 'started' AND coalesce(json_extract(data, '$.parent'), '') <> '' ORDER BY seq"
+    )
+    found: dict[str, list[str]] = {}
+    for parent, conversation in rows:
+        found.setdefault(str(parent), []).append(str(conversation))
+    return found
+
+
 def read_note(base: sqlite3.Connection, conversation: str) -> Event | None:
     """Return the event of a conversation's latest note; None without any."""
     if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'latest_notes'").fetchone() is None:

@@ -1,0 +1,1 @@
+"""Trajectories of trials, in the forms that graders and trainers read."""

@@ -1,0 +1,226 @@
+"""The conversations of trials, read from the logs of the shards.
+
+A model reads a conversation in segments: each compaction begins the next one, with messages in place of those before.
+Those that a segment took over from the one before are marked, so that no trainer learns them twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec_agent.batch.model_choice import is_scripted
+from hermes_exec_agent.models.protocol import read_thought
+from hermes_exec_agent.runtime.events.log import EventLog
+from hermes_exec_agent.runtime.history import MessageHistory
+from hermes_exec_agent.runtime.tool_schemas import read_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from hermes_exec_agent.batch.run_folder import RunFolder
+    from hermes_exec_agent.batch.run_state import RunState
+    from hermes_exec_agent.batch.trials import Trial
+    from hermes_exec_agent.models.messages import Message
+    from hermes_exec_agent.runtime.events.event import Event
+
+_REDACTED = re.compile(r"\[secret [A-Za-z_][A-Za-z0-9_]*\]")
+"""What the log has in place of a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which trials are exported."""
+
+    min_reward: float | None = None
+    ends: frozenset[str] = frozenset()
+    """See `Trajectory.end`; all of graded trials if empty."""
+    models: frozenset[str] = frozenset()
+    """All if empty."""
+    scripted: bool = False
+    """Whether trials with scripted replies are exported."""
+
+    def find_exclusion(self, result: dict[str, Any]) -> str:
+        """Return why a result is left out, or an empty text."""
+        if is_scripted(str(result["model"])) and not self.scripted:
+            return "scripted"
+        if not result["conversation"]:
+            return "without a conversation"
+        if self.models and result["model"] not in self.models:
+            return "of another model"
+        if find_end(result) not in self.ends if self.ends else result["state"] != "graded":
+            return "with another end"
+        if self.min_reward is not None and (result["reward"] is None or result["reward"] < self.min_reward):
+            return "with a lower reward"
+        return ""
+
+
+def find_end(result: dict[str, Any]) -> str:
+    """Return how a trial's agent ended; the state of the attempt if its check did not run after it."""
+    return str(result["outcome"] if result["state"] in ("graded", "ungraded") else result["state"])
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMessage:
+    """A message of a segment."""
+
+    message: Message
+    event: Event | None
+    """That it came from; None for one that the program wrote, or that was taken over."""
+    copied: bool
+    """Whether the segment took it over from the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedConversation:
+    """One conversation, as its log has it."""
+
+    id: str
+    events: Sequence[Event]
+    schemas: Sequence[dict[str, Any]]
+    """The tools of its model."""
+    children: Sequence[RecordedConversation] = ()
+    """The conversations that it delegated tasks to."""
+
+    @property
+    def request(self) -> str:
+        """The first request."""
+        return next((str(each.data["content"]) for each in self.events if each.kind == "user"), "")
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether a secret was removed from its text, so that no model has read or written it like this."""
+        texts = (text for each in self.events for text in _list_read_texts(each))
+        return any(map(_REDACTED.search, texts))
+
+    def list_segments(self) -> list[list[SegmentMessage]]:
+        """Return the messages as the model read them, with its last reply, one list for each segment."""
+        history = MessageHistory()
+        segments: list[list[SegmentMessage]] = []
+        shown: list[SegmentMessage] = []
+        for event in self.events:
+            history.add(event)
+            messages = history.messages
+            if event.kind == "compacted":
+                segments.append(_trim(shown))
+                shown = [SegmentMessage(each, None, copied=True) for each in messages]
+                continue
+            del shown[len(messages) :]
+            for place, message in enumerate(messages):
+                if place >= len(shown):
+                    is_reply = event.kind == "assistant" and message.role == "assistant"
+                    shown.append(SegmentMessage(message, event if is_reply else None, copied=False))
+                elif shown[place].message is not message:  # a notice was added to it
+                    shown[place] = SegmentMessage(message, shown[place].event, shown[place].copied)
+        segments.append(_trim(shown))
+        return [each for each in segments if each]
+
+
+def _trim(messages: list[SegmentMessage]) -> list[SegmentMessage]:
+    """Return the messages up to the last reply of the model."""
+    end = max((place for place, each in enumerate(messages, 1) if each.event is not None), default=0)
+    calls = messages[end - 1].message.tool_calls if end else ()
+    while end < len(messages) and calls and messages[end].message.role == "tool":
+        end += 1
+    return messages[:end]
+
+
+def _list_read_texts(event: Event) -> Iterator[str]:
+    """Yield the texts of an event that a model read or wrote."""
+    data = event.data
+    yield str(data.get("system") or "")
+    yield str(data.get("content") or "")
+    yield from (str(each.get("content") or "") for each in data.get("parts") or ())
+    yield from (str(call["arguments"]) for call in data.get("tool_calls") or ())
+    yield read_thought(data.get("extras"))
+    yield from (str(each.get("content") or "") for each in data.get("messages") or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A trial's accepted attempt, with its conversation."""
+
+    trial: Trial
+    result: dict[str, Any]
+    conversation: RecordedConversation
+
+    @property
+    def end(self) -> str:
+        """How it ended; see `find_end`."""
+        return find_end(self.result)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the columns that each row has."""
+        names = ("key", "task", "target", "model", "sample", "reward")
+        return {**{name: self.result[name] for name in names}, "end": self.end}
+
+
+@dataclass(slots=True)
+class TrajectoryReader:
+    """Reads the trajectories of a run, in the order of its trials; ``left_out`` counts the others by reason."""
+
+    run: RunFolder
+    state: RunState
+    selection: Selection
+    clean: Callable[[str], str]
+    """Removes secrets that are known now."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _logs: dict[str, tuple[EventLog, dict[str, list[str]]]] = field(
+        default_factory=dict[str, tuple[EventLog, dict[str, list[str]]]]
+    )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def read(self) -> Iterator[Trajectory]:
+        """Yield the selected trajectories.
+
+        Raises:
+            HermesError: a log cannot be read.
+        """
+        for trial, state in self.state.results():
+            if state.accepted is None:
+                self.left_out["without a result"] += 1
+            elif reason := self.selection.find_exclusion(state.accepted):
+                self.left_out[reason] += 1
+            elif (found := self._read(trial, state.accepted)) is not None:
+                yield found
+
+    def _read(self, trial: Trial, result: dict[str, Any]) -> Trajectory | None:
+        conversation = self._read_conversation(str(result["shard"]), str(result["conversation"]))
+        if not conversation.events:
+            self.left_out["without a record"] += 1
+            return None
+        if self._has_secret(conversation):
+            self.left_out["with a secret"] += 1
+            return None
+        return Trajectory(trial, result, conversation)
+
+    def _has_secret(self, conversation: RecordedConversation) -> bool:
+        if conversation.is_redacted or any(map(self._has_secret, conversation.children)):
+            return True
+        texts = (text for event in conversation.events for text in _list_read_texts(event))
+        return any(self.clean(text) != text for text in texts)
+
+    def _read_conversation(self, shard: str, id: str) -> RecordedConversation:
+        log, children = self._open_log(shard)
+        events = log.events(id)
+        digest = next((str(each.data["schemas"]) for each in reversed(events) if each.data.get("schemas")), "")
+        below = tuple(self._read_conversation(shard, each) for each in children.get(id, ()))
+        return RecordedConversation(id, events, read_schemas(log, digest), below)
+
+    def _open_log(self, shard: str) -> tuple[EventLog, dict[str, list[str]]]:
+        if shard not in self._logs:
+            log = self._stack.enter_context(EventLog(self.run.shard(shard) / "conversations.sqlite"))
+            self._logs[shard] = log, log.children()
+        return self._logs[shard]
