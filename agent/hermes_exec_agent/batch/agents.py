@@ -58,6 +58,7 @@ async def run_agent(
     models: Models | None,
     log: EventLog,
     end: AgentEnd,
+    solution_env: dict[str, str] | None = None,
 ) -> None:
     """Let the agent of the settings work on a trial in its target; ``end`` has how it ended, also after an error.
 
@@ -70,7 +71,7 @@ async def run_agent(
     if settings.agent == "nop":
         return
     if settings.agent == "oracle":
-        await _run_command(place, trial.task.solution or "false", {}, limit_s, end)
+        await _run_command(place, trial.task.solution or "false", solution_env or {}, limit_s, end)
     elif settings.agent.startswith(COMMAND):
         env = {INSTRUCTION: trial.task.instruction, MODEL: trial.model}
         await _run_command(place, settings.agent.removeprefix(COMMAND), env, limit_s, end)
@@ -111,6 +112,7 @@ async def _hold_conversation(
         participant=Participant(is_guest=True),
         approvals=Approvals("allow"),
         delegate=Delegator(models, log),
+        folder=place.folder or "",
     )
     options = Options(
         budget=trial.task.steps or settings.steps,

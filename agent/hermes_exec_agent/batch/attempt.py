@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import HermesError, PlaceError, UsageError
 from hermes_exec_agent.batch.agents import AgentEnd, run_agent
+from hermes_exec_agent.batch.formats.harbor_trial import HarborTrial, RewardFault, create_profile
 from hermes_exec_agent.batch.ledger import CapReached, TrialCapReached
 from hermes_exec_agent.batch.places import open_place
 from hermes_exec_agent.errors import ModelError
@@ -18,6 +19,7 @@ from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.batch.places import AttemptPlace, PlaceHealth
     from hermes_exec_agent.batch.settings import RunSettings
@@ -116,8 +118,9 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         HermesError, OSError: its end is not proven, or cannot be recorded; its lease ends it.
     """
     try:
-        place_context = open_place(attempt.trial, attempt.number, context.settings.lease_s)
-        async with context.health.admit(attempt.trial.target), context.starting, asyncio.timeout(_OPEN_S):
+        place_context = _plan_place(attempt, context)
+        limit_s = _OPEN_S + (attempt.trial.task.harbor.build_timeout_s if attempt.trial.task.harbor else 0.0)
+        async with context.health.admit(attempt.trial.target), context.starting, asyncio.timeout(limit_s):
             place = await place_context.__aenter__()
     except (HermesError, OSError) as error:
         attempt.fail("infrastructure", error)
@@ -135,6 +138,24 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         _log.warning("%s: its target was not closed well: %s", attempt.trial.key, error)
 
 
+def _plan_place(attempt: Attempt, context: AttemptContext) -> AbstractAsyncContextManager[AttemptPlace]:
+    """Return the target of an attempt, which is not open yet.
+
+    Raises:
+        HermesError: the settings of the task do not name one.
+    """
+    trial, lease_s = attempt.trial, context.settings.lease_s
+    if (harbor := _find_harbor(trial, context)) is None or trial.task.harbor is None:
+        return open_place(trial, attempt.number, lease_s)
+    target = create_profile(trial, trial.task.harbor, context.files)
+    return open_place(trial, attempt.number, lease_s, target, harbor.fill(trial.task.harbor.env))
+
+
+def _find_harbor(trial: Trial, context: AttemptContext) -> HarborTrial | None:
+    spec = trial.task.harbor
+    return None if spec is None else HarborTrial(trial, spec, context.files, context.settings.pass_env)
+
+
 async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
     """Record the target, then let the agent work, and check its work."""
     key = {"key": attempt.trial.key, "attempt": attempt.number}
@@ -142,6 +163,9 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
     await context.log.sync()  # from here on commands run, which the next process must find
     context.log.write("running", **key)
     try:
+        if (harbor := _find_harbor(attempt.trial, context)) is not None:
+            await _run_harbor(harbor, attempt, place, context)
+            return
         await _prepare(attempt.trial, place, context.files)
         await _run_agent(attempt, place, context)
         await _grade(attempt, place)
@@ -153,12 +177,31 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
         attempt.fail("infrastructure", error)
 
 
-async def _run_agent(attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
+async def _run_harbor(harbor: HarborTrial, attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
+    """Do the work of `_work` for a task in Harbor's format."""
+    task, spec = attempt.trial.task, attempt.trial.task.harbor
+    await harbor.prepare(place, with_solution=context.settings.agent.agent == "oracle")
+    async with harbor.open_as(place, spec.agent_user if spec else None) as terminal:
+        env = harbor.fill(spec.solution_env) if spec else {}
+        await _run_agent(attempt, replace(place, terminal=terminal, folder=harbor.workdir), context, env)
+    try:
+        reward, attempt.check = await harbor.grade(place, task.check, task.check_timeout_s)
+    except RewardFault as error:
+        attempt.fail(None, f"the check could not run: {error}", "ungraded")
+        return
+    _accept(attempt, reward, attempt.check["last"])
+
+
+async def _run_agent(
+    attempt: Attempt, place: AttemptPlace, context: AttemptContext, solution_env: dict[str, str] | None = None
+) -> None:
     """Let the agent work; ``attempt.agent`` has what it used, also if it fails."""
     models = context.create_models(attempt.trial)
     settings = context.settings.agent
     try:
-        await run_agent(attempt.trial, attempt.number, place, settings, models, context.events, attempt.agent)
+        await run_agent(
+            attempt.trial, attempt.number, place, settings, models, context.events, attempt.agent, solution_env
+        )
     except TrialCapReached as error:
         attempt.agent.outcome, attempt.agent.detail = "cap", str(error)
 
@@ -177,7 +220,7 @@ async def _prepare(trial: Trial, place: AttemptPlace, files: Path) -> None:
 
 async def _grade(attempt: Attempt, place: AttemptPlace) -> None:
     """Run the task's check. It proves nothing if it did not end by itself, or could not run."""
-    task, end = attempt.trial.task, attempt.agent
+    task = attempt.trial.task
     try:
         done = await place.terminal.run(
             ["/bin/sh", "-c", task.check],
@@ -194,9 +237,15 @@ async def _grade(attempt: Attempt, place: AttemptPlace) -> None:
     if done.exit_code is None or done.timed_out or done.cancelled or done.exit_code in _NOT_RUN:
         attempt.fail(None, f"the check could not run: {done.reason}: {last}", "ungraded")
         return
-    attempt.state, attempt.reward = "graded", 1.0 if done.exit_code == 0 else 0.0
-    if done.exit_code != 0:
+    _accept(attempt, 1.0 if done.exit_code == 0 else 0.0, f"{done.reason}: {last}")
+
+
+def _accept(attempt: Attempt, reward: float, last: str) -> None:
+    """Record a reward; ``last`` says why it is no better one."""
+    end = attempt.agent
+    attempt.state, attempt.reward = "graded", reward
+    if reward <= 0:
         attempt.failure = "check" if end.has_ended_by_itself else "agent"
         detail = f": {end.detail}" if end.detail else ""
         why = "" if end.has_ended_by_itself else f"the agent did not end by itself ({end.outcome}{detail}); "
-        attempt.reason = flatten(f"{why}{done.reason}: {last}", _LINE)
+        attempt.reason = flatten(f"{why}{last}", _LINE)

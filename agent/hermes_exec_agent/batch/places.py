@@ -25,10 +25,11 @@ from hermes_exec.terminal.opening import create_terminal, open_transport, plan_o
 from hermes_exec_agent.agent_shell import mark_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Mapping
 
     from hermes_exec import Terminal
     from hermes_exec.config.plan import Plan
+    from hermes_exec.config.profile import Profile
     from hermes_exec.transport import Transport
     from hermes_exec_agent.batch.trials import Trial
 
@@ -80,13 +81,22 @@ class AttemptPlace:
 
 
 @contextlib.asynccontextmanager
-async def open_place(trial: Trial, attempt: int, lease_s: float) -> AsyncGenerator[AttemptPlace]:
+async def open_place(
+    trial: Trial,
+    attempt: int,
+    lease_s: float,
+    target: str | Profile | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AsyncGenerator[AttemptPlace]:
     """Open the target of an attempt; it is closed, with all that runs in it, at the end.
+
+    ``target`` and ``env`` replace those of the trial and its task.
 
     Raises:
         HermesError: it could not be opened; nothing ran. Or, at the end, it could not be closed: its lease ends it.
     """
-    plan = await asyncio.to_thread(plan_open, trial.target, env=trial.task.env, lease_s=lease_s)
+    given = trial.task.env if env is None else env
+    plan = await asyncio.to_thread(plan_open, target or trial.target, env=given, lease_s=lease_s)
     plan.job_lease_s = lease_s
     mark_plan(plan, trial.model)
     own = trial.task.cwd is None and plan.backend.type in _MACHINES

@@ -82,6 +82,8 @@ class RunSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     samples: Count = 1
     agent: AgentSettings = AgentSettings()
     caps: Caps = Caps()
+    pass_env: tuple[str, ...] = Field(default=(), strict=False)
+    """Variables of the environment that tasks may read; their values are in no record."""
     engine: Literal["local"] = "local"
     concurrency: Count = 8
     """Trials that run at once."""

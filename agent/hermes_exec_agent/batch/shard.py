@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec._async import cancel_and_wait, shield_to_completion, wait_done
 from hermes_exec.config.paths import write_private
+from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
@@ -35,7 +36,6 @@ from hermes_exec_agent.runtime.events.log import EventLog
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.batch.run_folder import Control, Epoch, RunFolder
     from hermes_exec_agent.batch.trials import Trial
     from hermes_exec_agent.models.catalog import Models
@@ -110,6 +110,8 @@ class Shard:
         for target in {trial.target for trial in trials}:
             with contextlib.suppress(HermesError):  # each attempt reports it
                 found += plan_open(target).secrets
+        passed = self._epoch.settings.pass_env
+        found += [Secret(name, os.environ[name]) for name in passed if os.environ.get(name)]
         if self._epoch.settings.agent.asks_model and any(not is_scripted(trial.model) for trial in trials):
             found += self._models.load_configured().secrets
         return found

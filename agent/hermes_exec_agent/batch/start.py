@@ -98,7 +98,7 @@ def plan_run(arguments: RunArguments) -> RunPlan:
         UsageError: an argument is wrong.
         NoModel, ConfigError: a model or a target is not configured.
     """
-    tasks, base = load_tasks(arguments.tasks)
+    tasks, base = load_tasks(arguments.tasks, arguments.limits.get("pass_env", ()))
     caps = _read(Caps, arguments.caps, "caps")
     agent = _read(AgentSettings, arguments.agent, "agent")
     if caps.needs_bounds and agent.max_tokens is None:
@@ -119,6 +119,8 @@ def plan_run(arguments: RunArguments) -> RunPlan:
         "settings",
     )
     scripts = {digest: content for _, digest, content in frozen if digest}
+    if any(task.harbor is not None for task in tasks):
+        _check_harbor(tasks, settings.on)
     _check_targets({each for task in tasks for each in (settings.on or (task.on or "local",))})
     costs = _estimate_costs(settings, arguments.models) if agent.asks_model else {}
     count = len(list_trials(tasks, settings))
@@ -144,6 +146,18 @@ def _check_agent(agent: AgentSettings, arguments: RunArguments, tasks: Sequence[
         raise UsageError(f"--agent oracle: the task {missing[0]} has no 'solution'", remedy="another agent")
     if agent.asks_model:
         find_tools(agent.tools)
+
+
+def _check_harbor(tasks: Sequence[Task], on: Sequence[str]) -> None:
+    """Check that tasks of Harbor run in containers, as they write below the root and may run as other users."""
+    for target in on:
+        kind = resolve(target, load_settings()).profile.type
+        if kind in ("local", "ssh", "slurm"):
+            raise UsageError(
+                f"--on {to_printable(target)}: tasks in Harbor's format need a container", remedy="leave --on out"
+            )
+        if target != "docker" and (users := [task.id for task in tasks if task.harbor and task.harbor.has_users]):
+            raise UsageError(f"--on {to_printable(target)}: the task {users[0]} names users", remedy="leave --on out")
 
 
 def _check_targets(targets: set[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
@@ -19,6 +19,7 @@ from hermes_exec.config.check import nearest_name, validate_table
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plugins import find_plugins, load_entry_point
 from hermes_exec.errors import ConfigError, HermesError, UsageError
+from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,8 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """Replies of the model."""
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Values that reports repeat."""
+    harbor: HarborSpec | None = None
+    """The container and the tests of a task in Harbor's format, which a file of tasks cannot have."""
 
     @field_validator("id")
     @classmethod
@@ -102,18 +105,20 @@ class TaskFaults(UsageError):
     """The tasks have faults, one line each; nothing was started."""
 
 
-def load_tasks(source: str) -> tuple[list[Task], Path | None]:
-    """Return the tasks of a file, or of the entry point of that name, and the folder that ``files`` starts at.
+def load_tasks(source: str, passed: Collection[str] = ()) -> tuple[list[Task], Path | None]:
+    """Return the tasks of a file, a folder or an entry point, and the folder that ``files`` starts at.
+
+    ``passed`` are the variables of the person's environment that tasks may read.
 
     Raises:
         TaskFaults: every fault, with file, line and field.
-        UsageError: there is neither such a file nor such an entry point.
+        UsageError: there is neither such a file or folder nor such an entry point.
     """
     path = Path(source)
     if path.is_file():
         return _Reader(source, path.parent).read(_read_lines(path)), path.parent
     if path.is_dir():
-        raise UsageError(f"{to_printable(source)}: it is a folder", remedy="a file with one task on each line (JSONL)")
+        return _load_folder(path, passed)
     points = find_plugins(GROUP, is_reserved=lambda _: False)
     if source not in points:
         known = f"; the entry points of {GROUP} are {', '.join(sorted(points))}" if points else ""
@@ -122,6 +127,29 @@ def load_tasks(source: str) -> tuple[list[Task], Path | None]:
             f"{to_printable(source)}: there is no such file{known}", remedy=near or "a file with one task on each line"
         )
     return _Reader(source, None).read(_call_entry_point(source, load_entry_point(points[source]))), None
+
+
+def _load_folder(path: Path, passed: Collection[str]) -> tuple[list[Task], Path]:
+    """Return the tasks of a Harbor task, or of a folder of them."""
+    from hermes_exec_agent.batch.formats.harbor import find_tasks, read_tasks
+
+    base, folders = find_tasks(path)
+    if not folders:
+        raise UsageError(
+            f"{to_printable(path)}: neither it nor a folder in it has a task.toml",
+            remedy="a Harbor task or a folder of them, or a file with one task on each line (JSONL)",
+        )
+    tasks: list[Task] = []
+    faults: list[str] = []
+    for _, found in read_tasks(path, passed):
+        if isinstance(found, Task):
+            tasks.append(found)
+        else:
+            faults += found
+    if faults:
+        more = [f"{len(faults) - _SHOWN} more faults"] if len(faults) > _SHOWN else []
+        raise TaskFaults("\n".join([*faults[:_SHOWN], *more]))
+    return tasks, base
 
 
 def _call_entry_point(name: str, function: object) -> Iterator[tuple[int, object]]:
@@ -227,6 +255,8 @@ class _Reader:
             return None
         if (first := self._lines.setdefault(task.id, number)) != number:
             self._fault(f"{where}: 'id' {task.id!r} is also that of line {first}")
+        elif task.harbor is not None:
+            self._fault(f"{where}: 'harbor' is of tasks that are folders")
         elif task.files is not None and (problem := self._check_folder(task.files)):
             self._fault(f"{where}: 'files' {problem}")
         return task if digest else None

@@ -29,7 +29,10 @@ _INTERRUPTED = 130
 _CANCEL_S = 90.0
 
 Tasks = Annotated[
-    str, typer.Argument(metavar="TASKS", help="A file with one task a line, or an entry point of hermes_exec.tasks.")
+    str,
+    typer.Argument(
+        metavar="TASKS", help="A file with one task a line, a Harbor task or a folder of them, or an entry point."
+    ),
 ]
 Dollars = Annotated[
     float | None, typer.Option("--max-money", metavar="DOLLARS", min=0, help="Cap the cost of the whole run.")
@@ -92,6 +95,9 @@ def run(  # noqa: PLR0913  one parameter an option
     trial_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")] = None,
     starting: Annotated[int, typer.Option(metavar="N", min=1, help="Targets that are opened at once.")] = 32,
     engine: Annotated[Literal["local"], typer.Option(metavar="local", help="Where the processes run.")] = "local",
+    pass_env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
+    ] = None,
     into: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the run; a new one.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the trials and the bound of their cost.")] = False,
     json: Json = False,
@@ -125,7 +131,12 @@ def run(  # noqa: PLR0913  one parameter an option
                 "trial_tokens": trial_tokens,
                 "starting": starting,
             },
-            limits={"per_shard": per_shard, "attempts": attempts, "engine": engine},
+            limits={
+                "per_shard": per_shard,
+                "attempts": attempts,
+                "engine": engine,
+                "pass_env": tuple(dict.fromkeys(pass_env or ())),
+            },
         )
     )
     if dry_run:
@@ -285,12 +296,19 @@ async def _wait_for_end(folder: "RunFolder", epoch: int) -> None:
         raise UsageError(f"its shards did not end within {_CANCEL_S:g} s", remedy="look at them, then resume") from None
 
 
-def check(tasks: Tasks, *, json: Json = False) -> int:
+def check(
+    tasks: Tasks,
+    *,
+    pass_env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> int:
     """Check tasks, and report every fault with its file, line and field; nothing is started."""
     from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 
     try:
-        found, _ = load_tasks(tasks)
+        found, _ = load_tasks(tasks, pass_env or ())
     except TaskFaults as error:
         if not json:
             raise

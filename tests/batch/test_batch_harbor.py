@@ -1,0 +1,169 @@
+"""Tasks in Harbor's format: their folders, their faults, and trials in containers of a real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec_agent.batch.formats.harbor_trial import RewardFault, choose_reward, parse_rewards
+from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
+from tests.rigs.batches import BatchPerson
+from tests.rigs.breadth import leave_out
+from tests.rigs.docker_engine import DEBIAN, engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+leave_out("takes long")
+
+REWARD = "/logs/verifier/reward"
+TEST = f"""#!/bin/bash
+[ "$(cat /app/out)" = hello ] && [ "$TESTED" = yes ] && reward=1
+echo "${{reward:-0}}" > {REWARD}.txt
+"""
+DOCKERFILE = f"FROM {DEBIAN}\nWORKDIR /app\n"
+CONFIG = 'schema_version = "1.4"\n[metadata]\nlevel = "easy"\n[verifier]\nenv = {TESTED = "yes"}\n'
+
+
+def write_task(folder: Path, config: str = "", *, test: str = TEST, dockerfile: str = DOCKERFILE) -> Path:
+    """Write a task that asks for a file; ``config`` follows the keys of the verifier."""
+    for name in ("environment", "tests", "solution"):
+        (folder / name).mkdir(parents=True)
+    (folder / "instruction.md").write_text("Write hello into /app/out.\n")
+    (folder / "task.toml").write_text(CONFIG + config)
+    (folder / "environment/Dockerfile").write_text(dockerfile)
+    (folder / "tests/test.sh").write_text(test)
+    (folder / "solution/solve.sh").write_text("echo hello > /app/out\n")
+    return folder
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> BatchPerson:
+    dock = engine()
+    dock.image(DEBIAN)
+    return BatchPerson(tmp_path, DOCKER_HOST=dock.address)
+
+
+def results(person: BatchPerson, run: str = "r") -> dict[str, dict[str, Any]]:
+    done = person.run("export", run)
+    return {row["task"]: row for row in map(json.loads, done.stdout.splitlines())}
+
+
+def test_the_solution_scores_1_and_nothing_scores_0(person: BatchPerson) -> None:
+    for name in ("first", "second"):
+        write_task(person.home / "tasks" / name)
+    for agent, reward in (("oracle", 1.0), ("nop", 0.0)):
+        done = person.run("run", "tasks", "--agent", agent, "--into", agent)
+        assert done.returncode == 0, done.stderr
+        found = results(person, agent)
+        assert {id: each["reward"] for id, each in found.items()} == {"first": reward, "second": reward}
+        assert found["first"]["metadata"] == {"level": "easy"}
+    assert person.run("run", "tasks/first", "--agent", "oracle", "--into", "one").returncode == 0
+    labels = [each["Labels"] for each in engine().client.containers(all=True)]
+    assert not [each for each in labels if "hermes" in json.dumps(each)], labels
+
+
+def test_a_scripted_agent_works_as_the_user_of_the_task(person: BatchPerson) -> None:
+    dockerfile = f"FROM {DEBIAN}\nRUN mkdir -p /app && chmod 777 /app\nWORKDIR /app\nUSER sandbox\n"
+    owned = '[ "$(stat -c %U /app/out)" = sandbox ] && [ "$(id -un)" = nobody ]'
+    test = f"id -un > /logs/verifier/who; {owned} && echo 0.5 > {REWARD}.txt"
+    config = (
+        'user = "nobody"\n[agent]\ntimeout_sec = 60\n[environment]\ncpus = 1\nmemory_mb = 512\n'
+        'network_mode = "no-network"\n[environment.healthcheck]\ncommand = "test -d /logs/agent"\n'
+    )
+    write_task(person.home / "users", config, test=test, dockerfile=dockerfile)
+    model = person.write_replies("id -u; test ! -e /tests && test ! -e /solution && echo hello > out")
+    done = person.run("run", "users", "--model", model, "--into", "r")
+    assert done.returncode == 0, done.stderr
+    row = results(person)["users"]
+    assert (row["reward"], row["check"]["rewards"]) == (0.5, {"reward": 0.5}), row
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo nan > /logs/verifier/reward.txt", "no finite number"),
+        ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
+        ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
+        ("true", "wrote no reward"),
+        ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
+        ("sleep 60", "did not end"),
+    ],
+)
+def test_a_reward_that_cannot_be_used_is_no_reward(person: BatchPerson, script: str, why: str) -> None:
+    write_task(person.home / "odd", "timeout_sec = 3\n", test=script)
+    done = person.run("run", "odd", "--agent", "oracle", "--into", "r")
+    row = results(person)["odd"]
+    assert (done.returncode, row["state"], row["reward"]) == (1, "ungraded", None)
+    assert why in row["reason"]
+
+
+def test_an_agent_leaves_no_reward_and_no_tests_of_its_own(person: BatchPerson) -> None:
+    write_task(person.home / "cheat")
+    reward = f"echo 1 > {REWARD}.json"
+    model = person.write_replies(f"mkdir -p /tests /logs/verifier; {reward}; echo '{reward}' > /tests/test.sh")
+    assert person.run("run", "cheat", "--model", model, "--into", "r").returncode == 0
+    assert results(person)["cheat"]["reward"] == 0.0
+
+
+def test_a_variable_is_passed_only_if_the_person_says_so_and_is_in_no_record(person: BatchPerson) -> None:
+    config = '[environment]\nenv = {SEEN = "${TOKEN_OF_TASK}", OTHER = "${UNSET:-none}"}\n'
+    write_task(person.home / "secretive", config, test='echo "$SEEN $OTHER"; echo 1 > /logs/verifier/reward.txt')
+    done = person.run("run", "secretive", "--agent", "nop", "--into", "r")
+    assert (done.returncode, "--pass-env TOKEN_OF_TASK" in done.stderr) == (2, True), done.stderr
+    person.environ["TOKEN_OF_TASK"] = "tok-0123456789abcdef"
+    model = person.write_replies('echo "seen: $SEEN $OTHER"')
+    done = person.run("run", "secretive", "--model", model, "--pass-env", "TOKEN_OF_TASK", "--into", "r")
+    assert done.returncode == 0, done.stderr
+    assert person.environ["TOKEN_OF_TASK"] not in done.stderr
+    content = b"".join(path.read_bytes() for path in (person.home / "r").rglob("*") if path.is_file())
+    assert b"tok-0123456789abcdef" not in content
+    assert b"seen: [secret TOKEN_OF_TASK] none" in content
+
+
+def test_every_fault_is_named_before_anything_starts(tmp_path: Path) -> None:
+    config = '[agent]\nallowed_hosts = ["a"]\n[environment]\ngpus = 1\nos = "windows"\nunknown = 1\n'
+    tasks = tmp_path / "tasks"
+    write_task(tasks / "one", config)
+    write_task(tasks / "two", '[environment]\ngpus = 1\nos = "windows"\nnetwork_mode = "allowlist"\n')
+    write_task(tasks / "three")
+    (tasks / "three/environment/docker-compose.yaml").write_text("x")
+    (tasks / "three/tests/test.sh").unlink()
+    write_task(tasks / "four")
+    (tasks / "four/environment/key").symlink_to("/etc/passwd")
+    write_task(tasks / "five")
+    (tasks / "five/instruction.md").write_bytes(b"\xff\xfe")
+    write_task(tasks / "six")
+    os.mkfifo(tasks / "six/tests/pipe")
+    write_task(tasks / "seven", "[[steps]]\nname = 'a'\n")
+    (tasks / "eight").mkdir()
+    (tasks / "eight/task.toml").write_text("a = = 1")
+    with pytest.raises(TaskFaults) as found:
+        load_tasks(str(tasks))
+    text = str(found.value)
+    for part in (
+        "one/task.toml: 'environment': unknown key",
+        "two/task.toml: 'environment.gpus' is not supported", "'environment.os' 'windows'",
+        "'environment.network_mode' 'allowlist'", "three/environment/docker-compose.yaml: several containers",
+        "three/tests/test.sh: it is missing", "four: it has a link that leads out of it: environment/key",
+        "five/instruction.md: byte 1 is not valid UTF-8", "six: it has an entry that is neither a file nor a folder",
+        "'steps' is not supported", "eight/instruction.md: No such file",
+    ):  # fmt: skip
+        assert part in text, (part, text)
+
+
+def test_rewards_are_finite_numbers() -> None:
+    assert parse_rewards(b" 0.25\n", is_json=False) == {"reward": 0.25}
+    assert choose_reward(parse_rewards(b'{"accuracy": 1}', is_json=True)) == 1.0
+    for text in (b"[1]", b'{"a": true}', b'{"a": "1"}', b"NaN", b'{"a": 1e999}', b"x", b"1" * 400):
+        with pytest.raises(RewardFault):
+            parse_rewards(text, is_json=True)
+
+
+def test_a_machine_is_no_place_for_these_tasks(tmp_path: Path) -> None:
+    write_task(tmp_path / "one")
+    done = BatchPerson(tmp_path).run("run", "one", "--agent", "oracle", "--on", "local")
+    assert (done.returncode, "need a container" in done.stderr) == (2, True), done.stderr
