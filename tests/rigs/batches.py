@@ -103,7 +103,9 @@ class KilledRun:
         seed: int,
         pause_s: float = 4.0,
         spread_s: float = 1.5,
+        more: Sequence[str] = (),
     ) -> None:
+        """Prepare it; ``more`` are further options of ``run``."""
         self.person = person
         self.path = person.home / "run"
         self.marks = person.home / "marks"
@@ -111,6 +113,7 @@ class KilledRun:
         self.marks.chmod(0o777)
         self._chance = random.Random(seed)
         self._spread_s = spread_s
+        self._more = more
         self._kills = Counter[str]()
         command = (
             f"flock -n {self.marks}/$TASK.lock sh -c 'echo run >> {self.marks}/$TASK.runs; sleep {pause_s}'"
@@ -128,7 +131,7 @@ class KilledRun:
         """Run it to its end with so many kills; return how often what was killed."""
         process = self.person.start(
             "run", self._tasks.name, "--model", self._model, *self._on, "--into", str(self.path),
-            "-n", str(concurrency), "--per-shard", str(per_shard), "--attempts", "20",
+            "-n", str(concurrency), "--per-shard", str(per_shard), "--attempts", "20", *self._more,
         )  # fmt: skip
         for _ in range(kills):
             process = self._kill_one(process)

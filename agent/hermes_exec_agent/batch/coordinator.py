@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.batch.engine import LocalEngine, ShardOrder
+from hermes_exec_agent.batch.engine import ShardOrder, find_engine
 from hermes_exec_agent.batch.run_folder import HANGS_S, HEARTBEAT_S
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settlement import Settlement
@@ -65,7 +65,7 @@ class Coordinator:
         epoch = self._run.begin_epoch(self._settings)
         folder = self._run.shard(f"c{epoch.number}")
         folder.mkdir(mode=0o700)
-        engine: Engine = LocalEngine(self._run)
+        engine = find_engine(self._settings.engine)(self._run, self._settings.engine_options)
         beating = asyncio.create_task(self._beat(epoch))
         try:
             with ShardLog(folder) as log:
@@ -73,6 +73,7 @@ class Coordinator:
                 await self._settle_before(settlement, epoch, listener)
                 self.state.full = ""  # that was the disk of an earlier command
                 epoch = self._run.plan_epoch(epoch, self.state.find_todo(self._only))
+                await engine.open()
                 try:
                     await self._supervise(epoch, engine, settlement, listener)
                 finally:
@@ -150,6 +151,7 @@ class Coordinator:
                 self.request_stop(ordered)
             if self.stop is not None and self.stop != said:
                 said = self.stop
+                await self._cancel_waiting(engine)
                 if not await self._write_control(epoch, said) and said != "drain":
                     return  # the engine ends the shards
             await asyncio.to_thread(self.state.update)
@@ -191,7 +193,7 @@ class Coordinator:
         running = set(await engine.poll())
         for id in running & self._live.keys():
             if self._run.silence(self._run.shard(id) / "heartbeat") > HANGS_S:
-                await engine.cancel(id)
+                await engine.cancel([id])
                 running.discard(id)
         ended = self._live.keys() - running
         for id in ended:
@@ -228,11 +230,20 @@ class Coordinator:
         claimable = self._find_claimable(epoch)
         open_slots = sum(self._live.values()) - sum(state.is_running for state in self.state.trials.values())
         wanted = min(free, claimable - max(open_slots, 0))
-        while wanted > 0 and len(self._live) < settings.shards:
+        orders: list[ShardOrder] = []
+        while wanted > 0 and len(self._live) + len(orders) < settings.shards:
             slots = min(-(-settings.concurrency // settings.shards), wanted)
             id = f"s{epoch.number}-{self._count}-{secrets.token_hex(3)}"
-            order = ShardOrder(id, epoch.number, self._count % settings.shards, slots)
-            await engine.submit(order)
-            self._live[id] = slots
+            orders.append(ShardOrder(id, epoch.number, self._count % settings.shards, slots))
             self._count += 1
             wanted -= slots
+        if orders:
+            await engine.submit(orders)
+            self._live |= {order.id: order.slots for order in orders}
+
+    async def _cancel_waiting(self, engine: Engine) -> None:
+        """Cancel the shards that have not begun: they would wait in a queue, only to end at once."""
+        waiting = [id for id in self._live if not (self._run.shard(id) / "owner.json").exists()]
+        if waiting:
+            with contextlib.suppress(HermesError):
+                await engine.cancel(waiting)

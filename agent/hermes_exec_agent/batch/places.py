@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
+import shutil
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import hermes_exec
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
     from hermes_exec.config.profile import Profile
     from hermes_exec.transport import Transport
+    from hermes_exec_agent.batch.run_folder import RunFolder
     from hermes_exec_agent.batch.trials import Trial
 
 _log = logging.getLogger("hermes_exec.batch")
@@ -206,6 +210,17 @@ async def _end_client(entry: JournalEntry) -> str:
         if found.fate is Fate.LEFT and not found.jobs:
             return "ended"
     return {Fate.REAPED: "ended", Fate.GONE: "gone already"}.get(found.fate, "")
+
+
+def remove_leftovers(run: RunFolder) -> None:
+    """Remove the working folders on this machine of attempts that have a result: their shard was killed here."""
+    for path in Path(_PREFIX).parent.glob(f"{Path(_PREFIX).name}*"):
+        key, _, rest = path.name.removeprefix(Path(_PREFIX).name).partition(".")
+        number = rest.partition(".")[0]
+        with contextlib.suppress(OSError, HermesError):
+            is_ours = number.isdigit() and path.lstat().st_uid == os.getuid()
+            if is_ours and run.has_trial(key) and run.read_result(key, int(number)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 class PlaceHealth:

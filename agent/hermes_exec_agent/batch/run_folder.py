@@ -242,6 +242,10 @@ class RunFolder:
     def _by_key(self) -> dict[str, Trial]:
         return {trial.key: trial for trial in self.trials}
 
+    def has_trial(self, key: str) -> bool:
+        """Whether a key is that of a trial of this run."""
+        return key in self._by_key
+
     def find_trial(self, key: str) -> Trial:
         """Return a trial by its key."""
         return self._by_key[key]

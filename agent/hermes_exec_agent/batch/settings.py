@@ -84,7 +84,8 @@ class RunSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     caps: Caps = Caps()
     pass_env: tuple[str, ...] = Field(default=(), strict=False)
     """Variables of the environment that tasks may read; their values are in no record."""
-    engine: Literal["local"] = "local"
+    engine: str = "local"
+    engine_options: dict[str, str] = Field(default_factory=dict[str, str])
     concurrency: Count = 8
     """Trials that run at once."""
     per_shard: Annotated[int, Field(ge=1, le=1000)] = 64

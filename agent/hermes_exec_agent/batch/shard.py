@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import resource
+import signal
 import sys
 import time
 import traceback
@@ -28,7 +29,7 @@ from hermes_exec.terminal.opening import plan_open
 from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
 from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
-from hermes_exec_agent.batch.places import PlaceHealth
+from hermes_exec_agent.batch.places import PlaceHealth, remove_leftovers
 from hermes_exec_agent.batch.run_folder import FENCE_S, HEARTBEAT_S, DiskFull
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.runtime.events.log import EventLog
@@ -311,13 +312,21 @@ def may_retry(state: str, failure: str | None) -> bool:
     return state == "lost" or (state == "failed" and failure in RETRIED)
 
 
-async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int) -> None:
-    """Run a shard, which ends all it runs when its standard input ends: its engine has gone then."""
+async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int, *, detached: bool = False) -> None:
+    """Run a shard.
+
+    SIGUSR1, as before a time limit, lets its trials end; SIGTERM ends all that it runs. So does the end of its standard
+    input, as its engine has gone then; a ``detached`` shard goes on without one.
+    """
     shard = Shard(run, run.read_epoch(epoch), id, position, slots)
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
-        loop.add_reader(0, _watch_input, shard)
+    loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
+    loop.add_signal_handler(signal.SIGTERM, shard.stop, "end")
+    if not detached:
+        with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
+            loop.add_reader(0, _watch_input, shard)
     try:
+        await asyncio.to_thread(remove_leftovers, run)
         await shard.run()
     finally:
         loop.remove_reader(0)

@@ -13,6 +13,7 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.load import load_settings, resolve
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec_agent.batch.engine import find_engine
 from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model, is_scripted
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AGENTS, COMMAND, AgentSettings, Caps, RunSettings
@@ -27,6 +28,7 @@ _OF_CORE = 8
 _OF_TRIAL = 100 << 20
 """Bytes of memory that a local trial may take, about, with its target."""
 _MOST = 512
+_OF_SHARD = 64
 _REPLY = 8192
 """Tokens of a reply where a cap needs a bound and none is given."""
 
@@ -99,6 +101,8 @@ def plan_run(arguments: RunArguments) -> RunPlan:
         NoModel, ConfigError: a model or a target is not configured.
     """
     tasks, base = load_tasks(arguments.tasks, arguments.limits.get("pass_env", ()))
+    engine = str(arguments.limits.get("engine", "local"))
+    find_engine(engine).check(arguments.limits.get("engine_options", {}))
     caps = _read(Caps, arguments.caps, "caps")
     agent = _read(AgentSettings, arguments.agent, "agent")
     if caps.needs_bounds and agent.max_tokens is None:
@@ -113,7 +117,7 @@ def plan_run(arguments: RunArguments) -> RunPlan:
             "samples": arguments.samples,
             "agent": agent,
             "caps": caps,
-            "concurrency": arguments.concurrency or _choose_concurrency(),
+            "concurrency": arguments.concurrency or _choose_concurrency(engine),
             **arguments.limits,
         },
         "settings",
@@ -187,8 +191,10 @@ def _estimate_costs(settings: RunSettings, words: Sequence[str]) -> dict[str, fl
     return costs if words or configured else {}
 
 
-def _choose_concurrency() -> int:
-    """Return how many trials this machine runs at once, from its cores and its free memory."""
+def _choose_concurrency(engine: str) -> int:
+    """Return how many trials run at once: here by the cores and the free memory, elsewhere those of one shard."""
+    if engine != "local":
+        return _OF_SHARD
     cores = len(os.sched_getaffinity(0))
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(min(cores * _OF_CORE, free // _OF_TRIAL, _MOST), 1)

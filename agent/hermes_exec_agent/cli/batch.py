@@ -19,7 +19,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.batch_results import Run, export, open_run, read_state, regrade, report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec_agent.batch.coordinator import Coordinator
     from hermes_exec_agent.batch.run_folder import RunFolder
@@ -45,13 +45,19 @@ Concurrency = Annotated[
     typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default from cores and memory."),
 ]
 
+Engine = Annotated[
+    str | None, typer.Option(metavar="local|slurm", help="Where the processes run; by default on this machine.")
+]
+EngineOptions = Annotated[
+    list[str] | None, typer.Option("--engine-option", metavar="KEY=VALUE", help="Of the engine; may be repeated.")
+]
+
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/batch.md.")
-    for command in (run, status, resume, cancel, report, regrade, export, check):
+    for command in (run, status, resume, cancel, report, regrade, export, check, shard):
         group.command(command.__name__)(command)
-    group.command("shard", hidden=True)(shard)
     app.add_typer(group, name=name, short_help=summary)
 
 
@@ -94,7 +100,8 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = None,
     trial_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")] = None,
     starting: Annotated[int, typer.Option(metavar="N", min=1, help="Targets that are opened at once.")] = 32,
-    engine: Annotated[Literal["local"], typer.Option(metavar="local", help="Where the processes run.")] = "local",
+    engine: Engine = None,
+    engine_option: EngineOptions = None,
     pass_env: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
     ] = None,
@@ -134,7 +141,8 @@ def run(  # noqa: PLR0913  one parameter an option
             limits={
                 "per_shard": per_shard,
                 "attempts": attempts,
-                "engine": engine,
+                "engine": engine or "local",
+                "engine_options": _parse_options(engine_option or ()),
                 "pass_env": tuple(dict.fromkeys(pass_env or ())),
             },
         )
@@ -145,6 +153,16 @@ def run(  # noqa: PLR0913  one parameter an option
     folder = plan.create(Path(into) if into else None)
     note(f"run {folder.path}")
     return _run_epoch(folder, json=json)
+
+
+def _parse_options(words: "Sequence[str]") -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (equals and key) or key in options:
+            raise UsageError(f"--engine-option {word}: it should be KEY=VALUE, once", remedy="partition=main")
+        options[key] = value
+    return options
 
 
 def _caps(money: float | None, tokens: int | None, steps: int | None, wall_s: float | None) -> dict[str, Any]:
@@ -164,7 +182,7 @@ def _print_plan(plan: "RunPlan", *, json: bool) -> None:
     print(f"upper bound of the cost: {cost}")
 
 
-def resume(
+def resume(  # noqa: PLR0913  one parameter an option
     run: Run,
     *,
     only: Annotated[
@@ -176,6 +194,8 @@ def resume(
     max_tokens: Tokens = None,
     max_steps: Requests = None,
     max_wall: Wall = None,
+    engine: Engine = None,
+    engine_option: EngineOptions = None,
     json: Json = False,
 ) -> int:
     """Run the trials that have no result yet; it needs nothing but the folder.
@@ -186,14 +206,20 @@ def resume(
     caps = {
         name: value for name, value in _caps(max_money, max_tokens, max_steps, max_wall).items() if value is not None
     }
-    return _run_epoch(folder, only=only, concurrency=concurrency, caps=caps, json=json)
+    chosen: dict[str, Any] = {"concurrency": concurrency} if concurrency else {}
+    if engine is not None or engine_option:
+        from hermes_exec_agent.batch.engine import find_engine
+
+        chosen |= {"engine": engine or folder.settings.engine, "engine_options": _parse_options(engine_option or ())}
+        find_engine(chosen["engine"]).check(chosen["engine_options"])
+    return _run_epoch(folder, only=only, chosen=chosen, caps=caps, json=json)
 
 
 def _run_epoch(
     folder: "RunFolder",
     *,
     only: Literal["failed", "lost", "ungraded"] | None = None,
-    concurrency: int | None = None,
+    chosen: "Mapping[str, Any] | None" = None,
     caps: "Mapping[str, Any] | None" = None,
     json: bool,
 ) -> int:
@@ -204,7 +230,7 @@ def _run_epoch(
 
     values = folder.settings.model_dump()
     values["caps"] = validate_table(Caps, values["caps"] | dict(caps or {}), "caps")
-    values["concurrency"] = concurrency or values["concurrency"]
+    values |= chosen or {}
     settings = validate_table(RunSettings, values, "settings")
     if settings.agent.asks_model:
         ModelSource(folder.path / "scripts").check(settings.models, settings.caps)
@@ -328,11 +354,17 @@ def shard(
     epoch: Annotated[int, typer.Option(metavar="N", help="The epoch that it belongs to.")],
     position: Annotated[int, typer.Option(metavar="N", help="Its number in the epoch.")] = 0,
     slots: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 64,
+    detached: Annotated[
+        bool, typer.Option("--detached", help="Go on without a standard input, whose end ends the shard otherwise.")
+    ] = False,
 ) -> int:
-    """Run trials of a run until none is left; engines start this."""
+    """Run trials of an epoch until none is left. Engines start this; see docs/batch.md.
+
+    SIGUSR1 lets running trials end, and SIGTERM ends them.
+    """
     from hermes_exec.cli.open_target import hide_environment
     from hermes_exec_agent.batch.shard import run_shard
 
     hide_environment()
-    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots))
+    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots, detached=detached))
     return 0
