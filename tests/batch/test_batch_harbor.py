@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.batch.formats.harbor_trial import RewardFault, choose_reward, parse_rewards
+from hermes_exec_agent.batch.formats.grading import CheckFault
+from hermes_exec_agent.batch.formats.harbor_trial import choose_reward, parse_rewards
 from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 from tests.rigs.batches import BatchPerson
 from tests.rigs.breadth import leave_out
@@ -159,7 +160,7 @@ def test_rewards_are_finite_numbers() -> None:
     assert parse_rewards(b" 0.25\n", is_json=False) == {"reward": 0.25}
     assert choose_reward(parse_rewards(b'{"accuracy": 1}', is_json=True)) == 1.0
     for text in (b"[1]", b'{"a": true}', b'{"a": "1"}', b"NaN", b'{"a": 1e999}', b"x", b"1" * 400):
-        with pytest.raises(RewardFault):
+        with pytest.raises(CheckFault):
             parse_rewards(text, is_json=True)
 
 

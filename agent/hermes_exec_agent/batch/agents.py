@@ -58,7 +58,7 @@ async def run_agent(
     models: Models | None,
     log: EventLog,
     end: AgentEnd,
-    solution_env: dict[str, str] | None = None,
+    solution_env: dict[str, str],
 ) -> None:
     """Let the agent of the settings work on a trial in its target; ``end`` has how it ended, also after an error.
 
@@ -71,7 +71,7 @@ async def run_agent(
     if settings.agent == "nop":
         return
     if settings.agent == "oracle":
-        await _run_command(place, trial.task.solution or "false", solution_env or {}, limit_s, end)
+        await _run_command(place, trial.task.solution or "false", solution_env, limit_s, end)
     elif settings.agent.startswith(COMMAND):
         env = {INSTRUCTION: trial.task.instruction, MODEL: trial.model}
         await _run_command(place, settings.agent.removeprefix(COMMAND), env, limit_s, end)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_exec.errors import HermesError, PlaceError, UsageError
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.agents import AgentEnd, run_agent
-from hermes_exec_agent.batch.formats.harbor_trial import HarborTrial, RewardFault, create_profile
+from hermes_exec_agent.batch.formats.grading import CheckFault, CommandGrading
+from hermes_exec_agent.batch.formats.harbor_trial import HarborTrial, create_profile
+from hermes_exec_agent.batch.formats.swebench_trial import SweBenchTrial
 from hermes_exec_agent.batch.ledger import CapReached, TrialCapReached
 from hermes_exec_agent.batch.places import open_place
 from hermes_exec_agent.errors import ModelError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
+    from hermes_exec_agent.batch.formats.grading import Grade, Grading
     from hermes_exec_agent.batch.places import AttemptPlace, PlaceHealth
     from hermes_exec_agent.batch.settings import RunSettings
     from hermes_exec_agent.batch.shard_log import ShardLog
@@ -34,12 +37,8 @@ failed; with its shard; because the run was stopped; because a cap of the run st
 Failure = Literal["infrastructure", "model", "agent", "check"]
 """What failed. Only the first two are tried again."""
 RETRIED = frozenset({"infrastructure", "model"})
-_NOT_RUN = frozenset({126, 127})
-"""Exit codes of a shell that could not run the command."""
-_OUTPUT = 64 << 10
 _LINE = 300
 _OPEN_S = 1200.0
-_SETUP_S = 600.0
 _log = logging.getLogger("hermes_exec.batch")
 
 
@@ -108,6 +107,8 @@ class AttemptContext:
     starting: asyncio.Semaphore
     health: PlaceHealth
     create_models: Callable[[Trial], Models | None]
+    clean: Callable[[str], str]
+    """Removes secrets from text."""
 
 
 async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
@@ -118,7 +119,7 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         HermesError, OSError: its end is not proven, or cannot be recorded; its lease ends it.
     """
     try:
-        place_context = _plan_place(attempt, context)
+        place_context = _plan_place(attempt.trial, attempt.number, context)
         limit_s = _OPEN_S + (attempt.trial.task.harbor.build_timeout_s if attempt.trial.task.harbor else 0.0)
         async with context.health.admit(attempt.trial.target), context.starting, asyncio.timeout(limit_s):
             place = await place_context.__aenter__()
@@ -138,22 +139,28 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         _log.warning("%s: its target was not closed well: %s", attempt.trial.key, error)
 
 
-def _plan_place(attempt: Attempt, context: AttemptContext) -> AbstractAsyncContextManager[AttemptPlace]:
+def _plan_place(trial: Trial, number: int, context: AttemptContext) -> AbstractAsyncContextManager[AttemptPlace]:
     """Return the target of an attempt, which is not open yet.
 
     Raises:
         HermesError: the settings of the task do not name one.
     """
-    trial, lease_s = attempt.trial, context.settings.lease_s
-    if (harbor := _find_harbor(trial, context)) is None or trial.task.harbor is None:
-        return open_place(trial, attempt.number, lease_s)
-    target = create_profile(trial, trial.task.harbor, context.files)
-    return open_place(trial, attempt.number, lease_s, target, harbor.fill(trial.task.harbor.env))
+    lease_s, spec = context.settings.lease_s, trial.task.harbor
+    if spec is None:
+        return open_place(trial, number, lease_s)
+    env = HarborTrial(trial, spec, context.files, context.settings.pass_env).fill(spec.env)
+    return open_place(trial, number, lease_s, create_profile(trial, spec, context.files), env)
 
 
-def _find_harbor(trial: Trial, context: AttemptContext) -> HarborTrial | None:
-    spec = trial.task.harbor
-    return None if spec is None else HarborTrial(trial, spec, context.files, context.settings.pass_env)
+def _create_grading(trial: Trial, number: int, context: AttemptContext) -> Grading:
+    """Return what prepares and grades an attempt, by the format of its task."""
+    files, task = context.files, trial.task
+    if task.harbor is not None:
+        return HarborTrial(trial, task.harbor, files, context.settings.pass_env)
+    if task.swebench is not None:
+        patch = files.parent / "patches" / f"{trial.key}.{number}.diff"
+        return SweBenchTrial(trial, task.swebench, files, patch, context.clean)
+    return CommandGrading(trial, files)
 
 
 async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
@@ -162,13 +169,15 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
     context.log.write("place", **key, record=place.to_record())
     await context.log.sync()  # from here on commands run, which the next process must find
     context.log.write("running", **key)
+    grading = _create_grading(attempt.trial, attempt.number, context)
     try:
-        if (harbor := _find_harbor(attempt.trial, context)) is not None:
-            await _run_harbor(harbor, attempt, place, context)
-            return
-        await _prepare(attempt.trial, place, context.files)
-        await _run_agent(attempt, place, context)
-        await _grade(attempt, place)
+        await place.prepare()
+        await grading.prepare(place, with_solution=context.settings.agent.agent == "oracle")
+        async with grading.open_for_agent(place) as opened:
+            await _run_agent(attempt, opened, context, grading.solution_env)
+        _accept(attempt, await grading.grade(place))
+    except CheckFault as error:
+        attempt.fail(None, f"the check could not run: {error}", "ungraded")
     except CapReached as error:
         attempt.fail(None, error, "capped")
     except ModelError as error:
@@ -177,23 +186,8 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
         attempt.fail("infrastructure", error)
 
 
-async def _run_harbor(harbor: HarborTrial, attempt: Attempt, place: AttemptPlace, context: AttemptContext) -> None:
-    """Do the work of `_work` for a task in Harbor's format."""
-    task, spec = attempt.trial.task, attempt.trial.task.harbor
-    await harbor.prepare(place, with_solution=context.settings.agent.agent == "oracle")
-    async with harbor.open_as(place, spec.agent_user if spec else None) as terminal:
-        env = harbor.fill(spec.solution_env) if spec else {}
-        await _run_agent(attempt, replace(place, terminal=terminal, folder=harbor.workdir), context, env)
-    try:
-        reward, attempt.check = await harbor.grade(place, task.check, task.check_timeout_s)
-    except RewardFault as error:
-        attempt.fail(None, f"the check could not run: {error}", "ungraded")
-        return
-    _accept(attempt, reward, attempt.check["last"])
-
-
 async def _run_agent(
-    attempt: Attempt, place: AttemptPlace, context: AttemptContext, solution_env: dict[str, str] | None = None
+    attempt: Attempt, place: AttemptPlace, context: AttemptContext, solution_env: dict[str, str]
 ) -> None:
     """Let the agent work; ``attempt.agent`` has what it used, also if it fails."""
     models = context.create_models(attempt.trial)
@@ -206,46 +200,12 @@ async def _run_agent(
         attempt.agent.outcome, attempt.agent.detail = "cap", str(error)
 
 
-async def _prepare(trial: Trial, place: AttemptPlace, files: Path) -> None:
-    await place.prepare()
-    if trial.task.files is not None:
-        folder = place.folder or (await place.terminal.run("pwd -P", timeout=_SETUP_S)).stdout_text.rstrip("\n")
-        await place.terminal.upload(files / trial.task.id, folder)
-    if trial.task.setup is not None:
-        argv = ["/bin/sh", "-c", trial.task.setup]
-        done = await place.terminal.run(argv, cwd=place.folder, timeout=_SETUP_S, merge_stderr=True, max_output=_OUTPUT)
-        if not done.ok:
-            raise UsageError(f"setup: {done.reason}: {done.stdout_text[-_LINE:]}")
-
-
-async def _grade(attempt: Attempt, place: AttemptPlace) -> None:
-    """Run the task's check. It proves nothing if it did not end by itself, or could not run."""
-    task = attempt.trial.task
-    try:
-        done = await place.terminal.run(
-            ["/bin/sh", "-c", task.check],
-            cwd=place.folder, timeout=task.check_timeout_s, merge_stderr=True, max_output=_OUTPUT,
-        )  # fmt: skip
-    except UsageError as error:  # the agent removed the folder
-        attempt.fail(None, f"the check could not run: {error}", "ungraded")
-        return
-    except PlaceError as error:
-        attempt.fail("infrastructure", error)
-        return
-    last = next((line for line in reversed(done.stdout_text.split("\n")) if line.strip()), "")
-    attempt.check = {"exit_code": done.exit_code, "seconds": round(done.duration_s, 3), "last": flatten(last, _LINE)}
-    if done.exit_code is None or done.timed_out or done.cancelled or done.exit_code in _NOT_RUN:
-        attempt.fail(None, f"the check could not run: {done.reason}: {last}", "ungraded")
-        return
-    _accept(attempt, 1.0 if done.exit_code == 0 else 0.0, f"{done.reason}: {last}")
-
-
-def _accept(attempt: Attempt, reward: float, last: str) -> None:
-    """Record a reward; ``last`` says why it is no better one."""
+def _accept(attempt: Attempt, grade: Grade) -> None:
+    """Record a reward."""
     end = attempt.agent
-    attempt.state, attempt.reward = "graded", reward
-    if reward <= 0:
+    attempt.state, attempt.reward, attempt.check = "graded", grade.reward, grade.record
+    if grade.reward <= 0:
         attempt.failure = "check" if end.has_ended_by_itself else "agent"
         detail = f": {end.detail}" if end.detail else ""
         why = "" if end.has_ended_by_itself else f"the agent did not end by itself ({end.outcome}{detail}); "
-        attempt.reason = flatten(f"{why}{last}", _LINE)
+        attempt.reason = flatten(f"{why}{grade.why}", _LINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -59,3 +60,18 @@ def export_results(run: RunFolder, state: RunState, *, everything: bool = False)
                     yield record | extra
         elif each.accepted is not None:
             yield each.accepted | extra
+
+
+def collect_predictions(run: RunFolder, state: RunState) -> dict[str, dict[str, str]]:
+    """Return the patches of rows of SWE-bench, as the official harness reads them: the first sample of each row."""
+    found: dict[str, dict[str, str]] = {}
+    for trial, each in state.results():
+        if trial.task.swebench is None or each.accepted is None or trial.task.id in found:
+            continue
+        with contextlib.suppress(OSError):
+            found[trial.task.id] = {
+                "instance_id": trial.task.id,
+                "model_name_or_path": trial.model or "none",
+                "model_patch": run.patch_path(trial.key, each.accepted["attempt"]).read_text("utf-8", "replace"),
+            }
+    return found

@@ -39,6 +39,7 @@ from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.pool.owner import Liveness, Owner
 from hermes_exec_agent.batch.file_digests import digest_folder
+from hermes_exec_agent.batch.formats.swebench import export_commit
 from hermes_exec_agent.batch.settings import RunSettings
 from hermes_exec_agent.batch.tasks import Task, digest_of, refuse_constant
 from hermes_exec_agent.batch.trials import Trial, list_trials
@@ -108,6 +109,7 @@ class RunFolder:
         *,
         base: Path | None = None,
         scripts: dict[str, bytes] | None = None,
+        repos: Path | None = None,
     ) -> RunFolder:
         """Freeze tasks and settings in a new folder.
 
@@ -118,9 +120,11 @@ class RunFolder:
             settings: of the run.
             base: the folder that the tasks' ``files`` start at.
             scripts: contents of scripted replies, by digest.
+            repos: the folder of the clones that rows of SWE-bench need.
 
         Raises:
-            UsageError: the folder holds something, or is inside of one that is copied into it.
+            UsageError: the folder holds something, or is inside of one that is copied into it; or a clone lacks a
+                commit.
             HermesError: it cannot be written.
         """
         folder = path.resolve()
@@ -137,13 +141,15 @@ class RunFolder:
                     f"{to_printable(path)}: it exists already and is not empty",
                     remedy=f"hermes-exec batch resume {path}, or another folder",
                 )
-            for name in ("epochs", "control", "shards", "claims", "results", "ledger", "files", "scripts"):
+            for name in ("epochs", "control", "shards", "claims", "results", "ledger", "files", "scripts", "patches"):
                 (path / name).mkdir(mode=0o700)
             for digest, content in (scripts or {}).items():
                 write_private(path / "scripts" / digest, content)
             for task in tasks:
                 if task.files is not None and base is not None:
                     shutil.copytree(base / task.files, path / "files" / task.id, symlinks=True)
+                if task.swebench is not None and repos is not None:
+                    export_commit(repos, task.swebench, path / "files" / task.id)
             lines = [json.dumps(task.model_dump(mode="json"), ensure_ascii=False) for task in tasks]
             write_private(path / "tasks.jsonl", ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
             record: dict[str, Any] = {
@@ -152,7 +158,11 @@ class RunFolder:
                 "created": time.time(),
                 "source": source,
                 "tasks": {task.id: task.digest for task in tasks},
-                "files": {task.id: digest_folder(path / "files" / task.id) for task in tasks if task.files is not None},
+                "files": {
+                    task.id: digest_folder(path / "files" / task.id)
+                    for task in tasks
+                    if task.files is not None or task.swebench is not None
+                },
                 "settings": settings.model_dump(mode="json"),
             }
             record["digest"] = digest_of(record)
@@ -241,6 +251,10 @@ class RunFolder:
     @cached_property
     def _by_key(self) -> dict[str, Trial]:
         return {trial.key: trial for trial in self.trials}
+
+    def patch_path(self, key: str, attempt: int) -> Path:
+        """Return the path of the patch that an attempt at a row of SWE-bench left."""
+        return self.path / "patches" / f"{key}.{attempt}.diff"
 
     def has_trial(self, key: str) -> bool:
         """Whether a key is that of a trial of this run."""

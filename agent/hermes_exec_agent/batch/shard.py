@@ -90,6 +90,7 @@ class Shard:
                     starting=asyncio.Semaphore(_share(settings.caps.starting, settings.shards, self._position)),
                     health=PlaceHealth(),
                     create_models=self._create_models,
+                    clean=self._redactor.redact,
                 )
                 watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_heartbeat())]
                 try:

@@ -48,6 +48,8 @@ class RunArguments:
     """Fields of `Caps`."""
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of `RunSettings`."""
+    repos: str | None = None
+    """The folder of clones for rows of SWE-bench."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,14 @@ class RunPlan:
     scripts: dict[str, bytes]
     costs: dict[str, float | None]
     """The upper bound of a trial's cost in US dollars, by model; None if it has no price."""
+    repos: Path | None = None
 
     def create(self, path: Path | None) -> RunFolder:
         """Create the folder of the run; see `RunFolder.create`."""
         path = path or Path(f"batch-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
-        return RunFolder.create(path, self.source, self.tasks, self.settings, base=self.base, scripts=self.scripts)
+        return RunFolder.create(
+            path, self.source, self.tasks, self.settings, base=self.base, scripts=self.scripts, repos=self.repos
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the trials and the upper bound of their cost, for a person who has not decided yet."""
@@ -100,7 +105,8 @@ def plan_run(arguments: RunArguments) -> RunPlan:
         UsageError: an argument is wrong.
         NoModel, ConfigError: a model or a target is not configured.
     """
-    tasks, base = load_tasks(arguments.tasks, arguments.limits.get("pass_env", ()))
+    repos = None if arguments.repos is None else Path(arguments.repos)
+    tasks, base = load_tasks(arguments.tasks, arguments.limits.get("pass_env", ()), repos)
     engine = str(arguments.limits.get("engine", "local"))
     find_engine(engine).check(arguments.limits.get("engine_options", {}))
     caps = _read(Caps, arguments.caps, "caps")
@@ -129,7 +135,7 @@ def plan_run(arguments: RunArguments) -> RunPlan:
     costs = _estimate_costs(settings, arguments.models) if agent.asks_model else {}
     count = len(list_trials(tasks, settings))
     settings = settings.model_copy(update={"concurrency": min(settings.concurrency, count)})
-    return RunPlan(arguments.tasks, tasks, base, settings, scripts, costs)
+    return RunPlan(arguments.tasks, tasks, base, settings, scripts, costs, repos)
 
 
 def _read(model: Any, fields: Mapping[str, Any], where: str) -> Any:

@@ -20,6 +20,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plugins import find_plugins, load_entry_point
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
+from hermes_exec_agent.batch.formats.swebench import SweBenchSpec, is_row, to_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,8 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """Values that reports repeat."""
     harbor: HarborSpec | None = None
     """The container and the tests of a task in Harbor's format, which a file of tasks cannot have."""
+    swebench: SweBenchSpec | None = None
+    """The repository and the tests of a row of SWE-bench, which a line of another form cannot have."""
 
     @field_validator("id")
     @classmethod
@@ -105,10 +108,13 @@ class TaskFaults(UsageError):
     """The tasks have faults, one line each; nothing was started."""
 
 
-def load_tasks(source: str, passed: Collection[str] = ()) -> tuple[list[Task], Path | None]:
+def load_tasks(source: str, passed: Collection[str] = (), repos: Path | None = None) -> tuple[list[Task], Path | None]:
     """Return the tasks of a file, a folder or an entry point, and the folder that ``files`` starts at.
 
-    ``passed`` are the variables of the person's environment that tasks may read.
+    Args:
+        source: the file, the folder or the name of the entry point.
+        passed: the variables of the person's environment that tasks may read.
+        repos: the folder with clones of the repositories that rows of SWE-bench name.
 
     Raises:
         TaskFaults: every fault, with file, line and field.
@@ -116,7 +122,7 @@ def load_tasks(source: str, passed: Collection[str] = ()) -> tuple[list[Task], P
     """
     path = Path(source)
     if path.is_file():
-        return _Reader(source, path.parent).read(_read_lines(path)), path.parent
+        return _Reader(source, path.parent, repos).read(_read_lines(path)), path.parent
     if path.is_dir():
         return _load_folder(path, passed)
     points = find_plugins(GROUP, is_reserved=lambda _: False)
@@ -217,9 +223,10 @@ def refuse_constant(name: str) -> object:
 class _Reader:
     """Collects the tasks of one source, and its faults."""
 
-    def __init__(self, source: str, folder: Path | None) -> None:
+    def __init__(self, source: str, folder: Path | None, repos: Path | None = None) -> None:
         self._source = to_printable(source)
         self._folder = folder
+        self._repos = repos
         self._faults: list[str] = []
         self._count = 0
         self._lines: dict[str, int] = {}
@@ -244,7 +251,11 @@ class _Reader:
             self._fault(f"{where}: {entry if isinstance(entry, _LineFault) else 'it should be a JSON object'}")
             return None
         try:
-            task = validate_table(Task, cast("Mapping[str, object]", entry), where)
+            fields = cast("Mapping[str, object]", entry)
+            has_own = fields.get("harbor") is None and fields.get("swebench") is None
+            if is_row(fields):
+                fields = to_task(fields, where, self._repos)
+            task = validate_table(Task, fields, where)
             digest = task.digest
         except ConfigError as error:
             for line in error.what.splitlines():
@@ -255,8 +266,8 @@ class _Reader:
             return None
         if (first := self._lines.setdefault(task.id, number)) != number:
             self._fault(f"{where}: 'id' {task.id!r} is also that of line {first}")
-        elif task.harbor is not None:
-            self._fault(f"{where}: 'harbor' is of tasks that are folders")
+        elif not has_own:
+            self._fault(f"{where}: 'harbor' and 'swebench' are not keys of a file of tasks")
         elif task.files is not None and (problem := self._check_folder(task.files)):
             self._fault(f"{where}: 'files' {problem}")
         return task if digest else None

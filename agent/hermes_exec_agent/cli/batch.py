@@ -48,6 +48,7 @@ Concurrency = Annotated[
 Engine = Annotated[
     str | None, typer.Option(metavar="local|slurm", help="Where the processes run; by default on this machine.")
 ]
+Repos = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of clones that rows of SWE-bench name.")]
 EngineOptions = Annotated[
     list[str] | None, typer.Option("--engine-option", metavar="KEY=VALUE", help="Of the engine; may be repeated.")
 ]
@@ -105,6 +106,7 @@ def run(  # noqa: PLR0913  one parameter an option
     pass_env: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
     ] = None,
+    repos: Repos = None,
     into: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the run; a new one.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the trials and the bound of their cost.")] = False,
     json: Json = False,
@@ -145,6 +147,7 @@ def run(  # noqa: PLR0913  one parameter an option
                 "engine_options": _parse_options(engine_option or ()),
                 "pass_env": tuple(dict.fromkeys(pass_env or ())),
             },
+            repos=repos,
         )
     )
     if dry_run:
@@ -328,13 +331,14 @@ def check(
     pass_env: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
     ] = None,
+    repos: Repos = None,
     json: Json = False,
 ) -> int:
     """Check tasks, and report every fault with its file, line and field; nothing is started."""
     from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 
     try:
-        found, _ = load_tasks(tasks, pass_env or ())
+        found, _ = load_tasks(tasks, pass_env or (), None if repos is None else Path(repos))
     except TaskFaults as error:
         if not json:
             raise

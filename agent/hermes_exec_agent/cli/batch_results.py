@@ -25,7 +25,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.")]
 Rewards = Annotated[
     str | None, typer.Option(metavar="NAME", help="Use the rewards of this regrade in place of the checks'.")
 ]
-Form = Literal["results", "openai", "sharegpt", "atif", "tokens"]
+Form = Literal["results", "openai", "sharegpt", "atif", "tokens", "preds"]
 
 
 def open_run(run: str) -> "RunFolder":
@@ -122,7 +122,7 @@ def export(  # noqa: PLR0913  one parameter an option
     *,
     form: Annotated[
         Form,
-        typer.Option("--as", metavar="results|openai|sharegpt|atif|tokens", help="The form of the rows."),
+        typer.Option("--as", metavar="results|openai|sharegpt|atif|tokens|preds", help="The form of the rows."),
     ] = "results",
     all_attempts: Annotated[bool, typer.Option("--all", help="All attempts, and not only the accepted ones.")] = False,
     min_reward: Annotated[float | None, typer.Option(metavar="R", help="Only trials with this reward or more.")] = None,
@@ -144,8 +144,14 @@ def export(  # noqa: PLR0913  one parameter an option
     what was left out is counted on standard error. See docs/trajectories.md.
     """
     from hermes_exec_agent.batch.report import export_results
+    from hermes_exec_agent.cli.person import export_json
 
     folder, state = read_state(run, rewards)
+    if form == "preds":
+        from hermes_exec_agent.batch.report import collect_predictions
+
+        export_json(collect_predictions(folder, state), output)
+        return 0
     if form == "results":
         if min_reward is not None or end or model or scripted:
             raise UsageError("these options choose trajectories", remedy="--as openai, sharegpt, atif or tokens")

@@ -8,11 +8,13 @@ import json
 import math
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import hermes_exec
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec_agent.batch.formats.grading import STEP_S, CheckFault, Grade, find_last_line
 from hermes_exec_agent.batch.formats.harbor import TARGET
 from hermes_exec_agent.batch.formats.variables import fill
 
@@ -32,7 +34,6 @@ _REWARDS = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 """The first one that exists counts."""
 _LONGEST = 64 << 10
 """Bytes of a reward file."""
-_STEP_S = 600.0
 _OUTPUT = 64 << 10
 _ROOT = "0"
 _READ = """for file in "$@"; do
@@ -41,10 +42,6 @@ _READ = """for file in "$@"; do
     printf '%s\\n' "$file" && exec head -c 65537 "$file"
 done
 echo "the tests wrote no reward" >&2; exit 1"""
-
-
-class RewardFault(Exception):
-    """The tests left no usable reward."""
 
 
 def create_profile(trial: Trial, spec: HarborSpec, files: Path) -> Profile | str:
@@ -73,7 +70,8 @@ class HarborTrial:
         self._spec = spec
         self._folder = files / trial.task.id
         self._passed = passed
-        self.workdir = trial.task.cwd
+        self.solution_env: dict[str, str] = {}
+        self._workdir = trial.task.cwd
         """The folder of the agent and of the tests; the image's own once `prepare` has read it."""
 
     def fill(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -81,7 +79,7 @@ class HarborTrial:
         return fill(env, self._passed, os.environ)
 
     @contextlib.asynccontextmanager
-    async def open_as(self, place: AttemptPlace, user: str | None) -> AsyncGenerator[Terminal]:
+    async def _open_as(self, place: AttemptPlace, user: str | None) -> AsyncGenerator[Terminal]:
         """Open the container for another user; the same terminal for the image's own user.
 
         Raises:
@@ -98,23 +96,25 @@ class HarborTrial:
             yield terminal
 
     @contextlib.asynccontextmanager
+    async def open_for_agent(self, place: AttemptPlace) -> AsyncGenerator[AttemptPlace]:
+        """Return the container with the agent's user and folder."""
+        async with self._open_as(place, self._spec.agent_user) as terminal:
+            yield replace(place, terminal=terminal, folder=self._workdir)
+
+    @contextlib.asynccontextmanager
     async def _open_as_root(self, place: AttemptPlace) -> AsyncGenerator[Terminal]:
-        own = await place.terminal.run(["id", "-u"], timeout=_STEP_S)
+        own = await place.terminal.run(["id", "-u"], timeout=STEP_S)
         is_root = own.stdout_text.strip() == _ROOT
-        async with self.open_as(place, None if is_root or not place.resource else _ROOT) as terminal:
+        async with self._open_as(place, None if is_root or not place.resource else _ROOT) as terminal:
             yield terminal
 
     async def prepare(self, place: AttemptPlace, *, with_solution: bool) -> None:
-        """Create the folders for logs, upload the solution if the agent is it, and wait until the task is ready.
-
-        Raises:
-            PlaceError: the target failed.
-            UsageError: a command failed.
-        """
-        if self.workdir is None and place.resource:
+        """Create the folders for logs, upload the solution, and wait until the task is ready; see `Grading.prepare`."""
+        self.solution_env = self.fill(self._spec.solution_env)
+        if self._workdir is None and place.resource:
             # The container's first process has the folder of the image; another user may not look at it.
-            first = await place.terminal.run(["readlink", "/proc/1/cwd"], cwd="/", timeout=_STEP_S)
-            self.workdir = first.stdout_text.rstrip("\n") or None
+            first = await place.terminal.run(["readlink", "/proc/1/cwd"], cwd="/", timeout=STEP_S)
+            self._workdir = first.stdout_text.rstrip("\n") or None
         async with self._open_as_root(place) as root:
             await _run(root, f"mkdir -p {_FOLDERS} && chmod 777 {_FOLDERS}")
             if with_solution:
@@ -135,7 +135,7 @@ class HarborTrial:
         while True:
             argv = ["/bin/sh", "-c", health.command]
             done = await terminal.run(
-                argv, cwd=self.workdir, timeout=health.timeout_s, merge_stderr=True, max_output=_OUTPUT
+                argv, cwd=self._workdir, timeout=health.timeout_s, merge_stderr=True, max_output=_OUTPUT
             )
             if done.ok:
                 return
@@ -145,60 +145,55 @@ class HarborTrial:
                 raise PlaceUnavailable(f"the healthcheck of the task failed: {done.reason}: {last}")
             await asyncio.sleep(health.interval_s)
 
-    async def grade(self, place: AttemptPlace, command: str, limit_s: float) -> tuple[float, dict[str, Any]]:
-        """Upload the tests, run them, and return the reward with a record of the check.
-
-        Raises:
-            RewardFault: they did not end, or left no usable reward.
-            PlaceError: the target failed.
-        """
+    async def grade(self, place: AttemptPlace) -> Grade:
+        """Upload the tests, run them, and read the reward; see `Grading.grade`."""
+        task = self._trial.task
         async with self._open_as_root(place) as root:
             await _run(root, "rm -rf /logs/verifier && mkdir -p -m 777 /logs/verifier")
             await self._upload(root, "tests")
-            async with self.open_as(place, self._spec.verifier_user) as terminal:
+            async with self._open_as(place, self._spec.verifier_user) as terminal:
                 done = await terminal.run(
-                    ["/bin/sh", "-c", command], cwd=self.workdir, env=self.fill(self._spec.verifier_env),
-                    timeout=limit_s, merge_stderr=True, max_output=_OUTPUT,
+                    ["/bin/sh", "-c", task.check], cwd=self._workdir, env=self.fill(self._spec.verifier_env),
+                    timeout=task.check_timeout_s, merge_stderr=True, max_output=_OUTPUT,
                 )  # fmt: skip
             if done.exit_code is None or done.timed_out:
-                raise RewardFault(f"the tests did not end: {done.reason}")
-            found = await root.run(["/bin/sh", "-c", _READ, "sh", *_REWARDS], timeout=_STEP_S, max_output=2 * _LONGEST)
+                raise CheckFault(f"the tests did not end: {done.reason}")
+            found = await root.run(["/bin/sh", "-c", _READ, "sh", *_REWARDS], timeout=STEP_S, max_output=2 * _LONGEST)
         if not found.ok:
-            raise RewardFault(f"{found.stderr_text.strip()[:200]}; the tests ended with {_describe(done)}")
+            raise CheckFault(f"{found.stderr_text.strip()[:200]}; the tests ended with {_describe(done)}")
         path, _, text = found.stdout.partition(b"\n")
         rewards = parse_rewards(text, is_json=path.endswith(b".json"))
         record = {"exit_code": done.exit_code, "seconds": round(done.duration_s, 3), "last": _describe(done)}
-        return choose_reward(rewards), {**record, "rewards": rewards}
+        return Grade(choose_reward(rewards), {**record, "rewards": rewards}, _describe(done))
 
 
 async def _run(terminal: Terminal, command: str) -> None:
-    done = await terminal.run(["/bin/sh", "-c", command], cwd="/", timeout=_STEP_S, merge_stderr=True)
+    done = await terminal.run(["/bin/sh", "-c", command], cwd="/", timeout=STEP_S, merge_stderr=True)
     if not done.ok:
         raise UsageError(f"{command}: {done.reason}: {done.stdout_text[-200:].strip()}")
 
 
 def _describe(done: Result) -> str:
-    last = next((line for line in reversed(done.stdout_text.split("\n")) if line.strip()), "")
-    return f"exit code {done.exit_code}: {last.strip()[:200]}"
+    return f"exit code {done.exit_code}: {find_last_line(done)[:200]}"
 
 
 def parse_rewards(text: bytes, *, is_json: bool) -> dict[str, float]:
     """Return the rewards in a file by name; that of a plain number is ``reward``.
 
     Raises:
-        RewardFault: they are no finite numbers.
+        CheckFault: they are no finite numbers.
     """
     if len(text) > _LONGEST:
-        raise RewardFault(f"the reward has more than {_LONGEST} bytes")
+        raise CheckFault(f"the reward has more than {_LONGEST} bytes")
     try:
         found: object = json.loads(text) if is_json else float(text)
     except (ValueError, RecursionError):
-        raise RewardFault(f"the reward is no {'JSON' if is_json else 'number'}") from None
+        raise CheckFault(f"the reward is no {'JSON' if is_json else 'number'}") from None
     table = cast("dict[str, object]", found) if isinstance(found, dict) else {"reward": found}
     rewards: dict[str, float] = {}
     for name, value in table.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-            raise RewardFault(f"the reward {name[:60]!r} is no finite number")
+            raise CheckFault(f"the reward {name[:60]!r} is no finite number")
         rewards[name] = float(value)
     return rewards
 
@@ -214,10 +209,10 @@ def choose_reward(rewards: Mapping[str, float]) -> float:
     """Return the one that counts: it is named ``reward``, or is the only one.
 
     Raises:
-        RewardFault: several have other names.
+        CheckFault: several have other names.
     """
     if "reward" in rewards:
         return rewards["reward"]
     if len(rewards) != 1:
-        raise RewardFault(f"reward.json has {len(rewards)} rewards, and none is named 'reward'")
+        raise CheckFault(f"reward.json has {len(rewards)} rewards, and none is named 'reward'")
     return next(iter(rewards.values()))

@@ -1,0 +1,122 @@
+"""Rows of SWE-bench over a repository that the test makes: rewards, predictions, and what an agent sees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.rigs.batches import BatchPerson
+from tests.rigs.breadth import leave_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+leave_out("takes long")
+
+BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return a * 3\n"
+TESTS = "from calc import add\n\n\ndef test_zero():\n    assert add(1, 0) == 1\n"
+NEW_TESTS = {
+    "calc__add-1": "\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+    "calc__double-2": "\n\ndef test_double():\n    from calc import double\n    assert double(2) == 4\n",
+}
+FIXES = {"calc__add-1": ("a - b", "a + b"), "calc__double-2": ("a * 3", "a * 2")}
+
+
+def git(repo: Path, *argv: str) -> str:
+    who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    done = subprocess.run(["git", "-C", str(repo), *who, *argv], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def diff(repo: Path, file: str, content: str) -> str:
+    """The patch that gives a file this content; the repository stays as it is."""
+    (repo / file).write_text(content)
+    patch = git(repo, "diff")
+    git(repo, "checkout", "-q", "--", file)
+    return patch
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> BatchPerson:
+    repo = tmp_path / "repos" / "someone__calc"
+    repo.mkdir(parents=True)
+    git(repo, "init", "-q")
+    (repo / "calc.py").write_text(BROKEN)
+    (repo / "test_calc.py").write_text(TESTS)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "base")
+    base = git(repo, "rev-parse", "HEAD").strip()
+    rows = [
+        {
+            "instance_id": id,
+            "repo": "someone/calc",
+            "base_commit": base,
+            "problem_statement": f"{id} is wrong.",
+            "test_patch": diff(repo, "test_calc.py", TESTS + NEW_TESTS[id]),
+            "patch": diff(repo, "calc.py", BROKEN.replace(*FIXES[id])),
+            "FAIL_TO_PASS": json.dumps([f"test_calc.py::test_{id.partition('__')[2].partition('-')[0]}"]),
+            "PASS_TO_PASS": json.dumps(["test_calc.py::test_zero"]),
+            "version": "1",
+            "test_cmd": f"{sys.executable} -m pytest -rA -p no:cacheprovider",
+        }
+        for id in FIXES
+    ]
+    (repo / "calc.py").write_text("# the solution, of a later commit\n")
+    git(repo, "commit", "-qam", "later")
+    person = BatchPerson(tmp_path)
+    person.write_tasks(rows, "rows.jsonl")
+    return person
+
+
+def results(person: BatchPerson) -> dict[str, dict[str, Any]]:
+    return {row["task"]: row for row in map(json.loads, person.run("export", "r").stdout.splitlines())}
+
+
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
+def test_the_patch_of_a_row_scores_1_and_nothing_scores_0(person: BatchPerson, agent: str, reward: float) -> None:
+    done = person.run("run", "rows.jsonl", "--agent", agent, "--repos", "repos", "--into", "r")
+    assert done.returncode == 0, done.stderr
+    found = results(person)
+    assert {id: each["reward"] for id, each in found.items()} == dict.fromkeys(FIXES, reward)
+    assert found["calc__add-1"]["metadata"] == {"version": "1"}
+
+
+def test_an_agent_sees_one_commit_and_its_changes_of_tests_do_not_count(person: BatchPerson) -> None:
+    fix = "sed -i 's/a - b/a + b/' calc.py"
+    cheat = "printf 'def test_double():\\n    pass\\ndef test_zero():\\n    pass\\n' > test_calc.py"
+    model = person.write_replies(f"git log --all --oneline | wc -l > count; {fix}; {cheat}")
+    done = person.run("run", "rows.jsonl", "--model", model, "--repos", "repos", "--into", "r")
+    assert done.returncode == 0, done.stderr
+    found = results(person)
+    assert {id: each["reward"] for id, each in found.items()} == {"calc__add-1": 1.0, "calc__double-2": 0.0}
+    predictions = json.loads(person.run("export", "r", "--as", "preds").stdout)
+    assert set(predictions) == set(FIXES)
+    patch = predictions["calc__add-1"]["model_patch"]
+    assert predictions["calc__add-1"]["instance_id"] == "calc__add-1"
+    assert ("+    return a + b" in patch, "test_calc.py" in patch) == (True, False)
+    assert "+1\n" in patch[patch.index("count") :]
+    repo = person.home / "check"
+    git(person.home, "clone", "-q", "repos/someone__calc", "check")
+    git(repo, "checkout", "-q", "HEAD~1")
+    subprocess.run(["git", "-C", str(repo), "apply", "-"], input=patch, text=True, check=True)
+
+
+def test_rows_need_clones_and_names_of_tests(person: BatchPerson) -> None:
+    done = person.run("check", "rows.jsonl")
+    assert (done.returncode, "--repos FOLDER" in done.stderr) == (2, True), done.stderr
+    rows = [json.loads(line) for line in (person.home / "rows.jsonl").read_text().splitlines()]
+    rows[0] |= {"repo": "../../etc", "FAIL_TO_PASS": "[]"}
+    rows[1] |= {"FAIL_TO_PASS": '["test_a (tests.Case)"]'}
+    person.write_tasks(rows, "bad.jsonl")
+    done = person.run("check", "bad.jsonl", "--repos", "repos")
+    assert done.returncode == 2
+    assert "bad.jsonl:1: 'repo' '../../etc' is no name of a repository" in done.stderr
+    assert "bad.jsonl:2: 'FAIL_TO_PASS' should be a list of names of pytest" in done.stderr
+    rows = [json.loads((person.home / "rows.jsonl").read_text().splitlines()[0]) | {"base_commit": "0" * 40}]
+    person.write_tasks(rows, "gone.jsonl")
+    done = person.run("run", "gone.jsonl", "--agent", "nop", "--repos", "repos", "--into", "g")
+    assert (done.returncode, "git fetch in that clone" in done.stderr) == (2, True), done.stderr
