@@ -27,7 +27,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging",
         "pytest", "securesystemslib",
     ),
-    "agent": ("openai", "jsonschema", "json_repair"),
+    "agent": ("openai", "jsonschema", "json_repair", "tree_sitter", "tree_sitter_bash"),
     "chat": ("prompt_toolkit",),
     "server": ("aiohttp", "prometheus_client"),
     "memory": ("psycopg", "psycopg_pool", "pgvector", "numpy"),

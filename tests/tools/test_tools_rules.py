@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,3 +159,15 @@ def test_rules_decide_before_the_mode_in_scripts_as_well() -> None:
     allowed = asyncio.run(ask("allow"))
     assert (allowed[0], allowed[1], allowed[3]) == ("hi\n", "denied", "denied")
     assert "rule 'touch *' denies" in allowed[4]
+
+
+def test_without_the_grammar_no_rule_allows_and_each_one_that_denies_asks() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['tree_sitter'] = None\n"
+        "from hermes_exec_agent.tools.command_rules import CommandRules, describe_scope\n"
+        "rules = CommandRules.parse(('ls *',), ('rm *',))\n"
+        "print(repr((rules.find_permission('ls'), rules.find_denial('ls'), describe_scope('ls'))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "('', '?', '')\n"

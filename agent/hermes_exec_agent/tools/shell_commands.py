@@ -89,8 +89,9 @@ def _parse(text: str) -> Node | None:
         data = text.encode()
     except UnicodeEncodeError:
         return None
-    root = _create_parser().parse(data).root_node
-    if root.has_error:
+    parser = _create_parser()
+    root = None if parser is None else parser.parse(data).root_node
+    if root is None or root.has_error:
         return None
     end = 0
     for leaf in _list_leaves(root):
@@ -101,10 +102,13 @@ def _parse(text: str) -> Node | None:
 
 
 @cache
-def _create_parser() -> Parser:
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
+def _create_parser() -> Parser | None:
+    """Return the parser; None without the extra `agent`, where no text parses, so that a person is asked."""
+    try:
+        import tree_sitter_bash
+        from tree_sitter import Language, Parser
+    except ImportError:
+        return None
     return Parser(Language(tree_sitter_bash.language()))
 
 
