@@ -73,10 +73,13 @@ def test_a_scripted_agent_works_as_the_user_of_the_task(person: BatchPerson) -> 
     test = f"id -un > /logs/verifier/who; {owned} && echo 0.5 > {REWARD}.txt"
     config = (
         'user = "nobody"\n[agent]\ntimeout_sec = 60\n[environment]\ncpus = 1\nmemory_mb = 512\n'
-        'network_mode = "no-network"\n[environment.healthcheck]\ncommand = "test -d /logs/agent"\n'
+        'network_mode = "no-network"\nenv = {KIND = "small"}\n'
+        '[environment.healthcheck]\ncommand = "test -d /logs/agent"\n'
     )
     write_task(person.home / "users", config, test=test, dockerfile=dockerfile)
-    model = person.write_replies("id -u; test ! -e /tests && test ! -e /solution && echo hello > out")
+    model = person.write_replies(
+        "id -u; test ! -e /tests && test ! -e /solution && [ $KIND = small ] && echo hello > out"
+    )
     done = person.run("run", "users", "--model", model, "--into", "r")
     assert done.returncode == 0, done.stderr
     row = results(person)["users"]

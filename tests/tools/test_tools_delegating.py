@@ -190,3 +190,17 @@ def test_a_task_that_was_handed_on_reads_no_secret_either(tmp_path: Path) -> Non
     secret, shown = asyncio.run(held())
     assert json.loads(secret)["error"]["type"] == "denied"
     assert json.loads(shown)["output"] == "1|shown"
+
+
+def test_the_usage_of_a_delegated_task_counts_for_the_conversation(tmp_path: Path) -> None:
+    async def whole() -> None:
+        replies = [ask(("delegate_task", {"goal": "Count."})), say("word " * 50), say("Done.")]
+        async with conversation(tmp_path, replies) as (made, _, log):
+            answer = await made.ask("go")
+            (other,) = log.children()[made.id]
+            own = [each.data["usage"]["prompt"] for each in log.events(made.id) if each.kind == "assistant"]
+            there = [each.data["usage"]["prompt"] for each in log.events(other) if each.kind == "assistant"]
+        assert len(there) == 1
+        assert answer.usage.prompt == made.usage.prompt == sum(own) + sum(there)
+
+    asyncio.run(whole())

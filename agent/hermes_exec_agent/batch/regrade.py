@@ -58,7 +58,7 @@ class Regrade:
         return self._sum / self.count if self.count else None
 
     def run(self) -> dict[str, str]:
-        """Score all trials with a graded attempt; return why the function failed, by key.
+        """Score all trials whose agent has worked; return why the function failed, by key.
 
         Raises:
             HermesError: a log cannot be read.
@@ -66,7 +66,8 @@ class Regrade:
         """
         failed: dict[str, str] = {}
         records: list[dict[str, Any]] = []
-        with TrajectoryReader(self._run, self._state, Selection(scripted=True), self._clean) as reader:
+        selection = Selection(scripted=True, states=frozenset({"graded", "ungraded"}))
+        with TrajectoryReader(self._run, self._state, selection, self._clean) as reader:
             for trajectory in reader.read():
                 record: dict[str, Any] = {"key": trajectory.trial.key, "attempt": trajectory.result["attempt"]}
                 try:

@@ -44,12 +44,13 @@ class Delegator:
         tools = create_instances(classes, own)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation, guardrails=self.guardrails)
         ended: list[str] = []
+        other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)
         try:
-            other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)
             await other.begin()
             answer = await other.ask(request, listen)
             ended = await other.end_background()
         finally:
+            context.spend(other.usage)
             context.provenance.merge(own.provenance)  # its last message may repeat what it read
             await shield_to_completion(own.close(), limit_s=None)
         lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]

@@ -92,7 +92,8 @@ class HarborTrial:
         if place.terminal.kind != TARGET or not place.resource:
             raise UsageError(f"{self._trial.target}: it has no other users for a task", remedy="leave --on out")
         table = {"type": "docker", "container": place.resource, "user": user}
-        async with hermes_exec.open(profile_from_table(table, f"the user {user}")) as terminal:
+        profile = profile_from_table(table, f"the user {user}")
+        async with hermes_exec.open(profile, env=self.fill(self._spec.env)) as terminal:
             yield terminal
 
     @contextlib.asynccontextmanager

@@ -38,11 +38,13 @@ class Selection:
 
     min_reward: float | None = None
     ends: frozenset[str] = frozenset()
-    """See `Trajectory.end`; all of graded trials if empty."""
+    """See `Trajectory.end`; all of trials with one of ``states`` if empty."""
     models: frozenset[str] = frozenset()
     """All if empty."""
     scripted: bool = False
     """Whether trials with scripted replies are exported."""
+    states: frozenset[str] = frozenset({"graded"})
+    """States of attempts; see `attempt.State`."""
 
     def find_exclusion(self, result: dict[str, Any]) -> str:
         """Return why a result is left out, or an empty text."""
@@ -52,7 +54,7 @@ class Selection:
             return "without a conversation"
         if self.models and result["model"] not in self.models:
             return "of another model"
-        if find_end(result) not in self.ends if self.ends else result["state"] != "graded":
+        if find_end(result) not in self.ends if self.ends else result["state"] not in self.states:
             return "with another end"
         if self.min_reward is not None and (result["reward"] is None or result["reward"] < self.min_reward):
             return "with a lower reward"
