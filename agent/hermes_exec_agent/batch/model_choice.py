@@ -136,7 +136,7 @@ class ModelSource:
                 if caps.needs_price and find_price(model) is None:
                     raise UsageError(
                         f"the model {to_printable(model.name)} has no price, so that no cap of money can be kept",
-                        remedy="prices = {input = …, output = …} in its table [models.NAME] of hermes.toml",
+                        remedy="the extra prices, or prices = {input = …, output = …} in [models.NAME] of hermes.toml",
                     )
 
     async def close(self) -> None:

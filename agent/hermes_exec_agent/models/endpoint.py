@@ -24,6 +24,7 @@ from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
 from hermes_exec_agent.models.call_trace import CallTrace, Sampling, read_tokens
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
 from hermes_exec_agent.models.failures import classify_failure, read_refusal
+from hermes_exec_agent.models.price_list import look_up_price
 from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_usage
 
@@ -96,13 +97,20 @@ class Endpoint:
         self.capture: Capture = "none"
         """Whether token ids are requested; their replies are whole."""
         self.key = key
-        self.price = price
-        """US dollars for a million tokens, if known."""
+        self._price = price
+        self._has_price = price is not None
         self._patience = patience or Patience()
         self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
         self._redactor = Redactor([key] if key else [])
         self._client: AsyncOpenAI | None = None
         self._connecting = threading.Lock()
+
+    @property
+    def price(self) -> Price | None:
+        """US dollars for a million tokens: as configured, else as published; None if unknown."""
+        if not self._has_price:
+            self._price, self._has_price = look_up_price(self.name, self.base_url), True
+        return self._price
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name!r}, base_url={self._redactor.redact(self.base_url)!r})"
@@ -268,8 +276,8 @@ class Endpoint:
         self, assembly: ReplyAssembler, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message
     ) -> Usage:
         usage = assembly.usage or estimate_usage(messages, tools, reply)
-        if usage.cost is None and self.price is not None:
-            return replace(usage, cost=self.price.cost_of(usage))
+        if usage.cost is None and (price := self.price) is not None:
+            return replace(usage, cost=price.cost_of(usage))
         return usage
 
     def prepare(self) -> None:
@@ -285,6 +293,7 @@ class Endpoint:
         with self._connecting:
             if self._client is None:
                 self._client = self._connect()
+                _ = self.price  # a table may be read for it, which takes long
             return self._client
 
     def _connect(self) -> AsyncOpenAI:

@@ -226,7 +226,7 @@ _MESSAGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens. Prices change, so none are built in."""
+    """US dollars for a million tokens. Prices change, so none are built in; see `price_list`."""
 
     input: float
     """Of the prompt."""
