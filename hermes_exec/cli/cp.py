@@ -57,6 +57,9 @@ def cp(
     ignore: Ignore = None,
     links: LinksOption = Links.REFUSE,
     verify: Verify = None,
+    recursive: Annotated[  # noqa: ARG001  a habit of cp, where it is needed
+        bool, typer.Option("--recursive", "-r", "-R", help="Does nothing: folders are copied whole.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Copy files and folders to a target, from a target, or between two; TARGET:PATH is a path in a target.

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -17,7 +17,7 @@ from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.result import Event, Result
 from hermes_exec.terminal.job import Job
 from hermes_exec.terminal.job_status import JobStatus
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.job_log import LogStream
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
+
+
+_TAIL_STEP = 64 << 10
+"""Bytes that are searched first for the last lines of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The part of a log to print; all of it if both are None."""
+
+    lines: int | None
+    size: int | None
 
 
 class OutputChoice(StrEnum):
@@ -60,11 +72,17 @@ def logs(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")] = False,
     stream: Annotated[OutputChoice, typer.Option(help="Print one of the outputs, or both.")] = OutputChoice.BOTH,
-    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="Print the last BYTES only.")] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", metavar="N", min=1, help="Print the last N lines.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--bytes", metavar="N", min=1, help="Print the last N bytes.")] = None,
     json: Json = False,
 ) -> int:
     """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job."""
-    return interruptible.run(_logs(job, on, follow=follow, stream=stream.value, tail=tail, json=json))
+    if tail is not None and size is not None:
+        raise UsageError("--tail excludes --bytes", remedy="leave one of them out")
+    chosen = LogEnd(lines=tail, size=size)
+    return interruptible.run(_logs(job, on, chosen, follow=follow, stream=stream.value, json=json))
 
 
 def attach(job: JobName, on: On = None) -> int:
@@ -177,11 +195,13 @@ def format_elapsed(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-async def _logs(name: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
+async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream: str, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job
 
     async with find_job(name, on) as job:
-        events = job.logs(-tail if tail else 0, cast("LogStream", stream), follow=follow)
+        wanted = cast("LogStream", stream)
+        offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
+        events = job.logs(offset, wanted, follow=follow)
         if json:
             async with aclosing(events):
                 async for event in events:
@@ -191,6 +211,29 @@ async def _logs(name: str, on: str | None, *, follow: bool, stream: str, tail: i
         if follow:
             await job.status()  # records the end
     return 0
+
+
+async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:
+    """Return the offset at which the last ``lines`` lines of a log begin."""
+    status = await job.status()
+    total = {"stdout": status.stdout_bytes, "stderr": status.stderr_bytes}
+    end = sum(total.values()) if stream == "both" else total[stream]
+    size = _TAIL_STEP
+    while True:
+        start = max(end - size, 0)
+        data = bytearray()
+        async with aclosing(job.logs(start, stream)) as events:
+            async for event in events:
+                data += event.data
+        text = bytes(data[: end - start])
+        place = len(text) - text.endswith(b"\n")
+        for _ in range(lines):
+            place = text.rfind(b"\n", 0, place)
+            if place < 0:
+                break
+        if place >= 0 or not start:
+            return start + place + 1
+        size *= 8
 
 
 async def _print_events(events: AsyncGenerator[Event]) -> None:

@@ -72,9 +72,20 @@ def test_logs_shows_what_there_is(cli: Cli, until: Until) -> None:
     until(lambda: cli.json("jobs", "--json")[0]["state"] == "ended")
     assert cli("logs", job).stdout == b"1\n3\n"
     assert cli("logs", "talks", "--stream", "stderr").stderr == b"2\n"
-    assert cli("logs", job, "--stream", "stdout", "--tail", "2").stdout == b"3\n"
+    assert cli("logs", job, "--stream", "stdout", "--bytes", "2").stdout == b"3\n"
     lines = [json.loads(line) for line in cli("logs", job, "--json").stdout.splitlines()]
     assert "".join(line["text"] for line in lines if line["stream"] == "stdout") == "1\n3\n"
+
+
+def test_logs_prints_the_last_lines(cli: Cli, until: Until) -> None:
+    job = started(cli, "seq 30000; printf 'no end'")
+    until(lambda: cli.json("jobs", "--json")[0]["state"] == "ended")
+    assert cli("logs", job, "--tail", "3").stdout == b"29999\n30000\nno end"
+    whole = cli("logs", job).stdout
+    for lines in (20_000, 90_000):
+        shown = cli("logs", job, "-n", str(lines), "--stream", "stdout").stdout
+        assert shown == b"".join(whole.splitlines(keepends=True)[-lines:])
+    assert cli("logs", job, "--tail", "1", "--bytes", "1").returncode == 2
 
 
 def test_logs_follows_until_the_end(cli: Cli) -> None:
