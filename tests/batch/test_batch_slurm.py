@@ -116,3 +116,19 @@ def test_a_machine_without_a_cluster_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 125
     assert "slurm: scontrol" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_trials_of_a_cancelled_shard_are_done_by_another_one(person: BatchPerson, cluster: slurm.Cluster) -> None:
+    person.write_tasks({"id": f"t{number}", "instruction": "work", "check": "true"} for number in range(2))
+    model = person.write_replies("sleep 3")
+    process = person.start("run", "tasks.jsonl", "--model", model, "-n", "2", "--per-shard", "1", "--into", "r", *ARGV)
+    wait_until(lambda: len(find_shards(person.home / "r")) == 2)
+    wait_until(lambda: sum(each.is_running for each in read_state(person.home / "r").trials.values()) == 2)
+    name = next((person.home / "r/engine").glob("*.sh")).stem
+    tasks = cluster.run("squeue", "--noheader", "--array", f"--name={name}", "--format=%F_%K").split()
+    cluster.run("scancel", tasks[0])
+    assert process.wait(90) == 0
+    process.communicate()
+    found = [each.accepted for _, each in read_state(person.home / "r").results()]
+    assert sorted(each["attempt"] for each in found if each) == [1, 2]
+    assert all(each and each["state"] == "graded" for each in found)

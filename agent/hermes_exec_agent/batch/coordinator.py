@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.run_state import Only, Summary
     from hermes_exec_agent.batch.settings import RunSettings
 
+_log = logging.getLogger("hermes_exec.batch")
 _ROUND_S = 0.5
+_SETTLE_S = 2.0
+_RESUBMIT_S = 30.0
 _END_S = 60.0
 """Seconds that shards may take to end what they run, when they are stopped."""
 _DEATHS = 5
@@ -51,6 +55,10 @@ class Coordinator:
         self._count = 0
         self._deaths = 0
         self._results = 0
+        self._checked = self._settled = self._submit_after = 0.0
+        self._unsettled = 0
+        """Attempts whose end was not proven yet."""
+        self._has_submitted = False
         self._live: dict[str, int] = {}
         """The shards that run, each with its slots."""
 
@@ -73,8 +81,8 @@ class Coordinator:
                 await self._settle_before(settlement, epoch, listener)
                 self.state.full = ""  # that was the disk of an earlier command
                 epoch = self._run.plan_epoch(epoch, self.state.find_todo(self._only))
-                await engine.open()
                 try:
+                    await engine.open()
                     await self._supervise(epoch, engine, settlement, listener)
                 finally:
                     await engine.close()
@@ -191,10 +199,14 @@ class Coordinator:
     async def _poll(self, engine: Engine, settlement: Settlement) -> None:
         """Notice the shards that ended, and settle them; end those that hang."""
         running = set(await engine.poll())
-        for id in running & self._live.keys():
-            if self._run.silence(self._run.shard(id) / "heartbeat") > HANGS_S:
-                await engine.cancel([id])
-                running.discard(id)
+        now = time.monotonic()
+        if now - self._checked >= HEARTBEAT_S:
+            self._checked = now
+            hung = [id for id in running & self._live.keys() if self._is_hung(id)]
+            with contextlib.suppress(HermesError):  # the engine does not answer: they are looked at again
+                if hung:
+                    await engine.cancel(hung)
+                    running -= set(hung)
         ended = self._live.keys() - running
         for id in ended:
             del self._live[id]
@@ -202,8 +214,14 @@ class Coordinator:
                 self._deaths += 1
         if ended:
             self.state.update()
-        if ended or self._has_strays():
-            await settlement.settle(living=self._live.keys())
+        # What a shard of another machine left is settled once its lease is over, whatever the others do.
+        is_due = self._unsettled and now - self._settled >= _SETTLE_S
+        if ended or is_due or self._has_strays():
+            self._settled = now
+            self._unsettled = await settlement.settle(living=self._live.keys())
+
+    def _is_hung(self, id: str) -> bool:
+        return self._run.silence(self._run.shard(id) / "heartbeat") > HANGS_S
 
     def _has_strays(self) -> bool:
         """Whether an attempt is open although no shard runs."""
@@ -237,9 +255,18 @@ class Coordinator:
             orders.append(ShardOrder(id, epoch.number, self._count % settings.shards, slots))
             self._count += 1
             wanted -= slots
-        if orders:
+        if not orders or time.monotonic() < self._submit_after:
+            return
+        try:
             await engine.submit(orders)
-            self._live |= {order.id: order.slots for order in orders}
+        except HermesError as error:
+            if not self._has_submitted:
+                raise
+            self._submit_after = time.monotonic() + _RESUBMIT_S
+            _log.warning("no shard was started, and is tried again in %g s: %s", _RESUBMIT_S, error)
+            return
+        self._has_submitted = True
+        self._live |= {order.id: order.slots for order in orders}
 
     async def _cancel_waiting(self, engine: Engine) -> None:
         """Cancel the shards that have not begun: they would wait in a queue, only to end at once."""

@@ -57,6 +57,8 @@ _FREE = 64 << 20
 _FREE_SHARE = 0.05
 HEARTBEAT_S = 5.0
 HANGS_S = 60.0
+UNATTENDED_S = 120.0
+"""Seconds after which a shard without a connection to its coordinator takes it for dead."""
 """Seconds without a heartbeat after which a shard of this machine is killed."""
 FENCE_S = 30.0
 """Seconds without a heartbeat after which a shard ends itself, before others take it for dead."""
@@ -342,6 +344,10 @@ class RunFolder:
             return max(probe.stat().st_mtime - path.stat().st_mtime, 0.0)
         except OSError:
             return 0.0
+
+    def is_unattended(self, epoch: int) -> bool:
+        """Whether the coordinator of an epoch has been silent for long, so that it may be dead."""
+        return self.silence(self.path / "epochs" / f"{epoch}.heartbeat") > UNATTENDED_S
 
     def control(self, epoch: int, word: Control) -> None:
         """Let the shards of an epoch stop; a later word replaces an earlier one."""

@@ -50,8 +50,13 @@ _RETRY_S = 1.0
 class Shard:
     """One shard of an epoch."""
 
-    def __init__(self, run: RunFolder, epoch: Epoch, id: str, position: int, slots: int) -> None:
-        """``position`` is the number of the shard among those of the epoch; ``slots`` trials run at once."""
+    def __init__(
+        self, run: RunFolder, epoch: Epoch, id: str, position: int, slots: int, *, detached: bool = False
+    ) -> None:
+        """``position`` is the number of the shard among those of the epoch; ``slots`` trials run at once.
+
+        A ``detached`` shard begins no more trials once its coordinator is silent.
+        """
         self._run = run
         self._epoch = epoch
         self._id = id
@@ -64,6 +69,9 @@ class Shard:
         self._settled: set[str] = set()
         """Trials of which this shard knows that nothing is left to do in this epoch."""
         self._stop: Control | None = None
+        self._terminated = ""
+        """Why the shard ends although the run goes on."""
+        self._detached = detached
         self._stopping = asyncio.Event()
         self._redactor = Redactor()
 
@@ -136,6 +144,8 @@ class Shard:
                 self._check_heartbeat()  # before it is renewed: this process may have been stopped
                 if await asyncio.to_thread(self._run.beat, self._folder / "heartbeat"):
                     self._beaten = time.monotonic()
+                if self._detached and await asyncio.to_thread(self._run.is_unattended, self._epoch.number):
+                    self.stop("drain")
                 due = loop.time() + HEARTBEAT_S
             await asyncio.sleep(_CONTROL_S)
 
@@ -150,7 +160,14 @@ class Shard:
         silent_s = time.monotonic() - self._beaten
         if silent_s > FENCE_S and self._stop != "end":
             self._say(f"its heartbeat is {silent_s:.0f} s old, so that others may soon run its trials: it ends")
-            self.stop("end")
+            self.terminate("its heartbeat could not be written")
+
+    def terminate(self, why: str) -> None:
+        """End everything although the run goes on, unless it was stopped meanwhile; other shards run the trials."""
+        word = self._run.read_control(self._epoch.number)
+        if word is None and self._stop in (None, "drain"):
+            self._terminated = why
+        self.stop("end")
 
     def stop(self, word: Control) -> None:
         """Claim nothing more; unless the word is ``drain``, end what runs, too."""
@@ -260,7 +277,7 @@ class Shard:
             await run_attempt(attempt, context)
         except asyncio.CancelledError:
             if not attempt.is_graded:  # else only its target was being closed
-                attempt.fail(None, "the run was stopped", "capped" if self._stop == "cap" else "interrupted")
+                self._record_stop(attempt)
         except (HermesError, OSError) as error:
             self._say(f"{key}.{attempt.number}: {error}")
             self._settled.add(key)  # its end is not proven: the next process settles it
@@ -271,6 +288,13 @@ class Shard:
         finally:
             self._slots.release()
         await shield_to_completion(self._record(attempt), limit_s=None)
+
+    def _record_stop(self, attempt: Attempt) -> None:
+        """Record that an attempt was stopped: by a cap, by a person, or by an end of the shard alone."""
+        if self._terminated:
+            attempt.fail("infrastructure", f"its shard ended: {self._terminated}")
+        else:
+            attempt.fail(None, "the run was stopped", "capped" if self._stop == "cap" else "interrupted")
 
     async def _record(self, attempt: Attempt) -> None:
         key = attempt.trial.key
@@ -319,10 +343,10 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
     SIGUSR1, as before a time limit, lets its trials end; SIGTERM ends all that it runs. So does the end of its standard
     input, as its engine has gone then; a ``detached`` shard goes on without one.
     """
-    shard = Shard(run, run.read_epoch(epoch), id, position, slots)
+    shard = Shard(run, run.read_epoch(epoch), id, position, slots, detached=detached)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
-    loop.add_signal_handler(signal.SIGTERM, shard.stop, "end")
+    loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
     if not detached:
         with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
             loop.add_reader(0, _watch_input, shard)

@@ -122,13 +122,20 @@ class SlurmEngine:
         ]  # fmt: skip
         try:
             await self._ask(argv)
-        except HermesError:
+        except HermesError as error:
             # The answer may be lost after the controller took the array, whose shards would run.
-            if not any(each == name for _, each, _ in await self._list_tasks()):
-                raise
+            if await self._has_refused(name):
+                raise HermesError(error.what, remedy=error.remedy) from error
         for index, order in enumerate(orders):
             self._shards[order.id] = (name, index)
             self._running.append(order.id)
+
+    async def _has_refused(self, name: str) -> bool:
+        """Whether the controller answers, and has no array of that name."""
+        try:
+            return not any(each == name for _, each, _ in await self._list_tasks())
+        except HermesError:
+            return False
 
     def _write_script(self, name: str, orders: Sequence[ShardOrder]) -> Any:
         """Write the orders, one a line, and the script of an array; return its path."""
@@ -145,7 +152,7 @@ class SlurmEngine:
 
     async def poll(self) -> Sequence[str]:
         """Return the shards that the controller has, as of the last few seconds; see `Engine.poll`."""
-        if time.monotonic() - self._asked >= float(self._options.get("poll", _POLL_S)):
+        if self._running and time.monotonic() - self._asked >= float(self._options.get("poll", _POLL_S)):
             self._asked = time.monotonic()
             with contextlib.suppress(HermesError):  # an error is not the end of a job
                 found = {(name, index) for _, name, index in await self._list_tasks()}
@@ -170,6 +177,8 @@ class SlurmEngine:
     async def cancel(self, ids: Sequence[str]) -> None:
         """Cancel tasks; see `Engine.cancel`."""
         wanted = {self._shards[id] for id in ids}
+        if not wanted:
+            return
         tasks = [f"{job}_{index}" for job, name, index in await self._list_tasks() if (name, index) in wanted]
         if tasks:
             await self._ask(["scancel", *tasks])

@@ -1,7 +1,7 @@
 """Published prices of models, from the table of the package ``genai-prices``; the extra `prices` installs it.
 
 The table is as old as the package, and nothing is downloaded. A model is found by its name and the address of its
-endpoint, so that a server of one's own has no price of somebody else.
+endpoint, so that a model of the same name on a private server has no price.
 """
 
 from __future__ import annotations
