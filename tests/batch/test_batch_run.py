@@ -263,6 +263,23 @@ def test_two_runs_of_the_same_tasks_have_folders_of_their_own(person: BatchPerso
         assert set(states(person.home / name).values()) == {("graded", None, 1.0)}
 
 
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("--shard", "s", "--epoch", "1"), "was begun before"),
+        (("--shard", "../../x", "--epoch", "1"), "it should be letters"),
+        (("--shard", "t", "--epoch", "7"), "the run has no epoch 7. Try: --epoch 1"),
+    ],
+)
+def test_a_shard_is_begun_once_in_the_folder_of_its_run(person: BatchPerson, argv: tuple[str, ...], why: str) -> None:
+    person.write_tasks([task("a")])
+    assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r").returncode == 0
+    assert person.run("shard", "r", "--shard", "s", "--epoch", "1").returncode == 0
+    done = person.run("shard", "r", *argv)
+    assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+    assert not (person.home / "x").exists()
+
+
 def test_cancel_starts_no_further_shards(person: BatchPerson) -> None:
     person.write_tasks([task(f"t{number}") for number in range(3)])
     model = person.write_replies(f"touch {person.home}/begun; sleep 60")

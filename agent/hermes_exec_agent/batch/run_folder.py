@@ -298,7 +298,13 @@ class RunFolder:
         return max((int(path.stem) for path in (self.path / "epochs").glob("*.json")), default=0)
 
     def read_epoch(self, number: int) -> Epoch:
-        """Return an epoch."""
+        """Return an epoch.
+
+        Raises:
+            UsageError: there is none of that number.
+        """
+        if not (self.path / "epochs" / f"{number}.todo").exists():
+            raise UsageError(f"the run has no epoch {number}", remedy=f"--epoch {self.last_epoch()}")
         found = _read_json(self.path / "epochs" / f"{number}.json")
         todo = _read_json(self.path / "epochs" / f"{number}.todo")
         return Epoch(number, todo, validate_table(RunSettings, found["settings"], "epoch"), found["begun"])

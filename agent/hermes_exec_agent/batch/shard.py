@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import sys
@@ -20,9 +21,9 @@ import traceback
 from typing import TYPE_CHECKING
 
 from hermes_exec._async import cancel_and_wait, shield_to_completion, wait_done
-from hermes_exec.config.paths import write_private
+from hermes_exec.config.paths import to_printable, write_private
 from hermes_exec.config.secrets import Secret
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
 from hermes_exec.terminal.opening import plan_open
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
 
 _log = logging.getLogger("hermes_exec.batch")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CONTROL_S = 0.5
 _RETRY_S = 1.0
 """Seconds before the second attempt at a trial; doubled before each further one."""
@@ -343,7 +345,11 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
     SIGUSR1, as before a time limit, lets its trials end; SIGTERM ends all that it runs. So does the end of its standard
     input, as its engine has gone then; a ``detached`` shard goes on without one.
     """
-    shard = Shard(run, run.read_epoch(epoch), id, position, slots, detached=detached)
+    if not _ID.fullmatch(id):
+        raise UsageError(f"--shard {to_printable(id)}: it should be letters, digits, '.', '_' and '-', up to 64")
+    found = await asyncio.to_thread(run.read_epoch, epoch)
+    await asyncio.to_thread(_begin_shard, run.shard(id))
+    shard = Shard(run, found, id, position, slots, detached=detached)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
     loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
@@ -355,6 +361,19 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
         await shard.run()
     finally:
         loop.remove_reader(0)
+
+
+def _begin_shard(folder: Path) -> None:
+    """Begin a shard once: its log has one writer, and an engine that runs it again would repeat it.
+
+    Raises:
+        UsageError: it was begun before.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        (folder / "begun").touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        raise UsageError(f"the shard {folder.name} was begun before", remedy="another --shard") from None
 
 
 def _watch_input(shard: Shard) -> None:
