@@ -24,10 +24,11 @@ def test_a_price_bounds_every_tier_and_a_cost_is_of_its_own() -> None:
     assert price.cost_of(small) <= (small.prompt * price.input + small.completion * price.output) / 1e6
 
 
-@pytest.mark.parametrize(
-    ("model", "base_url"),
-    [("gpt-5-mini", "http://localhost:8000/v1"), ("no-such-model", "https://api.openai.com/v1"), ("", GEMINI)],
-)
+OPENAI = "https://api.openai.com/v1"
+HERE = ("http://localhost:8000/v1", "http://127.0.0.1:8000/v1", "http://10.1.2.3/v1", "http://[::1]:8000/v1")
+
+
+@pytest.mark.parametrize(("model", "base_url"), [("no-such-model", OPENAI), ("", GEMINI), ("gpt-5-mini", HERE[0])])
 def test_an_unknown_model_has_no_price(model: str, base_url: str) -> None:
     assert look_up_price(model, base_url) is None
 
@@ -48,3 +49,13 @@ def test_without_the_package_no_price_is_known() -> None:
         "print(look_up_price('gpt-5-mini', 'https://api.openai.com/v1'))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "None\n"
+
+
+def test_no_table_is_loaded_for_a_private_endpoint() -> None:
+    code = (
+        "import sys\n"
+        "from hermes_exec_agent.models.price_list import look_up_price\n"
+        f"print([look_up_price('gpt-5-mini', each) for each in {HERE!r}], 'genai_prices' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[None, None, None, None] False\n"

@@ -133,6 +133,8 @@ class Endpoint:
         request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
         give_up = time.monotonic() + self._patience.total_s
         client = await asyncio.to_thread(self._ensure_client) if self._client is None else self._client
+        # The table of prices takes long to load, and the endpoint works meanwhile.
+        pricing = None if self._has_price else asyncio.create_task(asyncio.to_thread(lambda: self.price))
         attempt = 0
         while True:
             attempt += 1
@@ -149,6 +151,8 @@ class Endpoint:
                 await asyncio.sleep(retried.wait_s)
             else:
                 message, finish = assembly.message(self.origin), assembly.finish_reason()
+                if pricing is not None:
+                    await pricing
                 usage = self._usage(assembly, messages, tools, message)
                 trace = self._create_trace(request, assembly)
                 yield Reply(message, finish, usage, assembly.model or self.name, trace)
@@ -293,7 +297,6 @@ class Endpoint:
         with self._connecting:
             if self._client is None:
                 self._client = self._connect()
-                _ = self.price  # a table may be read for it, which takes long
             return self._client
 
     def _connect(self) -> AsyncOpenAI:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hermes_exec_agent.models.protocol import Price
 
@@ -37,6 +39,8 @@ class ListPrice(Price):
 
 def look_up_price(model: str, base_url: str) -> Price | None:
     """Return the published price of a model at an endpoint; None if it is unknown, or the package is not installed."""
+    if is_private(base_url):
+        return None
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
@@ -50,6 +54,15 @@ def look_up_price(model: str, base_url: str) -> Price | None:
     if highest[0] is None or highest[1] is None:
         return None
     return ListPrice(highest[0], highest[1], highest[2], prices=prices)
+
+
+def is_private(base_url: str) -> bool:
+    """Whether an endpoint is on this machine or in a private network, which no table of prices has."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return "." not in host
 
 
 def _find_highest(price: Any) -> float | None:
