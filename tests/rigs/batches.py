@@ -86,7 +86,7 @@ def find_shards(path: Path) -> list[int]:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except (OSError, ValueError):
                 continue
-            if str(path).encode() in command:
+            if str(path).encode() in command or command.startswith(b"ray::ShardActor"):
                 found.append(pid)
     return found
 

@@ -16,6 +16,7 @@ import re
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING
@@ -351,8 +352,9 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
     await asyncio.to_thread(_begin_shard, run.shard(id))
     shard = Shard(run, found, id, position, slots, detached=detached)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
-    loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
+    if threading.current_thread() is threading.main_thread():  # else another program's, such as Ray's
+        loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
+        loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
     if not detached:
         with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
             loop.add_reader(0, _watch_input, shard)
