@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.agents import AgentEnd, run_agent
+from hermes_exec_agent.batch.formats.function_grading import FunctionGrading
 from hermes_exec_agent.batch.formats.grading import CheckFault, CommandGrading
 from hermes_exec_agent.batch.formats.harbor_trial import HarborTrial, create_profile
 from hermes_exec_agent.batch.formats.swebench_trial import SweBenchTrial
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.batch.formats.grading import Grade, Grading
     from hermes_exec_agent.batch.places import AttemptPlace, PlaceHealth
+    from hermes_exec_agent.batch.reward_function import Function
     from hermes_exec_agent.batch.settings import RunSettings
     from hermes_exec_agent.batch.shard_log import ShardLog
     from hermes_exec_agent.batch.trials import Trial
@@ -109,6 +111,8 @@ class AttemptContext:
     create_models: Callable[[Trial], Models | None]
     clean: Callable[[str], str]
     """Removes secrets from text."""
+    check: Function | None = None
+    """Checks all tasks in place of their own checks."""
 
 
 async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
@@ -152,8 +156,15 @@ def _plan_place(trial: Trial, number: int, context: AttemptContext) -> AbstractA
     return open_place(trial, number, lease_s, create_profile(trial, spec, context.files), env)
 
 
-def _create_grading(trial: Trial, number: int, context: AttemptContext) -> Grading:
-    """Return what prepares and grades an attempt, by the format of its task."""
+def _create_grading(attempt: Attempt, context: AttemptContext) -> Grading:
+    """Return what prepares and grades an attempt: by the format of its task, and by the function of the run, if any."""
+    grading = _create_format_grading(attempt.trial, attempt.number, context)
+    if context.check is None:
+        return grading
+    return FunctionGrading(grading, context.check, attempt.trial, attempt.agent, context.events)
+
+
+def _create_format_grading(trial: Trial, number: int, context: AttemptContext) -> Grading:
     files, task = context.files, trial.task
     if task.harbor is not None:
         return HarborTrial(trial, task.harbor, files, context.settings.pass_env)
@@ -169,7 +180,7 @@ async def _work(attempt: Attempt, place: AttemptPlace, context: AttemptContext) 
     context.log.write("place", **key, record=place.to_record())
     await context.log.sync()  # from here on commands run, which the next process must find
     context.log.write("running", **key)
-    grading = _create_grading(attempt.trial, attempt.number, context)
+    grading = _create_grading(attempt, context)
     try:
         await place.prepare()
         await grading.prepare(place, with_solution=context.settings.agent.agent == "oracle")

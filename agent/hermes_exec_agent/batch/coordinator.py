@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.engine import ShardOrder, find_engine
+from hermes_exec_agent.batch.formats.function_grading import find_check
 from hermes_exec_agent.batch.run_folder import HANGS_S, HEARTBEAT_S
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settlement import Settlement
@@ -66,10 +67,12 @@ class Coordinator:
         """Run all trials that are left, and return the exit code; ``listener`` gets the progress.
 
         Raises:
-            UsageError: another process runs trials of this run, or a task's folder was changed.
+            UsageError: another process runs trials of this run, or a copied file was changed.
             HermesError: the folder cannot be used.
         """
         await asyncio.to_thread(self._run.check_files)
+        if check := self._settings.agent.check:
+            await asyncio.to_thread(find_check, check, self._run.path / "scripts")
         epoch = self._run.begin_epoch(self._settings)
         folder = self._run.shard(f"c{epoch.number}")
         folder.mkdir(mode=0o700)

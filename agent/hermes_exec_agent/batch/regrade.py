@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
 import os
 import re
-import runpy
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.batch.reward_function import load_function, read_reward, to_input
 from hermes_exec_agent.batch.trajectories.reading import Selection, TrajectoryReader, find_end
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hermes_exec_agent.batch.run_folder import RunFolder
     from hermes_exec_agent.batch.run_state import RunState
-    from hermes_exec_agent.batch.trajectories.reading import Trajectory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER = "rewards"
@@ -71,7 +67,9 @@ class Regrade:
             for trajectory in reader.read():
                 record: dict[str, Any] = {"key": trajectory.trial.key, "attempt": trajectory.result["attempt"]}
                 try:
-                    reward, parts = _read_reward(self._function(_to_input(trajectory)))
+                    result = {**trajectory.result, "end": find_end(trajectory.result)}
+                    found = self._function(to_input(trajectory.trial, result, trajectory.conversation))
+                    reward, parts = read_reward(found)
                 except Exception as error:  # noqa: BLE001  it is the person's code
                     why = flatten(f"{type(error).__name__}: {error}", _LINE)
                     failed[trajectory.trial.key] = why
@@ -95,57 +93,6 @@ class Regrade:
             raise UsageError(f"rewards named {self.name} are there already", remedy="another --name") from None
         finally:
             new.unlink()
-
-
-def load_function(word: str) -> Callable[[dict[str, Any]], object]:
-    """Return the function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names.
-
-    Raises:
-        UsageError: there is none.
-    """
-    source, colon, name = word.rpartition(":")
-    if not (colon and source and name.isidentifier()):
-        raise UsageError(f"{to_printable(word)}: it names no function", remedy="MODULE:FUNCTION or FILE.py:FUNCTION")
-    try:
-        if source.endswith(".py"):
-            function = runpy.run_path(source)[name]
-        else:
-            function = getattr(importlib.import_module(source), name)
-    except Exception as error:  # it is the person's code
-        why = flatten(f"{type(error).__name__}: {error}", _LINE)
-        raise UsageError(
-            f"{to_printable(word)}: it cannot be loaded: {why}", remedy="an importable function"
-        ) from error
-    if not callable(function):
-        raise UsageError(f"{to_printable(word)}: it is no function", remedy="MODULE:FUNCTION or FILE.py:FUNCTION")
-    return cast("Callable[[dict[str, Any]], object]", function)
-
-
-def _to_input(trajectory: Trajectory) -> dict[str, Any]:
-    """Return what a function gets about a trial."""
-    segments = trajectory.conversation.list_segments()
-    return {
-        "task": trajectory.trial.task.model_dump(mode="json"),
-        "result": {**trajectory.result, "end": find_end(trajectory.result)},
-        "messages": [each.message.to_wire() for segment in segments for each in segment if not each.copied],
-        "events": [{"number": each.number, "kind": each.kind, "data": each.data}
-                   for each in trajectory.conversation.events],
-    }  # fmt: skip
-
-
-def _read_reward(found: object) -> tuple[float, dict[str, float]]:
-    if isinstance(found, Mapping):
-        numbers = {str(name): _to_number(value) for name, value in cast("Mapping[object, object]", found).items()}
-        if "reward" not in numbers:
-            raise ValueError("the mapping has no 'reward'")
-        return numbers.pop("reward"), numbers
-    return _to_number(found), {}
-
-
-def _to_number(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{flatten(repr(value), 80)} is no finite number")
-    return float(value)
 
 
 def _find_path(run: RunFolder, name: str) -> Path:

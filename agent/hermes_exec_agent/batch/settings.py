@@ -61,6 +61,9 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     capture: Literal["none", "tokens"] = "none"
     """Whether token ids and logprobs are recorded, for trainers."""
 
+    check: str = ""
+    """The function that checks all tasks in place of their own checks, with the digest of its file; empty if none."""
+
     @property
     def asks_model(self) -> bool:
         """Whether the agent is our own loop, which asks a model."""

@@ -29,6 +29,7 @@ from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
 from hermes_exec.terminal.opening import plan_open
 from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.formats.function_grading import load_check
 from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth, remove_leftovers
@@ -39,6 +40,7 @@ from hermes_exec_agent.runtime.events.log import EventLog
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec_agent.batch.reward_function import Function
     from hermes_exec_agent.batch.run_folder import Control, Epoch, RunFolder
     from hermes_exec_agent.batch.trials import Trial
     from hermes_exec_agent.models.catalog import Models
@@ -102,6 +104,7 @@ class Shard:
                     health=PlaceHealth(),
                     create_models=self._create_models,
                     clean=self._redactor.redact,
+                    check=self._load_check(),
                 )
                 watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_heartbeat())]
                 try:
@@ -115,6 +118,10 @@ class Shard:
             log.write("ended", cpu_s=round(usage.ru_utime + usage.ru_stime, 3), rss_kib=usage.ru_maxrss)
             await log.sync()
         (self._folder / "ended").touch(mode=0o600)
+
+    def _load_check(self) -> Function | None:
+        name = self._epoch.settings.agent.check
+        return load_check(name, self._run.path / "scripts") if name else None
 
     def _load_secrets(self) -> list[Secret]:
         """Return the keys of the models and the secrets of the targets, which no record may have."""

@@ -14,6 +14,7 @@ from hermes_exec.config.load import load_settings, resolve
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.batch.engine import find_engine
+from hermes_exec_agent.batch.formats.function_grading import freeze_check
 from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model, is_scripted
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AGENTS, COMMAND, AgentSettings, Caps, RunSettings
@@ -48,6 +49,8 @@ class RunArguments:
     """Fields of `Caps`."""
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of `RunSettings`."""
+    check: str | None = None
+    """A function that checks all tasks, as ``FILE.py:FUNCTION``."""
     repos: str | None = None
     """The folder of clones for rows of SWE-bench."""
 
@@ -110,7 +113,8 @@ def plan_run(arguments: RunArguments) -> RunPlan:
     engine = str(arguments.limits.get("engine", "local"))
     find_engine(engine).check(arguments.limits.get("engine_options", {}))
     caps = _read(Caps, arguments.caps, "caps")
-    agent = _read(AgentSettings, arguments.agent, "agent")
+    check, check_file, check_text = freeze_check(arguments.check) if arguments.check else ("", "", b"")
+    agent = _read(AgentSettings, {**arguments.agent, "check": check}, "agent")
     if caps.needs_bounds and agent.max_tokens is None:
         agent = agent.model_copy(update={"max_tokens": _REPLY})
     _check_agent(agent, arguments, tasks)
@@ -129,6 +133,8 @@ def plan_run(arguments: RunArguments) -> RunPlan:
         "settings",
     )
     scripts = {digest: content for _, digest, content in frozen if digest}
+    if check:
+        scripts[check_file] = check_text
     if any(task.harbor is not None for task in tasks):
         _check_harbor(tasks, settings.on)
     _check_targets({each for task in tasks for each in (settings.on or (task.on or "local",))})
@@ -154,6 +160,11 @@ def _check_agent(agent: AgentSettings, arguments: RunArguments, tasks: Sequence[
         raise UsageError(f"--agent {agent.agent} asks no model", remedy="leave --model out")
     if agent.agent == "oracle" and (missing := [task.id for task in tasks if task.solution is None]):
         raise UsageError(f"--agent oracle: the task {missing[0]} has no 'solution'", remedy="another agent")
+    if not agent.check and (missing := [task.id for task in tasks if task.check is None]):
+        raise UsageError(
+            f"{to_printable(arguments.tasks)}: the task {missing[0]} has no 'check'",
+            remedy="add one, or give --check FILE.py:FUNCTION",
+        )
     if agent.asks_model:
         find_tools(agent.tools)
 

@@ -43,8 +43,9 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """Letters, digits, ``.``, ``_`` and ``-``, up to 128; unique in the file."""
     instruction: Annotated[str, Field(min_length=1)]
     """The request to the agent."""
-    check: Annotated[str, Field(min_length=1)]
-    """A shell command that runs in the target after the agent ended; exit code 0 is the reward 1, another one 0."""
+    check: Annotated[str, Field(min_length=1)] | None = None
+    """A shell command that runs in the target after the agent ended; exit code 0 is the reward 1, another one 0. A run
+    whose tasks have none needs ``--check``."""
     check_timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 60.0
     on: str | None = None
     """The target, unless the command line has ``--on``."""

@@ -106,6 +106,9 @@ def run(  # noqa: PLR0913  one parameter an option
     pass_env: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Let tasks read this variable; may be repeated.")
     ] = None,
+    check: Annotated[
+        str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Check all tasks by this function.")
+    ] = None,
     repos: Repos = None,
     into: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the run; a new one.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the trials and the bound of their cost.")] = False,
@@ -147,6 +150,7 @@ def run(  # noqa: PLR0913  one parameter an option
                 "engine_options": _parse_options(engine_option or ()),
                 "pass_env": tuple(dict.fromkeys(pass_env or ())),
             },
+            check=check,
             repos=repos,
         )
     )

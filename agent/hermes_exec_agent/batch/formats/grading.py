@@ -43,8 +43,10 @@ class Grade:
 class Grading(Protocol):
     """Prepares a trial and grades it. Its errors are those of targets, unless it raises `CheckFault`."""
 
-    solution_env: dict[str, str]
-    """Variables of the solution's command."""
+    @property
+    def solution_env(self) -> dict[str, str]:
+        """Return the variables of the solution's command."""
+        ...
 
     async def prepare(self, place: AttemptPlace, *, with_solution: bool) -> None:
         """Bring the task's files into the open target; ``with_solution`` also those of its solution."""
@@ -108,7 +110,7 @@ class CommandGrading:
         task = self.trial.task
         try:
             done = await place.terminal.run(
-                ["/bin/sh", "-c", task.check],
+                ["/bin/sh", "-c", task.check or "false"],
                 cwd=place.folder, timeout=task.check_timeout_s, merge_stderr=True, max_output=_OUTPUT,
             )  # fmt: skip
         except UsageError as error:  # the agent removed the folder

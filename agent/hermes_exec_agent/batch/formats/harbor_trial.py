@@ -154,7 +154,7 @@ class HarborTrial:
             await self._upload(root, "tests")
             async with self._open_as(place, self._spec.verifier_user) as terminal:
                 done = await terminal.run(
-                    ["/bin/sh", "-c", task.check], cwd=self._workdir, env=self.fill(self._spec.verifier_env),
+                    ["/bin/sh", "-c", task.check or "false"], cwd=self._workdir, env=self.fill(self._spec.verifier_env),
                     timeout=task.check_timeout_s, merge_stderr=True, max_output=_OUTPUT,
                 )  # fmt: skip
             if done.exit_code is None or done.timed_out:
