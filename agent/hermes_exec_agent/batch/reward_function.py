@@ -27,6 +27,7 @@ def load_function(word: str) -> Function:
         UsageError: there is none.
     """
     source, name = split_name(word)
+    function: object
     try:
         if source.endswith(".py"):
             function = runpy.run_path(source)[name]
