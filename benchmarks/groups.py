@@ -49,7 +49,8 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "memory": lambda part: _of("memory").figures(part),
     "reviews": lambda part: _of("reviews").figures(200 // part),
     "recall": lambda part: _of("skill_recall").figures(part),
-    "fleet": lambda _: _of("orchestrator").in_containers(),
+    "pools": lambda _: _of("orchestrator").in_containers(),
+    "fleet": lambda part: _of("fleet").figures(part),
 }
 """What is measured, given by how much less than the whole."""
 

@@ -1,0 +1,280 @@
+"""Batches: what a trial costs, many at once, a run of no-op trials, and how soon a killed shard is noticed.
+
+Each run is a command of a person, in a folder that is deleted at the end. CPU times are of the shards, which write them
+down themselves; the processes in the targets are not in them. The floor opens the same targets and runs the same
+commands in one plain program.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Table, median
+from hermes_exec_agent.batch.run_folder import RunFolder
+from hermes_exec_agent.batch.run_state import RunState
+
+PROGRAM = Path(sys.executable).with_name("hermes-exec")
+CALLS = 10
+"""Calls of a trial."""
+TRIAL_MS, STEP_MS, TRIAL_KIB, STATUS_S, DECIDE_S, GROWTH_MIB, NOTICE_S = 60.0, 4.0, 150.0, 1.0, 5.0, 64.0, 15.0
+"""What a quiet machine should keep to."""
+_OF_SHARD = 64
+_FLOOR = """
+import asyncio, resource, sys
+import hermes_exec
+
+async def trial(slots):
+    async with slots, hermes_exec.open("local", audit=False) as terminal:
+        for _ in range(int(sys.argv[2])):
+            await terminal.run("true")
+
+async def main():
+    slots = asyncio.Semaphore(8)
+    await asyncio.gather(*(trial(slots) for _ in range(int(sys.argv[1]))))
+
+asyncio.run(main())
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that has ended."""
+
+    folder: RunFolder
+    code: int
+    seconds: float
+    coordinator_kib: int
+    """Its largest resident memory."""
+
+    def read_shards(self) -> list[dict[str, Any]]:
+        """Return the last events of the shards' logs, with ``cpu_s`` and ``rss_kib``."""
+        logs = (self.folder.path / "shards").glob("s*/log.jsonl")
+        return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
+
+    def read_results(self) -> list[dict[str, Any]]:
+        """Return the accepted results."""
+        state = RunState(self.folder)
+        state.update()
+        state.reconcile()
+        return [each.accepted for _, each in state.results() if each.accepted is not None]
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of all shards."""
+        return sum(float(each["cpu_s"]) for each in self.read_shards())
+
+
+class Bench:
+    """A home folder for the runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._environ = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8"}
+        self._runs = 0
+
+    def start(self, trials: int, *argv: str, command: str = "true", calls: int = CALLS) -> subprocess.Popen[bytes]:
+        """Start a run of scripted trials, each of so many calls."""
+        tasks = ({"id": f"t{number}", "instruction": "work", "check": "true"} for number in range(trials))
+        (self.home / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
+        commands = [f"{command}; : {number}" for number in range(calls)]  # a model that repeats itself is stopped
+        replies: list[dict[str, Any]] = [
+            {"tool_calls": [{"name": "terminal", "arguments": {"command": each}}]} for each in commands
+        ]
+        replies.append({"content": "Done."})
+        (self.home / "replies.jsonl").write_text("".join(f"{json.dumps(reply)}\n" for reply in replies))
+        self._runs += 1
+        model = () if "nop" in argv else ("--model", "replay:replies.jsonl")
+        words = [PROGRAM, "batch", "run", "tasks.jsonl", *model, "--into", f"r{self._runs}", *argv]
+        with (self.home / "output").open("ab") as output:
+            return subprocess.Popen(words, cwd=self.home, env=self._environ, stdout=output, stderr=output)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the latest run."""
+        return self.home / f"r{self._runs}"
+
+    def run(self, trials: int, *argv: str, command: str = "true", calls: int = CALLS) -> Done:
+        """Run trials to their end; all have to be graded."""
+        began = time.perf_counter()
+        process = self.start(trials, *argv, command=command, calls=calls)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError((self.home / "output").read_text()[-2000:])
+        folder = RunFolder.open(self.path)
+        return Done(folder, process.returncode, time.perf_counter() - began, used.ru_maxrss)
+
+    def time_command(self, *argv: str) -> float:
+        """Return the seconds of a command about the latest run."""
+        began = time.perf_counter()
+        subprocess.run(
+            [PROGRAM, "batch", *argv, self.path], cwd=self.home, env=self._environ, capture_output=True, check=True
+        )
+        return time.perf_counter() - began
+
+
+def figures(part: int) -> list[Figure | Table]:
+    """Measure all; ``part`` divides the numbers of trials."""
+    with tempfile.TemporaryDirectory(prefix="hx-fleet-") as home:
+        bench = Bench(Path(home))
+        trial, step = measure_trial(bench, max(_OF_SHARD // part, 16))
+        memory, rss_kib = measure_memory(bench)
+        many = measure_many(bench, 200)
+        idle = measure_idle(bench, 10_000 // part)
+        rest = [*many, *idle, *measure_notice(bench), *measure_engines(bench)]
+        shell_kib = _measure_shell()
+    step_ms, trial_ms, each_kib = step[0].ours, trial[0].ours, memory[0].ours
+    return [*trial, *step, *memory, *rest, model_sizes(trial_ms, step_ms, each_kib, rss_kib, shell_kib)]
+
+
+def measure_trial(bench: Bench, trials: int) -> tuple[list[Figure], list[Figure]]:
+    """Measure the CPU time of trials, and of a step more, beside one plain program."""
+    argv = ("-n", "8")
+    short: list[float] = []
+    long: list[float] = []
+    floor: list[float] = []
+    for _ in range(3):
+        short.append(bench.run(trials, *argv).cpu_s / trials)
+        long.append(bench.run(trials, *argv, calls=4 * CALLS).cpu_s / trials)
+        floor.append(_run_floor(trials, CALLS) / trials)
+    name = f"a trial of {CALLS} calls: CPU of ours"
+    steps = [(each - first) / (3 * CALLS) * 1e3 for first, each in zip(short, long, strict=True)]
+    trial_ms = median(short) * 1e3
+    return [
+        Figure(name, "ms", trial_ms, "the same commands without an agent", median(floor) * 1e3),
+        Figure(name, "ms", trial_ms, "the limit", TRIAL_MS, 1.0),
+    ], [Figure("a step more: CPU of ours", "ms", median(steps), "the limit", STEP_MS, 1.0)]
+
+
+def _run_floor(trials: int, calls: int) -> float:
+    done = subprocess.run(
+        [sys.executable, "-c", _FLOOR, str(trials), str(calls)], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def measure_memory(bench: Bench) -> tuple[list[Figure], float]:
+    """Measure what a running trial adds to its shard; also return the memory of a shard without trials."""
+    few, many = (
+        bench.run(count, "-n", str(count), "--per-shard", "500", command="sleep 20", calls=1) for count in (50, 200)
+    )
+    first, last = (float(each.read_shards()[0]["rss_kib"]) for each in (few, many))
+    each = (last - first) / 150
+    return [Figure("memory of ours of each running trial", "KiB", each, "the limit", TRIAL_KIB, 1.0)], first - 50 * each
+
+
+def measure_many(bench: Bench, count: int) -> list[Figure]:
+    """Measure so many trials at once."""
+    done = bench.run(count, "-n", str(count))
+    graded = sum(each["state"] == "graded" for each in done.read_results())
+    left = list(Path("/tmp").glob("hermes-trial.*"))
+    return [
+        Figure(f"{count} trials of {CALLS} calls at once", "s", done.seconds, "", 0),
+        Figure(f"{count} trials at once: graded", "", graded, "all", count, 1.0, "higher"),
+        Figure(f"{count} trials at once: folders left", "", len(left), "", 0),
+    ]
+
+
+def measure_idle(bench: Bench, count: int) -> list[Figure]:
+    """Measure a run of trials whose agent does nothing, and the commands about it."""
+    small = bench.run(10, "--agent", "nop")
+    done = bench.run(count, "--agent", "nop", "-n", "64")
+    grown = (done.coordinator_kib - small.coordinator_kib) / 1024
+    name = f"{count:,} no-op trials"
+    return [
+        Figure(f"{name}: trials", "per s", count / done.seconds, "", 0),
+        Figure(f"{name}: growth of the coordinator", "MiB", grown, "the limit", GROWTH_MIB, 1.0),
+        Figure(f"{name}: status", "s", bench.time_command("status"), "the limit", STATUS_S, 1.0),
+        Figure(f"{name}: resume with nothing left", "s", bench.time_command("resume"), "the limit", DECIDE_S, 1.0),
+    ]
+
+
+def measure_notice(bench: Bench) -> list[Figure]:
+    """Measure the seconds from the kill of a shard to the record that its trial is lost."""
+    process = bench.start(1, "--attempts", "2", command="sleep 3", calls=1)
+    owner = _await_file(bench.path, "shards/s*/owner.json")
+    _await_file(bench.path, "claims/*/*.1")
+    os.kill(int(json.loads(owner.read_text())["pid"]), signal.SIGKILL)
+    began = time.perf_counter()
+    _await_file(bench.path, "results/*/*.1")
+    took = time.perf_counter() - began
+    process.wait()
+    return [Figure("a killed shard is noticed after", "s", took, "the limit", NOTICE_S, 1.0)]
+
+
+def _await_file(folder: Path, pattern: str) -> Path:
+    while not (found := list(folder.glob(pattern))):
+        time.sleep(0.02)
+    return found[0]
+
+
+def measure_engines(bench: Bench) -> list[Figure]:
+    """Measure what Ray adds to trials of ten seconds, once its cluster runs."""
+    if find_spec("ray") is None:
+        return []
+    argv = ("-n", "4", "--per-shard", "2")
+    mean: list[float] = []
+    for engine in ("local", "ray"):
+        results = bench.run(8, *argv, "--engine", engine, command="sleep 10", calls=1).read_results()
+        mean.append(median([float(each["seconds"]) for each in results]))
+    return [Figure("a trial of 10 s by --engine ray", "s", mean[1], "by --engine local", mean[0], 1.05)]
+
+
+def _measure_shell() -> float:
+    """Return the KiB of the processes of one open local target."""
+    script = (
+        "import hermes_exec.sync as hx\n"
+        "with hx.open('local', audit=False) as terminal:\n"
+        "    print(terminal.run('cat /proc/$PPID/smaps_rollup').stdout_text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = (line for line in done.stdout.splitlines() if line.startswith("Pss:"))
+    return float(next(lines, "Pss: 8000 kB").split()[1])
+
+
+def model_sizes(trial_ms: float, step_ms: float, trial_kib: float, shard_kib: float, shell_kib: float) -> Table:
+    """Return what runs of three sizes need, computed from the figures above."""
+    rows: list[tuple[str, ...]] = []
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    per_shard = min(_OF_SHARD, descriptors // 6)
+    for count in (1_000, 10_000, 100_000):
+        cores = count * step_ms / 1e3 / 10 / 0.7
+        shards = math.ceil(count / per_shard)
+        ours = (count * trial_kib + shards * shard_kib) * 1024 / 1e9
+        targets = count * shell_kib * 1024 / 1e9
+        end = _find_end(ours + targets, ours, memory_gb)
+        rows.append((f"{count:,}", f"{cores:.1f}", f"{shards:,}", f"{ours:.1f}", f"{targets:.0f}", end))
+    remark = (
+        "Computed from the rows above for a step each ten seconds in each trial, 70 % of a core used, and "
+        f"{per_shard} trials in a shard. A trial's start and end take {trial_ms:.0f} ms of CPU once."
+    )
+    return Table(
+        "Trials at once, modelled",
+        ("trials", "cores for ours", "shards", "GB of ours", "GB of local targets", "what ends first"),
+        tuple(rows),
+        (remark,),
+    )
+
+
+def _find_end(all_gb: float, ours_gb: float, memory_gb: float) -> str:
+    """Return what a machine like this one runs out of first."""
+    if all_gb < memory_gb:
+        return "nothing: one machine of this size holds it"
+    if ours_gb < memory_gb:
+        return "the memory of local targets: other targets, or more nodes by an engine"
+    return "the memory of one machine: shards on more nodes by an engine"
