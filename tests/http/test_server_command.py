@@ -86,7 +86,7 @@ def test_without_a_model_it_says_so_and_is_there(cli: Cli) -> None:
         (["--token-from", "env:SHORT"], "shorter than 16 characters"),
         (["--token-from", "hunter2"], "--token-from: a secret's source is"),
         (["--token-from", "file:/no/such/file"], "/no/such/file"),
-        (["--approve", "ask"], "a server cannot ask a user"),
+        (["--approve", "maybe"], "there is no such mode"),
         (["--on", "no-such-place"], "no-such-place"),
         (["--keep", "soon"], "not a duration"),
     ],

@@ -77,7 +77,10 @@ def serve(  # noqa: PLR0913  one parameter an option
         typer.Option("--name", metavar="HOST", help="Accept requests for this host name too; may be repeated."),
     ] = None,
     approve: Annotated[
-        str, typer.Option(metavar="allow|deny", help="Allow or deny tools that change something.")
+        str,
+        typer.Option(
+            metavar="allow|deny|ask", help="Allow or deny tools that change something; ask the clients of runs."
+        ),
     ] = "deny",
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Limit the number of open conversations.")] = 8,
     keep: Annotated[str, typer.Option(metavar="TIME", help="Close a target so long after its last turn.")] = "15m",
@@ -96,15 +99,16 @@ def serve(  # noqa: PLR0913  one parameter an option
     improve: Improve = True,
     json: Json = False,
 ) -> int:
-    """Serve the agent with OpenAI's chat API: /v1/chat/completions, /v1/models, /health, /ready, /metrics.
+    """Serve the agent with OpenAI's APIs: /v1/chat/completions, /v1/responses, /v1/runs, /v1/models, /metrics.
 
     Clients send the token as their API key (Authorization: Bearer TOKEN). Without one, the first start creates a token
     in ~/.local/state/hermes_exec/serve-token, which only this user can read. On a unix socket (--socket) the kernel
     identifies the user of a client, and no token is needed: curl --unix-socket PATH http://localhost/v1/models.
-    --approve decides which tools may run, because no user can be asked. SIGTERM ends the server after its turns.
+    --approve decides which tools may run: with ask, clients of /v1/runs are asked, and other requests are denied.
+    SIGTERM ends the server after its turns.
     """
-    if approve not in {"allow", "deny"}:
-        raise UsageError(f"--approve {approve}: a server cannot ask a user", remedy="--approve allow, --approve deny")
+    if approve not in {"allow", "deny", "ask"}:
+        raise UsageError(f"--approve {approve}: there is no such mode", remedy="--approve allow, deny or ask")
     if socket is not None and (host != HOST or port != PORT):
         raise UsageError("--socket excludes --host and --port", remedy="leave one of them out")
     times = parse_duration(keep), parse_duration(idle), parse_duration(grace)
@@ -118,7 +122,6 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.config.load import load_settings
     from hermes_exec.observe.redact import Redactor
-    from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
     from hermes_exec_agent.learning import curator_schedule, review_schedule
     from hermes_exec_agent.learning.proposals_watch import check_configuration
     from hermes_exec_agent.memory.database import VARIABLE, examine
@@ -131,6 +134,7 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec_agent.frontends.http.app import Server, ServerConfig
     from hermes_exec_agent.frontends.http.guard import RequestGuard, is_loopback, list_host_names
     from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
+    from hermes_exec_agent.frontends.http.runs import RequestApprover
 
     hide_environment()
     plan = plan_target(arguments.on)
@@ -149,7 +153,7 @@ async def _serve(arguments: _ServeArguments) -> int:
             log,
             start_folder(plan),
             Approvals(cast("Mode", arguments.approve)),
-            UnattendedApprover(),
+            RequestApprover(),
             max_conversations=arguments.most,
             keep_s=arguments.keep_s,
             idle_s=arguments.idle_s,

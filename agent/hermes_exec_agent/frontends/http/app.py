@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aiohttp import web
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
 from hermes_exec_agent.errors import ContextTooLong, ModelError
-from hermes_exec_agent.frontends.http import protocol, turns
+from hermes_exec_agent.frontends.http import protocol, responses, runs, sessions, turns
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
 from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.errors import NoModel
     from hermes_exec_agent.frontends.http.guard import RequestGuard
     from hermes_exec_agent.models import Models
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals, Person
@@ -39,6 +42,54 @@ _BODY_S = 30.0
 """The time limit for a client to send its request."""
 _LATER_S = "5"
 _FRESH_S = 5.0
+_CAPABILITIES: dict[str, Any] = {
+    "object": "hermes.api_server.capabilities",
+    "platform": "hermes_exec",
+    "auth": {"type": "bearer", "required": True},
+    "features": {
+        "chat_completions": True, "chat_completions_streaming": True,
+        "responses_api": True, "responses_streaming": True, "reasoning_streaming": False,
+        "run_submission": True, "run_status": True, "run_events_sse": True,
+        "run_stop": True, "run_approval": True, "sessions": True,
+    },
+}  # fmt: skip
+
+
+class TurnRequest(Protocol):
+    """A request for a turn, in any form."""
+
+    @property
+    def model(self) -> str:
+        """The name of the model; empty for the default."""
+        ...
+
+    @property
+    def person(self) -> str:
+        """The person that names no header; empty for none."""
+        ...
+
+    @property
+    def conversation(self) -> str:
+        """The conversation to continue; empty for a new one."""
+        ...
+
+    @property
+    def request(self) -> str:
+        """The text of the user."""
+        ...
+
+    @property
+    def instructions(self) -> str:
+        """Additions to the instructions of the agent."""
+        ...
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """Earlier messages of a new conversation."""
+        ...
+
+
+A = TypeVar("A", bound=TurnRequest)
 
 
 async def _none() -> str:
@@ -83,6 +134,7 @@ class Server:
         self._rooms = ConversationPool(
             self._open, most=offer.max_conversations, keep_s=offer.keep_s, idle_s=offer.idle_s
         )
+        self._runs = runs.RunRegistry(self._metrics, offer.log.redact)
         self._guard = guard
         self.connections = Connections()
         self._memory_lock = asyncio.Lock()
@@ -97,7 +149,17 @@ class Server:
         self.app.router.add_get("/metrics", self._serve_metrics)
         self.app.router.add_get("/v1/models", self._models)
         self.app.router.add_get("/v1/models/{model:.+}", self._model)
+        self.app.router.add_get("/v1/capabilities", self._capabilities)
         self.app.router.add_post("/v1/chat/completions", self._completions)
+        self.app.router.add_post("/v1/responses", self._responses)
+        self.app.router.add_get("/v1/responses/{id}", self._response)
+        self.app.router.add_post("/v1/runs", self._start_run)
+        self.app.router.add_get("/v1/runs/{id}", self._run_state)
+        self.app.router.add_get("/v1/runs/{id}/events", self._run_events)
+        self.app.router.add_post("/v1/runs/{id}/stop", self._stop_run)
+        self.app.router.add_post("/v1/runs/{id}/approval", self._decide_run)
+        self.app.router.add_get("/api/sessions", self._list_sessions)
+        self.app.router.add_get("/api/sessions/{id}/messages", self._session_messages)
 
     @property
     def requires_token(self) -> bool:
@@ -108,6 +170,7 @@ class Server:
         """Close all conversations; called after the last request."""
         if self._noting is not None:
             self._noting.cancel()
+        await self._runs.close()
         await self._rooms.close()
 
     async def _prepare(self, _: web.Application) -> None:
@@ -175,6 +238,119 @@ class Server:
         return web.json_response(_model_entry(name))
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._serve_turn(request, protocol.read_completion, self._answer_chat)
+
+    async def _answer_chat(
+        self, request: web.Request, completion: protocol.Completion, conversation: Conversation
+    ) -> web.StreamResponse:
+        if not completion.stream:
+            return await turns.answer_whole(conversation, completion, self._metrics)
+        seen = turns.count_calls(conversation, self._metrics)
+        create = functools.partial(turns.ChatWriter, conversation, completion, seen=seen)
+        return await turns.answer_streamed(
+            request, conversation, completion.request, lambda write: create(write=write), self._metrics
+        )
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._serve_turn(request, responses.read_request, self._answer_response)
+
+    async def _answer_response(
+        self, request: web.Request, asked: responses.ResponseRequest, conversation: Conversation
+    ) -> web.StreamResponse:
+        events = await asyncio.to_thread(self._offer.log.events, conversation.id)
+        before, previous = responses.count_requests(events), asked.previous_response_id
+        if previous and responses.parse_id(previous)[1] != before:
+            return protocol.make_error_response(
+                400, "previous_response_id: it is not the latest one of its conversation", code="previous_not_latest"
+            )
+        seen = turns.count_calls(conversation, self._metrics)
+        clean = self._offer.log.redact
+        create = functools.partial(
+            responses.ResponseWriter, conversation, before + 1, clean, seen, previous=previous or None
+        )
+        if asked.stream:
+            return await turns.answer_streamed(
+                request, conversation, asked.request, lambda write: create(write=write), self._metrics
+            )
+        writer = create()
+        answer = await turns.ask(conversation, asked.request, writer.update, self._metrics)
+        return web.json_response(writer.to_json(answer), headers={turns.CONVERSATION: conversation.id})
+
+    async def _response(self, request: web.Request) -> web.Response:
+        try:
+            id, number = responses.parse_id(request.match_info["id"])
+            check_participant(self._offer.log, id, self._find_participant(request, ""))
+        except UsageError as error:
+            return protocol.make_error_response(404, str(error), code="not_found")
+        events = await asyncio.to_thread(self._offer.log.events, id)
+        found = responses.read_response(id, number, events)
+        return web.json_response(found) if found is not None else _not_found("response")
+
+    async def _start_run(self, request: web.Request) -> web.StreamResponse:
+        if "Idempotency-Key" in request.headers:
+            return protocol.make_error_response(400, "Idempotency-Key is not supported", code="invalid_request")
+        return await self._serve_turn(request, runs.read_run, None)
+
+    async def _run_state(self, request: web.Request) -> web.Response:
+        run = self._runs.find(request.match_info["id"])
+        return web.json_response(run.to_json()) if run is not None else _not_found("run")
+
+    async def _run_events(self, request: web.Request) -> web.StreamResponse:
+        run = self._runs.find(request.match_info["id"])
+        if run is None:
+            return _not_found("run")
+        last = request.headers.get("Last-Event-ID", "")
+        response = web.StreamResponse(headers=turns.STREAM_HEADERS)
+        await response.prepare(request)
+        with contextlib.suppress(TimeoutError, ConnectionError):  # the client is gone, and the run goes on
+            async for each in run.follow(int(last) if last.isdecimal() else 0):
+                await turns.send(response, runs.format_run_event(*each) if each is not None else protocol.KEEPALIVE)
+        return response
+
+    async def _stop_run(self, request: web.Request) -> web.Response:
+        run = self._runs.find(request.match_info["id"])
+        if run is None:
+            return _not_found("run")
+        self._runs.stop(run)
+        return web.json_response({"run_id": run.id, "status": run.status})
+
+    async def _decide_run(self, request: web.Request) -> web.Response:
+        run = self._runs.find(request.match_info["id"])
+        if run is None:
+            return _not_found("run")
+        try:
+            run.decide(protocol.read_model(runs.Decision, await request.read()))
+        except UsageError as error:
+            return protocol.make_error_response(400, str(error), code="invalid_request")
+        return web.json_response({"run_id": run.id, "status": run.status})
+
+    async def _list_sessions(self, request: web.Request) -> web.Response:
+        try:
+            limit = sessions.parse_limit(request.query.get("limit", "50"))
+            participant = self._find_participant(request, "")
+            before = request.query.get("before")
+        except UsageError as error:
+            return protocol.make_error_response(400, str(error), code="invalid_request")
+        found = await asyncio.to_thread(sessions.list_sessions, self._offer.log, participant, limit, before)
+        return web.json_response(found)
+
+    async def _session_messages(self, request: web.Request) -> web.Response:
+        try:
+            id = self._find_conversation(request.match_info["id"], self._find_participant(request, ""))
+        except UsageError as error:
+            return protocol.make_error_response(404, str(error), code="not_found")
+        return web.json_response(await asyncio.to_thread(sessions.list_messages, self._offer.log, id))
+
+    async def _capabilities(self, _: web.Request) -> web.Response:
+        return web.json_response(_CAPABILITIES)
+
+    async def _serve_turn(
+        self,
+        request: web.Request,
+        read: Callable[[bytes], A],
+        answer: Callable[[web.Request, A, Conversation], Awaitable[web.StreamResponse]] | None,
+    ) -> web.StreamResponse:
+        """Read a request for a turn, and answer it; without ``answer`` as a run."""
         if (models := self._offer.models) is None:
             return protocol.make_error_response(503, f"no model is set up: {self._offer.why}", code="no_model")
         if request.content_type != "application/json":  # a page of another site cannot send it without a preflight
@@ -185,28 +361,26 @@ class Server:
         except TimeoutError:
             return protocol.make_error_response(408, "the request did not arrive in time", code="too_slow", again=True)
         try:
-            completion = protocol.read_completion(body)
-            name = completion.model or "main"
+            asked = read(body)
+            name = asked.model or "main"
             if name not in models.names:
                 return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
-            participant = self._find_participant(request, completion)
-            id = self._find_conversation(request, completion, participant)
+            participant = self._find_participant(request, asked.person)
+            named = request.headers.get(turns.CONVERSATION, "") or asked.conversation
+            id = self._find_conversation(named, participant)
         except UsageError as error:
             return protocol.make_error_response(400, str(error), code="invalid_request")
-        return await self._turn(request, completion, name, (id, participant))
+        return await self._turn(request, asked, name, (id, participant), answer)
 
-    def _find_participant(self, request: web.Request, completion: protocol.Completion) -> Participant:
+    def _find_participant(self, request: web.Request, person: str) -> Participant:
         """Return the person of a request; the configured one, or else the owner, if it names none."""
-        name = request.headers.get(turns.PERSON, "") or completion.person
+        name = request.headers.get(turns.PERSON, "") or person
         return choose_participant(load_settings(), name or None) or Participant()
 
-    def _find_conversation(
-        self, request: web.Request, completion: protocol.Completion, participant: Participant
-    ) -> str:
+    def _find_conversation(self, prefix: str, participant: Participant) -> str:
         """Return the id of the conversation to continue, which is of that person; empty for a new one."""
-        prefix = request.headers.get(turns.CONVERSATION, "") or completion.conversation
         if not prefix:
             return ""
         id = self._offer.log.find(prefix)
@@ -214,43 +388,32 @@ class Server:
         return id
 
     async def _turn(
-        self, request: web.Request, completion: protocol.Completion, name: str, place: tuple[str, Participant]
+        self,
+        request: web.Request,
+        asked: A,
+        name: str,
+        place: tuple[str, Participant],
+        answer: Callable[[web.Request, A, Conversation], Awaitable[web.StreamResponse]] | None,
     ) -> web.StreamResponse:
         """Answer in the conversation with that id, or in a new one, of that person."""
         id, participant = place
-        options = Options(
-            unattended=True,
-            instructions=completion.instructions,
-            history=() if id else completion.history,
-        )
+        options = Options(unattended=True, instructions=asked.instructions, history=() if id else asked.history)
         if self._offer.budget is not None:
             options = replace(options, budget=self._offer.budget)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])  # opening also imports, and two threads would block each other
         try:
             self._offer.log.refuse_held_turn(id)  # before the target is opened, which may take long
-            async with self._rooms.acquire(id, options, participant) as conversation:
+            acquired = self._rooms.acquire(id, options, participant)
+            if answer is None:
+                run = await self._runs.start(acquired, name, asked.request)
+                return web.json_response({"run_id": run.id, "status": "started", **_session(run)}, status=202)
+            async with acquired as conversation:
                 self._offer.log.refuse_held_turn(id)  # and before a stream begins, after which no status can follow
                 conversation.set_model(name)
-                if completion.stream:
-                    return await turns.answer_streamed(request, conversation, completion, self._metrics)
-                return await turns.answer_whole(conversation, completion, self._metrics)
-        except PoolExhausted as error:
-            busy = protocol.make_error_response(429, str(error), code="busy", again=True)
-            busy.headers["Retry-After"] = _LATER_S
-            return busy
-        except (ConversationInUse, TurnHeld) as error:
-            held = protocol.make_error_response(409, str(error), code="turn_running", again=True)
-            held.headers["Retry-After"] = _LATER_S
-            return held
-        except ContextTooLong as error:
-            return protocol.make_error_response(400, str(error), code="context_length_exceeded")
-        except ModelError as error:
-            return protocol.make_error_response(502, str(error), code="model_failed")
-        except PlaceError as error:
-            return protocol.make_error_response(503, str(error), code="place_failed")
+                return await answer(request, asked, conversation)
         except HermesError as error:
-            return protocol.make_error_response(500, str(error), code="failed")
+            return _explain_failure(error)
 
     def _open(self, id: str, options: Options, participant: Participant) -> AbstractAsyncContextManager[Conversation]:
         offer = self._offer
@@ -269,6 +432,30 @@ class Server:
             tell=lambda line: _log.info("%s", line),
             participant=participant,
         )
+
+
+def _explain_failure(error: HermesError) -> web.Response:
+    """Return the response of a turn that could not begin, or failed."""
+    if isinstance(error, PoolExhausted | ConversationInUse | TurnHeld):
+        status, code = (429, "busy") if isinstance(error, PoolExhausted) else (409, "turn_running")
+        busy = protocol.make_error_response(status, str(error), code=code, again=True)
+        busy.headers["Retry-After"] = _LATER_S
+        return busy
+    if isinstance(error, ContextTooLong):
+        return protocol.make_error_response(400, str(error), code="context_length_exceeded")
+    if isinstance(error, ModelError):
+        return protocol.make_error_response(502, str(error), code="model_failed")
+    if isinstance(error, PlaceError):
+        return protocol.make_error_response(503, str(error), code="place_failed")
+    return protocol.make_error_response(500, str(error), code="failed")
+
+
+def _session(run: runs.Run) -> dict[str, str]:
+    return {"session_id": run.conversation.id} if run.conversation is not None else {}
+
+
+def _not_found(what: str) -> web.Response:
+    return protocol.make_error_response(404, f"there is no such {what}", code="not_found")
 
 
 def _full() -> web.Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -82,18 +82,30 @@ class Completion(BaseModel):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_model(model: type[M], body: bytes) -> M:
+    """Parse a request of that form.
+
+    Raises:
+        UsageError: it has another one.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(each) for each in first["loc"])
+        raise UsageError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+
+
 def read_completion(body: bytes) -> Completion:
     """Parse a request.
 
     Raises:
         UsageError: the request is invalid or not supported.
     """
-    try:
-        asked = Completion.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(each) for each in first["loc"])
-        raise UsageError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+    asked = read_model(Completion, body)
     given = asked.model_extra or {}
     for name in _NOT_OURS:
         if given.get(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
@@ -27,10 +27,15 @@ CONVERSATION = "X-Hermes-Conversation"
 """The header with the id of a conversation, in requests and responses."""
 PERSON = "X-Hermes-Person"
 """The header with the person that a request's conversation belongs to."""
-_SILENCE_S = 15.0
+SILENCE_S = 15.0
 """After this time without a piece, a comment is sent."""
 _SEND_LIMIT_S = 60.0
 """The time limit for a client to read a piece."""
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # else nginx buffers the pieces
+}
 _AGAIN = "\n\n[the reply was interrupted and requested again]\n\n"
 
 
@@ -69,6 +74,55 @@ class TextCollector:
             self._links.flush()
 
 
+class StreamWriter(Protocol):
+    """Formats the stream of one turn for its client."""
+
+    def begin(self) -> bytes:
+        """Return the first event."""
+        ...
+
+    def update(self, update: Update) -> None:
+        """Handle an event of the turn; what it means for the client is written by a function of the constructor."""
+        ...
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the last events."""
+        ...
+
+    def fail(self, error: HermesError) -> bytes:
+        """Return the last event of a turn that failed."""
+        ...
+
+
+class ChatWriter:
+    """The stream of a chat completion."""
+
+    def __init__(self, conversation: Conversation, completion: protocol.Completion, write: Callable[[bytes], None],
+                 seen: Callable[[CallEnded], None]) -> None:  # fmt: skip
+        self._reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
+        self._wants_usage = completion.wants_usage
+        self._collector = TextCollector(
+            lambda text: write(self._reply.format_piece(text)), seen, lambda: conversation.hosts
+        )
+
+    def begin(self) -> bytes:
+        """Return the chunk with the role."""
+        return self._reply.format_piece("", first=True)
+
+    def update(self, update: Update) -> None:
+        """Write the text of the turn."""
+        self._collector.update(update)
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the chunks with the reason of the end and the usage."""
+        usage = self._reply.format_usage(answer) if self._wants_usage else b""
+        return self._reply.format_end(answer) + usage + protocol.DONE
+
+    def fail(self, error: HermesError) -> bytes:
+        """Return the error as one more event."""
+        return protocol.format_event(protocol.error_to_json(str(error), kind="server_error", code="turn_failed"))
+
+
 async def answer_whole(conversation: Conversation, completion: protocol.Completion, metrics: Metrics) -> web.Response:
     """Answer with the whole reply.
 
@@ -76,43 +130,33 @@ async def answer_whole(conversation: Conversation, completion: protocol.Completi
         HermesError: the model or the target failed; tools may have run before.
     """
     pieces: list[str] = []
-    collector = TextCollector(pieces.append, _count_calls(conversation, metrics), lambda: conversation.hosts)
-    answer = await _ask(conversation, completion, collector, metrics)
+    collector = TextCollector(pieces.append, count_calls(conversation, metrics), lambda: conversation.hosts)
+    answer = await ask(conversation, completion.request, collector.update, metrics)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     return web.json_response(reply.format_whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
 
 
 async def answer_streamed(
-    request: web.Request, conversation: Conversation, completion: protocol.Completion, metrics: Metrics
+    request: web.Request,
+    conversation: Conversation,
+    text: str,
+    create_writer: Callable[[Callable[[bytes], None]], StreamWriter],
+    metrics: Metrics,
 ) -> web.StreamResponse:
     """Answer with server-sent events as the reply arrives; a failure is one more event."""
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream; charset=utf-8",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # else nginx buffers the pieces
-            CONVERSATION: conversation.id,
-        }
-    )
+    response = web.StreamResponse(headers={**STREAM_HEADERS, CONVERSATION: conversation.id})
     await response.prepare(request)
-    reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
-    waiting: asyncio.Queue[str | None] = asyncio.Queue()
-    collector = TextCollector(waiting.put_nowait, _count_calls(conversation, metrics), lambda: conversation.hosts)
-    turn = asyncio.create_task(_ask(conversation, completion, collector, metrics))
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+    writer = create_writer(waiting.put_nowait)
+    turn = asyncio.create_task(ask(conversation, text, writer.update, metrics))
     turn.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
-        await _send(response, reply.format_piece("", first=True))
-        while (piece := await _next(waiting)) is not None:
-            await _send(response, reply.format_piece(piece) if piece else protocol.KEEPALIVE)
-        answer = await turn
-        await _send(response, reply.format_end(answer))
-        if completion.wants_usage:
-            await _send(response, reply.format_usage(answer))
-        await _send(response, protocol.DONE)
+        await send(response, writer.begin())
+        while (piece := await next_piece(waiting)) is not None:
+            await send(response, piece)
+        await send(response, writer.end(await turn))
     except HermesError as error:
-        await _send(
-            response, protocol.format_event(protocol.error_to_json(str(error), kind="server_error", code="turn_failed"))
-        )
+        await send(response, writer.fail(error))
     except (TimeoutError, ConnectionError):
         _log.info("a client stopped reading", extra={"conversation": conversation.id})
     finally:
@@ -128,13 +172,16 @@ async def _wait_for_end(turn: asyncio.Task[Answer]) -> None:
     await asyncio.gather(turn, return_exceptions=True)
 
 
-async def _ask(
-    conversation: Conversation, completion: protocol.Completion, collector: TextCollector, metrics: Metrics
-) -> Answer:
+async def ask(conversation: Conversation, text: str, listener: Callable[[Update], None], metrics: Metrics) -> Answer:
+    """Run a turn, and count it.
+
+    Raises:
+        HermesError: see `Conversation.ask`.
+    """
     began = time.monotonic()
     metrics.running.inc()
     try:
-        answer = await conversation.ask(completion.request, collector.update)
+        answer = await conversation.ask(text, listener)
     except asyncio.CancelledError:
         metrics.count_turn("interrupted", time.monotonic() - began)
         raise
@@ -147,20 +194,26 @@ async def _ask(
     return answer
 
 
-def _count_calls(conversation: Conversation, metrics: Metrics) -> Callable[[CallEnded], None]:
+def count_calls(conversation: Conversation, metrics: Metrics) -> Callable[[CallEnded], None]:
+    """Return a function that counts calls of tools."""
     known = {spec.name for spec in conversation.specs}
     return lambda ended: metrics.count_call(ended, known=ended.call.name in known)
 
 
-async def _next(waiting: asyncio.Queue[str | None]) -> str | None:
-    """Return the next piece; empty after a long silence, None at the end."""
+async def next_piece(waiting: asyncio.Queue[bytes | None]) -> bytes | None:
+    """Return the next piece; a comment after a long silence, None at the end."""
     try:
-        async with asyncio.timeout(_SILENCE_S):
+        async with asyncio.timeout(SILENCE_S):
             return await waiting.get()
     except TimeoutError:
-        return ""
+        return protocol.KEEPALIVE
 
 
-async def _send(response: web.StreamResponse, data: bytes) -> None:
+async def send(response: web.StreamResponse, data: bytes) -> None:
+    """Send a piece.
+
+    Raises:
+        TimeoutError, ConnectionError: the client does not read it.
+    """
     async with asyncio.timeout(_SEND_LIMIT_S):
         await response.write(data)
