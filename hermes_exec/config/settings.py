@@ -83,6 +83,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The person of new conversations; the owner of this machine when left out."""
     instructions: Annotated[str, Field(max_length=4000)] = ""
     """Text at the end of the system message of new conversations."""
+    soul: bool = True
+    """Whether new conversations begin with the text of `SOUL.md` next to your `hermes.toml`."""
     project_files: bool = True
     """Whether new conversations read AGENTS.md, CLAUDE.md and .hermes.md of the working folder and its repository."""
     personalities: dict[str, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(default_factory=dict)

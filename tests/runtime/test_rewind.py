@@ -1,4 +1,4 @@
-"""Taking requests back, titles, and the project's files that a conversation begins with."""
+"""Taking requests back, titles, and the files that a conversation begins with: SOUL.md and those of the project."""
 
 from __future__ import annotations
 
@@ -135,3 +135,22 @@ def test_the_files_are_cut_from_the_farthest_on_and_may_be_left_out(
     (tmp_path / "config" / "hermes_exec" / "hermes.toml").write_text("[agent]\nproject_files = false\n")
     system, lines, _ = begin(repository / "deep", log)
     assert (system.count("near"), lines) == (0, [])
+
+
+def test_a_conversation_begins_with_the_persons_own_text_unless_others_can_write_it(
+    repository: Path, log: EventLog, tmp_path: Path
+) -> None:
+    folder = tmp_path / "config" / "hermes_exec"
+    folder.mkdir(parents=True)
+    soul = folder / "SOUL.md"
+    soul.write_text("You answer like a sailor.\n")
+    soul.chmod(0o644)
+    system, lines, _ = begin(repository, log)
+    assert ("You answer like a sailor." in system, lines) == (True, [])
+    soul.chmod(0o664)
+    system, lines, _ = begin(repository, log)
+    assert "sailor" not in system
+    assert "other users can write it" in lines[0]
+    soul.chmod(0o600)
+    (folder / "hermes.toml").write_text("[agent]\nsoul = false\n")
+    assert "sailor" not in begin(repository, log)[0]

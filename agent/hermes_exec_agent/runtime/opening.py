@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec._async import create_or_rollback, shield_to_completion
@@ -17,6 +19,7 @@ from hermes_exec_agent.memory.persons import Participant, check_participant, cho
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.runtime.soul import read_soul
 from hermes_exec_agent.tools.command_rules import CommandRules
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import check_tool_names, create_tools
@@ -90,6 +93,9 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     settings = load_settings()
     participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
     options = (options or Options()).with_settings(settings.agent)
+    if settings.agent.soul and not chosen:
+        soul = await asyncio.to_thread(read_soul, os.environ, tell or _log.warning)
+        options = replace(options, instructions="\n\n".join(filter(None, (soul, options.instructions))))
     check_tool_names((*settings.agent.approvals, *settings.agent.descriptions))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
