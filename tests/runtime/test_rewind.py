@@ -146,11 +146,11 @@ def test_a_conversation_begins_with_the_persons_own_text_unless_others_can_write
     soul.write_text("You answer like a sailor.\n")
     soul.chmod(0o644)
     system, lines, _ = begin(repository, log)
-    assert ("You answer like a sailor." in system, lines) == (True, [])
+    assert ("You answer like a sailor." in system, len(lines)) == (True, 1)
     soul.chmod(0o664)
     system, lines, _ = begin(repository, log)
     assert "sailor" not in system
-    assert "other users can write it" in lines[0]
+    assert any("other users can write it" in line for line in lines)
     soul.chmod(0o600)
     (folder / "hermes.toml").write_text("[agent]\nsoul = false\n")
     assert "sailor" not in begin(repository, log)[0]
