@@ -93,10 +93,12 @@ _STUB = (
 
 def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
     spec = importlib.util.find_spec(f"{_GUEST}.{name}")
-    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ImportError(f"the guest's module {name} is not a source file")
-    code = spec.loader.get_code(spec.name)  # from __pycache__ where that is current
-    source = spec.loader.get_data(spec.loader.get_filename(spec.name)) if with_source else b""
+    # A loader of its own: an import hook of this process, such as pytest's, would change the code.
+    loader = SourceFileLoader(spec.name, spec.origin)
+    code = loader.get_code(spec.name)  # from __pycache__ where that is current
+    source = loader.get_data(spec.origin) if with_source else b""
     return name, marshal.dumps(code), source
 
 

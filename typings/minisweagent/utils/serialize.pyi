@@ -1,0 +1,3 @@
+from typing import Any
+
+def recursive_merge(*dictionaries: dict[str, Any] | None) -> dict[str, Any]: ...
