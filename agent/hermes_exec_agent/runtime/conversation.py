@@ -14,6 +14,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
+from hermes_exec_agent.runtime.context_use import measure_context
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
@@ -25,6 +26,7 @@ from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn, to_usage_record
 from hermes_exec_agent.runtime.updates import Ended, Text
+from hermes_exec_agent.tools.planning import Todo
 from hermes_exec_agent.tools.skill_list import SkillView
 from hermes_exec_agent.tools.skill_recall import SkillRecall
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, ToolSpec
+    from hermes_exec_agent.runtime.context_use import ContextUse
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Answer, Update
@@ -85,6 +88,8 @@ class Conversation:
         self._reason = ""
         self._lost: TurnLost | None = None
         self._recaller: Recaller | None = None
+        self._notices: list[str] = []
+        """Notices that the model reads with the next request."""
         has_skills = any(spec.name == SkillView.name for spec in self._specs)
         self._skill_recall = SkillRecall(context) if has_skills else None
 
@@ -137,6 +142,24 @@ class Conversation:
     def messages(self) -> list[Message]:
         """The conversation as the model reads it."""
         return self._recorder.history.messages
+
+    @property
+    def todo(self) -> list[str]:
+        """The lines of the model's to-do list."""
+        tool = next((each for each in self._context.tools if isinstance(each, Todo)), None)
+        return [] if tool is None else tool.list_items()
+
+    def measure_context(self) -> ContextUse:
+        """Return the parts of the model's next request, in tokens."""
+        window = self.options.window or self.model.window
+        return measure_context(
+            self.messages,
+            self._specs,
+            place=self.place,
+            instructions=self.options.instructions,
+            window=min(window, self._compactor.window or window),
+            scale=self._compactor.scale,
+        )
 
     def set_model(self, name: str) -> None:
         """Use another model from the next turn on.
@@ -391,9 +414,11 @@ class Conversation:
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.
 
-        They are changes of the journal, and the skills and the memories that fit the request.
+        They are notices of the program, changes of the journal, and the skills and the memories that fit the request.
         """
-        parts = await self._find_journal_changes()
+        parts: list[dict[str, object]] = [{"source": "program", "content": each} for each in self._notices]
+        self._notices = []
+        parts += await self._find_journal_changes()
         if self._skill_recall is not None:
             parts += await self._skill_recall.find_parts(request, self.messages)
         if self._recaller is not None:
@@ -477,6 +502,17 @@ class Conversation:
             PlaceError: the connection to the target is lost.
         """
         return self.background and await self._context.workspace.runs_in_background()
+
+    async def list_running(self) -> list[str]:
+        """List the background processes that still run, one line each."""
+        return await self._executor.list_running()
+
+    async def stop_background(self) -> list[str]:
+        """End the background processes that end with the conversation, and tell the model; return a line for each."""
+        ended = await self._context.workspace.end_background() if self.background else []
+        if ended:
+            self._notices.append("\n".join(["The person ended these background processes:", *ended]))
+        return ended
 
     async def end_background(self) -> list[str]:
         """End these processes with the conversation, and record it; return a line for each that still ran."""

@@ -54,8 +54,11 @@ class Todo(BaseTool[TodoArguments]):
         """Replace or merge the list, if one is given, and show it."""
         if args.todos:
             self._items = _merge_items(self._items, args.todos) if args.merge else args.todos
-        lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
-        return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
+        return Envelope(ok=True, place=HERE, output="\n".join(self.list_items()) or "empty")
+
+    def list_items(self) -> list[str]:
+        """Return a line for each item."""
+        return [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
 
 
 def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
