@@ -170,7 +170,7 @@ def _take(lines: Sequence[str], most: int) -> list[str]:
 
 def _render(event: Event) -> str:
     data = event.data
-    if event.kind not in ("user", "assistant", "result", "failed", "interrupted", "ended"):
+    if event.kind not in ("user", "assistant", "steered", "result", "failed", "interrupted", "ended"):
         return ""
     text = str(data.get("error" if event.kind == "failed" else "content") or data.get("reason") or "")
     if event.kind == "result":

@@ -18,6 +18,7 @@ from hermes_exec_agent.runtime.context_use import measure_context
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
+from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.system_prompt import system_prompt
@@ -88,8 +89,7 @@ class Conversation:
         self._reason = ""
         self._lost: TurnLost | None = None
         self._recaller: Recaller | None = None
-        self._notices: list[str] = []
-        """Notices that the model reads with the next request."""
+        self._inbox = Inbox()
         has_skills = any(spec.name == SkillView.name for spec in self._specs)
         self._skill_recall = SkillRecall(context) if has_skills else None
 
@@ -376,6 +376,7 @@ class Conversation:
             compactor=self._compactor,
             schemas=self._schemas,
             tokens=self._tokens,
+            inbox=self._inbox,
         )
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
@@ -416,8 +417,7 @@ class Conversation:
 
         They are notices of the program, changes of the journal, and the skills and the memories that fit the request.
         """
-        parts: list[dict[str, object]] = [{"source": "program", "content": each} for each in self._notices]
-        self._notices = []
+        parts: list[dict[str, object]] = [{"source": "program", "content": each} for each in self._inbox.take_notices()]
         parts += await self._find_journal_changes()
         if self._skill_recall is not None:
             parts += await self._skill_recall.find_parts(request, self.messages)
@@ -473,6 +473,25 @@ class Conversation:
             self._reason = by
             _cancel(self._task)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs."""
+        return self._task is not None
+
+    def steer(self, words: str) -> None:
+        """Let the model read words of the person during the turn: after the calls that run, before its next reply.
+
+        Raises:
+            UsageError: no turn runs.
+        """
+        if self._task is None:
+            raise UsageError("no turn runs", remedy="send the words as a request")
+        self._inbox.add_words(words)
+
+    def take_steering(self) -> list[str]:
+        """Return the words that the last turn ended without reading, once."""
+        return self._inbox.take_words()
+
     async def turn(self, request: str) -> AsyncGenerator[Update]:
         """Return the updates of `ask` as an iterator whose last item is `Ended`. Closing it interrupts the turn."""
         updates: asyncio.Queue[Update | None] = asyncio.Queue()
@@ -511,7 +530,7 @@ class Conversation:
         """End the background processes that end with the conversation, and tell the model; return a line for each."""
         ended = await self._context.workspace.end_background() if self.background else []
         if ended:
-            self._notices.append("\n".join(["The person ended these background processes:", *ended]))
+            self._inbox.add_notice("\n".join(["The person ended these background processes:", *ended]))
         return ended
 
     async def end_background(self) -> list[str]:

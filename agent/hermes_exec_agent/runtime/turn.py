@@ -12,10 +12,11 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
 from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, Guardrails, ObservedCall
 from hermes_exec_agent.runtime.history import to_record
+from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.options import BUDGET
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
-from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
+from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steered, Text, Thought, Warned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -83,11 +84,16 @@ class Turn:
         compactor: Compactor,
         schemas: str = "",
         tokens: TokenRecorder | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
-        """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls."""
+        """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls.
+
+        The model reads what is in ``inbox`` before each of its replies.
+        """
         self._model = model
         self._schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
+        self._inbox = inbox or Inbox()
         self._auxiliary = auxiliary
         self._compactor = compactor
         self._beside = estimate_tool_tokens(tools)
@@ -127,6 +133,7 @@ class Turn:
 
     async def _answer(self) -> Answer:
         while self._budget.take():
+            await self._deliver()
             reply = await self._record_reply()
             calls = reply.message.tool_calls
             if not calls:
@@ -141,6 +148,14 @@ class Turn:
             if verdict.content:
                 await self._warn(verdict.reason, verdict.content)
         return await self._last_word("budget", "budget", _BUDGET.format(self._budget.limit), _SPENT)
+
+    async def _deliver(self) -> None:
+        """Record what the model reads meanwhile besides its results."""
+        for notice in self._inbox.take_notices():
+            await self._recorder.record("warning", {"reason": "program", "content": notice})
+        for words in self._inbox.take_words():
+            await self._recorder.record("steered", {"content": words})
+            self._tell(Steered(words))
 
     def _watch(self, update: Update) -> None:
         self._report.update(update)

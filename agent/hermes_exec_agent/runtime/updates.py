@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "Replied",
     "Retried",
+    "Steered",
     "Text",
     "Thought",
     "Update",
@@ -79,6 +80,13 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """The model reads words of the person that were added during the turn."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delegated:
     """An update of a delegated conversation."""
 
@@ -104,5 +112,5 @@ class Ended:
 
 
 Update: TypeAlias = (
-    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
+    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Steered | Delegated | Compacted | Ended"
 )

@@ -45,6 +45,7 @@ COMMAND_HELP = {
     "/status": "show the model, the target, the used part of the window, the cost, and background processes",
     "/context": "show how many tokens each part of the model's context takes",
     "/todo": "show the to-do list of the model",
+    "/steer": "let the model read words during its turn, after its next call: /steer WORDS",
     "/stop": "end the background processes of this conversation",
     "/usage": "show tokens and cost of this conversation; also /cost",
     "/check": "run a command of yours after each answer: /check COMMAND, or /check off",
@@ -66,9 +67,12 @@ COMMAND_HELP = {
     "/quit": "leave; also Ctrl-D",
 }
 _ALSO = {"/cost": "/usage", "/clear": "/new", "/fork": "/branch", "/exit": "/quit"}
+_AT_ONCE = frozenset({"/context", "/help", "/status", "/steer", "/stop", "/todo", "/tools", "/usage"})
+"""Commands that run during a turn."""
 _KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line starts a new line.
 Ctrl-C interrupts the turn or clears the line; twice on an empty line leaves.
+A line that you enter during a turn is queued, and sent after it.
 Ctrl-R searches the history; Ctrl-X Ctrl-E opens your editor.
 A space before a slash sends the line to the model."""
 
@@ -77,6 +81,12 @@ def is_command(typed: str) -> bool:
     """Whether a line is a slash command: a slash and a word. A path, or a slash after a space, is for the model."""
     word = typed.partition(" ")[0].rstrip()
     return word.startswith("/") and (word == "/" or word[1:].isalpha())
+
+
+def runs_at_once(typed: str) -> bool:
+    """Whether a line is a command that runs during a turn, instead of after it."""
+    word = typed.strip().partition(" ")[0].lower()
+    return is_command(typed) and _ALSO.get(word, word) in _AT_ONCE
 
 
 class SlashCommands:
@@ -208,6 +218,16 @@ class SlashCommands:
     async def _todo(self, _: str) -> None:
         for line in (await self._talk.conversation()).todo or ["the model keeps no to-do list"]:
             self._show(to_line(line, 200))
+
+    async def _steer(self, words: str) -> None:
+        if not words:
+            raise UsageError("/steer needs words", remedy="/steer WORDS")
+        conversation = self._talk.current
+        if conversation is None or not conversation.is_busy:
+            self._request = words  # no turn runs, so they are a request
+            return
+        conversation.steer(words)
+        self._show(f"after the next call the model reads: {to_line(words)}")
 
     async def _stop(self, _: str) -> None:
         ended = await (await self._talk.conversation()).stop_background()

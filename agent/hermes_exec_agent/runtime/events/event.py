@@ -30,6 +30,7 @@ Kind = Literal[
     "result",
     "approval",  # {tool, summary, answer, origins, sources}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
+    "steered",  # {content}: words of the person during a turn, which the model reads after its results
     "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}
     # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
