@@ -46,8 +46,8 @@ def test_a_delegated_task_shows_a_line_for_each_of_its_calls(cli: Cli, script: S
     path = script(*person, task, do("echo one"), do("exit 4"), say("Two."), say("Done."))
     done = cli("chat", *words, "--replay", path, "--approve", "allow")
     first, second, last = done.stderr.decode().splitlines()
-    assert first.startswith("delegate_task: terminal  echo one  (local, exit code 0, ")
-    assert second.startswith("delegate_task: terminal  exit 4  (local, exit code 4, ")
+    assert first.startswith("  terminal  echo one  (local, exit code 0, ")
+    assert second.startswith("  terminal  exit 4  (local, exit code 4, ")
     assert last.startswith("delegate_task  Count.  (local, ")
     assert done.stdout.endswith(b"[scripted] Done.\n")
     assert b"Two." not in done.stdout

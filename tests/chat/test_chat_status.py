@@ -69,7 +69,7 @@ def test_stop_ends_background_processes_and_the_model_reads_it(
     here.type("and now?\r")
     here.see("I see")
     (part,) = events(cli, "user")[-1]["data"]["parts"]
-    assert part["content"].startswith("The person ended these background processes:\n")
+    assert part["content"].startswith("The person ended what ran in the background:\n")
     assert nap in part["content"]
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.models import ask
+from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, events, say
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec_agent.models.protocol import Reply
     from tests.cli.conftest import Cli
     from tests.cli.screen import Screen
 
@@ -155,3 +159,59 @@ def test_ctrl_d_during_a_turn_leaves_after_it(chat: Chat, script: Script, gate: 
     here.see("Two")
     here.see("To continue")
     assert here.end() == 0
+
+
+def delegating(cli: Cli, arguments: dict[str, Any], child: Callable[[str, bool], Reply]) -> ScriptedEndpoint:
+    """A model that delegates ``arguments`` once; ``child`` gives the replies of a task, before and after its call."""
+
+    def answer(body: dict[str, Any]) -> Reply:
+        last = body["messages"][-1]
+        request = next(each["content"] for each in body["messages"] if each["role"] == "user")
+        if any(tool["function"]["name"] == "delegate_task" for tool in body["tools"]):
+            is_first = last["role"] == "user" and request.startswith("go")
+            return ask(("delegate_task", arguments)) if is_first else say_so("All of them.")
+        return child(request, last["role"] == "tool")
+
+    rig = ScriptedEndpoint([answer], forever=True)
+    cli.env |= {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m", "PROMPT_TOOLKIT_NO_CPR": "1", "LLM_BASE_URL": rig.url}
+    return rig
+
+
+def test_the_lines_of_several_tasks_are_indented_and_name_their_task(cli: Cli, chat: Chat) -> None:
+    def child(request: str, done: bool) -> Reply:
+        return say_so("Done.") if done else ask(("terminal", {"command": f"echo {request}"}))
+
+    with delegating(cli, {"tasks": ["one", "two"]}, child):
+        here = chat("--approve", "allow")
+        here.see(PROMPT)
+        here.type("go\r")
+        here.see("(?s)(?=.*\n.*  1 one: terminal  echo one)(?=.*\n.*  2 two: terminal  echo two).*Task 2:.*All of them")
+
+
+def test_ctrl_c_ends_the_tasks_of_a_turn_and_stop_those_in_the_background(
+    cli: Cli, chat: Chat, nap: str, running: Running, until: Until
+) -> None:
+    def child(_: str, done: bool) -> Reply:
+        return say_so("Done.") if done else ask(("terminal", {"command": nap}))
+
+    with delegating(cli, {"tasks": ["one", "two"]}, child):
+        here = chat("--approve", "allow")
+        here.see(PROMPT)
+        here.type("go\r")
+        until(lambda: len(running(nap)) >= 2)
+        here.type("\x03")
+        here.see(r"\[interrupted\]")
+        until(lambda: not running(nap))
+    with delegating(cli, {"goal": "one", "background": True}, child):
+        here = chat("--approve", "allow")
+        here.see(PROMPT)
+        here.type("go\r")
+        here.see("All of them")
+        until(lambda: running(nap))
+        here.see(PROMPT)
+        here.type("/status\r")
+        here.see('task-1: "one"')
+        here.see(PROMPT)
+        here.type("/stop\r")
+        here.see('ended: task-1: "one"')
+        until(lambda: not running(nap))

@@ -79,7 +79,9 @@ class Conversation:
         self._log = log
         self._context = context
         self._recorder = EventRecorder(log, context.conversation)
+        self._inbox = Inbox()
         context.record, context.spend = self._recorder.note, self._count_usage
+        context.notify, context.remind = _ignore_update, self._inbox.add_notice
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -89,7 +91,6 @@ class Conversation:
         self._reason = ""
         self._lost: TurnLost | None = None
         self._recaller: Recaller | None = None
-        self._inbox = Inbox()
         has_skills = any(spec.name == SkillView.name for spec in self._specs)
         self._skill_recall = SkillRecall(context) if has_skills else None
 
@@ -310,6 +311,7 @@ class Conversation:
             raise
         finally:
             self._turn, self._task = None, None
+            self._context.notify = _ignore_update  # delegated tasks may run on
             self.usage = sum_usage([self.usage, *turn.usages])
             if self._context.longterm is not None:
                 self._context.longterm.index_soon()
@@ -393,6 +395,7 @@ class Conversation:
                 if self._lost is not None:
                     self._recorder.drop_notes()
                     raise self._lost from None
+                await shield_to_completion(self._context.end_tasks(), limit_s=None)
                 await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
                 self._record_outcome(turn)
                 raise
@@ -511,7 +514,7 @@ class Conversation:
 
     @property
     def background(self) -> bool:
-        """Whether processes were started in the background that end with this conversation."""
+        """Whether processes or tasks were started in the background that end with this conversation."""
         return self._context.background
 
     async def runs_in_background(self) -> bool:
@@ -520,17 +523,19 @@ class Conversation:
         Raises:
             PlaceError: the connection to the target is lost.
         """
+        if self._context.has_running_tasks:
+            return True
         return self.background and await self._context.workspace.runs_in_background()
 
     async def list_running(self) -> list[str]:
-        """List the background processes that still run, one line each."""
+        """List the processes and tasks in the background that still run, one line each."""
         return await self._executor.list_running()
 
     async def stop_background(self) -> list[str]:
-        """End the background processes that end with the conversation, and tell the model; return a line for each."""
-        ended = await self._context.workspace.end_background() if self.background else []
+        """End the processes and tasks that would end with the conversation, and tell the model; return a line each."""
+        ended = await self._context.stop_background()
         if ended:
-            self._inbox.add_notice("\n".join(["The person ended these background processes:", *ended]))
+            self._inbox.add_notice("\n".join(["The person ended what ran in the background:", *ended]))
         return ended
 
     async def end_background(self) -> list[str]:
@@ -542,10 +547,12 @@ class Conversation:
         return ended
 
     def _count_usage(self, usage: Usage) -> None:
-        """Count the usage of a model that a tool asked by itself."""
+        """Count the usage of a model that a tool asked, or of a delegated task, which may end after its turn."""
         self._recorder.note("spent", {"usage": to_usage_record(usage)})
         if self._turn is not None:
             self._turn.usages.append(usage)
+        else:
+            self.usage = sum_usage([self.usage, usage])
 
     def _redact(self, text: str) -> str:
         return self._models.redactor.redact(text)

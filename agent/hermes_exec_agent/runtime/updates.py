@@ -91,6 +91,10 @@ class Delegated:
     """An update of a delegated conversation."""
 
     update: CallEnded | Warned | Retried
+    task: str = ""
+    """The id of its task among those that run at once; empty if there is one alone."""
+    title: str = ""
+    """The first line of the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ COMPACTION_MESSAGES = {
     "listed": "no model could summarize the context, so it was cut to a list of actions",
 }
 """Messages for a conversation that filled the context window of its model."""
+_TITLE = 30
+"""Characters of the title of a delegated task."""
 _LONG_S = 5.0
 """Longer waits are shown."""
 SCRIPTED = "[scripted] "
@@ -196,7 +198,8 @@ def describe_update(update: Update, *, void: bool = False) -> str:
     if isinstance(update, CallEnded):
         return f"{describe_call(update.call)}  ({describe_outcome(update.envelope, update.duration_s)})"
     if isinstance(update, Delegated):
-        return f"delegate_task: {describe_update(update.update)}"
+        which = f"{to_line(update.task)} {to_line(update.title, _TITLE)}: " if update.task else ""
+        return f"  {which}{describe_update(update.update)}"
     if isinstance(update, Warned):
         return f"warning: {to_line(update.content, 200)}"
     if isinstance(update, Steered):

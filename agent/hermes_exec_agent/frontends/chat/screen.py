@@ -74,6 +74,9 @@ class ScreenDisplay:
         if isinstance(update, Thought):
             self._think(update.text)
             return
+        if isinstance(update, Delegated):
+            self.print_beside(describe_update(update))
+            return
         if isinstance(update, Retried):
             self._thought = []  # discarded with the reply
         self._fold()
@@ -94,9 +97,6 @@ class ScreenDisplay:
         elif isinstance(update, CallEnded):
             self._call(update)
             self._wait("thinking")
-        elif isinstance(update, Delegated):
-            self._note(describe_update(update), style="dim")
-            self._wait("delegate_task")
         elif text := describe_update(update):
             self._note(text)
 

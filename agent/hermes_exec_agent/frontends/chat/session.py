@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Approvals, Person
 
 INTERRUPTED = 130
-_CURSOR = b"\x1b[?25h\x1b[?2004l"
-"""Shows the cursor again, which animations hide, and ends the marks of pasted text."""
+_CURSOR = b"\x1b[?2004l\x1b[?25h"
+"""Ends the marks of pasted text, and shows the cursor again, which animations hide."""
 
 
 class ChatSession:
