@@ -50,6 +50,9 @@ def chat(  # noqa: PLR0913  one parameter an option
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,
+    most_cost: Annotated[
+        float | None, typer.Option(metavar="USD", min=0.000001, help="Limit the cost of one turn, in US dollars.")
+    ] = None,
     replay: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Replay scripted replies instead of a model; demo is built in."),
@@ -83,6 +86,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             replay,
             approve,
             budget,
+            most_cost=most_cost,
             case=case or [],
             json=json,
             quiet=flags.quiet,

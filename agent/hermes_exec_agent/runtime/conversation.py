@@ -15,6 +15,7 @@ from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.context_use import measure_context
+from hermes_exec_agent.runtime.cost_meter import CostMeter
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
@@ -82,6 +83,8 @@ class Conversation:
         self._inbox = Inbox()
         context.record, context.spend = self._recorder.note, self._count_usage
         context.notify, context.remind = _ignore_update, self._inbox.add_notice
+        if not self.options.parent and (self.options.most_cost or self.options.most_cost_day):
+            context.meter = CostMeter(log, turn=self.options.most_cost, day=self.options.most_cost_day)
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -287,7 +290,7 @@ class Conversation:
 
         Raises:
             ModelError: no model replied; completed calls stay recorded.
-            UsageError: another turn runs; `TurnHeld` if another program runs it.
+            UsageError: another turn runs (`TurnHeld` if another program runs it), or a budget of dollars is spent.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -379,9 +382,12 @@ class Conversation:
             schemas=self._schemas,
             tokens=self._tokens,
             inbox=self._inbox,
+            meter=self._context.meter,
         )
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
+        if self._context.meter is not None and not self.options.parent:
+            await self._context.meter.begin_turn(self.model.name)
         async with self._hold_turn():
             try:
                 answer = await turn.run(request, await self._find_parts(request))
@@ -546,9 +552,12 @@ class Conversation:
                 await self._recorder.record("ended", {"reason": "the conversation was left", "background": ended})
         return ended
 
-    def _count_usage(self, usage: Usage) -> None:
+    def _count_usage(self, usage: Usage, conversation: str = "") -> None:
         """Count the usage of a model that a tool asked, or of a delegated task, which may end after its turn."""
-        self._recorder.note("spent", {"usage": to_usage_record(usage)})
+        whose = {"conversation": conversation} if conversation else {}
+        self._recorder.note("spent", {"usage": to_usage_record(usage), **whose})
+        if self._context.meter is not None and not conversation:  # a delegated task counts its own replies
+            self._context.meter.add(usage, self.model.name, scripted=self.model.scripted)
         if self._turn is not None:
             self._turn.usages.append(usage)
         else:

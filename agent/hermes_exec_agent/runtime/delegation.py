@@ -55,7 +55,7 @@ class Delegator:
             answer = await other.ask(task.request, listen)
             ended = await other.end_background()
         finally:
-            context.spend(other.usage)
+            context.spend(other.usage, conversation=other.id)
             context.provenance.merge(own.provenance)  # its last message may repeat what it read
             await shield_to_completion(own.close(), limit_s=None)
         lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.history import EventRecorder
     from hermes_exec_agent.runtime.options import Options
     from hermes_exec_agent.runtime.tool_executor import ExecutedCall, ToolExecutor
@@ -85,15 +86,17 @@ class Turn:
         schemas: str = "",
         tokens: TokenRecorder | None = None,
         inbox: Inbox | None = None,
+        meter: CostMeter | None = None,
     ) -> None:
         """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls.
 
-        The model reads what is in ``inbox`` before each of its replies.
+        The model reads what is in ``inbox`` before each of its replies. ``meter`` counts what they cost.
         """
         self._model = model
         self._schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
         self._inbox = inbox or Inbox()
+        self._meter = meter
         self._auxiliary = auxiliary
         self._compactor = compactor
         self._beside = estimate_tool_tokens(tools)
@@ -133,6 +136,8 @@ class Turn:
 
     async def _answer(self) -> Answer:
         while self._budget.take():
+            if self._steps and self._meter is not None and (ended := await self._meter.find_end()):
+                return await self._last_word("budget", "cost", ended, _SPENT)
             await self._deliver()
             reply = await self._record_reply()
             calls = reply.message.tool_calls
@@ -295,7 +300,7 @@ class Turn:
             "after": found.after,
         }
         if found.usage is not None:
-            self.usages.append(found.usage)
+            self._count(found.usage, self._auxiliary.name)
             record["usage"] = to_usage_record(found.usage)
         await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
@@ -309,7 +314,7 @@ class Turn:
             async for item in items:
                 match item:
                     case Reply():
-                        self.usages.append(item.usage)
+                        self._count(item.usage, item.model or self._model.name)
                         self._compactor.measure(messages, item.usage, self._beside)
                         return item
                     case Text():
@@ -321,6 +326,11 @@ class Turn:
                         self.said = ""
                         self._tell(item)
         raise ModelError(f"{self._model.name}: the stream ended without a reply")
+
+    def _count(self, usage: Usage, model: str) -> None:
+        self.usages.append(usage)
+        if self._meter is not None:
+            self._meter.add(usage, model, scripted=self._model.scripted)
 
     def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
         """Return the calls with ids that are unique in the conversation; some endpoints restart at 0 each time."""

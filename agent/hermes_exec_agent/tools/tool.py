@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.memory.user_model import UserModel
     from hermes_exec_agent.models.catalog import Models
-    from hermes_exec_agent.models.protocol import ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import ToolSpec
+    from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Update
@@ -194,8 +195,10 @@ class Context:
     """Sends an update to the listener of the turn."""
     record: Callable[[Kind, dict[str, Any]], None] = _ignore
     """Appends to the log of events."""
-    spend: Callable[[Usage], None] = _ignore
-    """Counts the usage of a model that a tool asked by itself."""
+    spend: Callable[..., None] = _ignore
+    """Counts the usage of a model that a tool asked by itself, or with ``conversation`` that of a delegated task."""
+    meter: CostMeter | None = None
+    """Counts the cost of the turn, with that of delegated tasks; None without a budget of dollars."""
     request: str = ""
     """The person's last request, verbatim: examples in it are test cases of skills."""
     data: Path | None = None

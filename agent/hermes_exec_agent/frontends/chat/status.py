@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.frontends.chat.safe_text import to_line
+from hermes_exec_agent.runtime.cost_meter import format_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,8 @@ async def describe_status(conversation: Conversation) -> list[str]:
     use, usage = conversation.measure_context(), conversation.usage
     cost = "unknown" if usage.cost is None else f"${usage.cost:.4f}"
     about = ", estimated" if usage.estimated else ""
+    limits = {"turn": conversation.options.most_cost, "day": conversation.options.most_cost_day}
+    bounds = [f"at most {format_cost(most)} a {what}" for what, most in limits.items() if most is not None]
     running = await conversation.list_running()
     rows = {
         "conversation": conversation.id,
@@ -28,6 +31,7 @@ async def describe_status(conversation: Conversation) -> list[str]:
         "target": conversation.place,
         "window": f"{use.share_of(use.used):.0%} of {use.window:,} tokens used",
         "cost": f"{cost}, for {usage.prompt:,} tokens read and {usage.completion:,} written{about}",
+        **({"budget": ", ".join(bounds)} if bounds else {}),
         "processes": "" if running else "none runs in the background",
     }
     lines = [f"{name:<{_HEAD}}{to_line(text)}".rstrip() for name, text in rows.items()]

@@ -61,7 +61,8 @@ Kind = Literal[
     "titled",  # {title}: the person's title of the conversation; the latest counts
     # {schemas}: the tools of a request as the endpoint receives them, once in each log, in the stream `tools:DIGEST`
     "tools",
-    "spent",  # {usage}: of a model that a tool asked by itself
+    # {usage, conversation}: of a model that a tool asked by itself, or of the conversation that a task was delegated to
+    "spent",
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
     "ended",  # {reason, content}: the program's list of the turn, if the model wrote no last message
