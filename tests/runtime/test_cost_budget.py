@@ -67,7 +67,7 @@ def test_the_replies_of_delegated_tasks_count_at_once_and_end_them_too(talk: Tal
         ]
         model = ScriptedModel(replies)
         async with talk(model, [shell(), Delegate()], most_cost=0.5) as one:
-            one._context.delegate = Delegator(Models(model), log)
+            one._context.delegate = Delegator(Models(model), log)  # pyright: ignore[reportPrivateUsage]  as at its opening
             answer = await one.ask("go")
             assert (answer.outcome, answer.text) == ("budget", "My last word.")
             (other,) = log.children()[one.id]

@@ -24,7 +24,7 @@ def test_the_model_reads_them_after_the_call_that_runs_also_after_a_resumption(t
     async def whole() -> None:
         held: list[Conversation] = []
         told: list[Update] = []
-        steering = Doing("steer", lambda *_: held[0].steer("look at https://example.org/a, too"))
+        steering = Doing("steer", lambda _, __: held[0].steer("look at https://example.org/a, too"))
         async with talk([ask(("steer", {})), "Done."], [steering]) as one:
             held.append(one)
             await one.ask("go", told.append)

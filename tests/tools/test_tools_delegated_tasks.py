@@ -153,7 +153,7 @@ def test_a_task_in_the_background_is_announced_and_read_by_process(tmp_path: Pat
             say("It is done."),
         ]
         async with conversation(tmp_path, answers(parent, child)) as (one, _, _log):
-            one._context.tell = lines.append
+            one._context.tell = lines.append  # pyright: ignore[reportPrivateUsage]  as a frontend gives it
             await one.ask("go")
             assert one.background
             assert await one.list_running() == ['task-1: "Count."']
@@ -182,7 +182,7 @@ def test_a_task_that_is_waited_for_is_not_announced(tmp_path: Path) -> None:
             ask(("process", {"action": "wait", "session_id": "task-1", "timeout": 60})),
             say("Done."),
         ]
-        async with conversation(tmp_path, answers(parent, lambda *_: say("Counted."))) as (one, model, _log):
+        async with conversation(tmp_path, answers(parent, lambda _, __: say("Counted."))) as (one, model, _log):
             await one.ask("go")
             assert results(one.messages)[-1]["output"] == "Counted."
             assert not any("The delegated task-1" in each.content for each in model.requests[-1].messages[-1:])

@@ -290,7 +290,8 @@ class Conversation:
 
         Raises:
             ModelError: no model replied; completed calls stay recorded.
-            UsageError: another turn runs (`TurnHeld` if another program runs it), or a budget of dollars is spent.
+            UsageError: another turn runs; `TurnHeld` if another program runs it.
+            BudgetSpent: a budget of dollars is spent.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -320,6 +321,15 @@ class Conversation:
                 self._context.longterm.index_soon()
         tell(Ended(answer))
         return answer
+
+    async def check_budget(self) -> None:
+        """Check that the budgets of dollars allow a turn, before anything is prepared for it.
+
+        Raises:
+            BudgetSpent: they do not.
+        """
+        if self._context.meter is not None:
+            await self._context.meter.check(self.model.name)
 
     async def rewind(self, turns: int = 1) -> list[str]:
         """Take back the latest requests with all that followed; return them, the oldest first.

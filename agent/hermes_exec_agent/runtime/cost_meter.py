@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec_agent.errors import BudgetSpent
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -36,18 +36,25 @@ class CostMeter:
         elif not scripted:
             self._unpriced = model
 
+    async def check(self, model: str) -> None:
+        """Check that a turn of ``model`` may begin.
+
+        Raises:
+            BudgetSpent: nothing may be spent, or it could not be counted.
+        """
+        if self._unpriced == model:
+            raise BudgetSpent(self._describe_unpriced(), remedy="prices = { input = …, output = … } in [models.NAME]")
+        if ended := await self._find_spent_day():
+            raise BudgetSpent(ended.rstrip("."), remedy="tomorrow, or a higher most_cost_day in [agent] of hermes.toml")
+
     async def begin_turn(self, model: str) -> None:
         """Begin to count a turn of ``model``.
 
         Raises:
-            UsageError: nothing may be spent, or it could not be counted.
+            BudgetSpent: as `check` does.
         """
-        self._spent = 0.0
-        if self._unpriced == model:
-            raise UsageError(self._describe_unpriced(), remedy="prices = { input = …, output = … } in [models.NAME]")
-        self._unpriced = ""
-        if ended := await self._find_spent_day():
-            raise UsageError(ended.rstrip("."), remedy="tomorrow, or a higher most_cost_day in [agent] of hermes.toml")
+        await self.check(model)
+        self._spent, self._unpriced = 0.0, ""
 
     async def find_end(self) -> str:
         """Return the reason why no more may be spent, as a sentence; empty if there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.batch.trajectories.message_forms import parse_arguments
 from hermes_exec_agent.models.protocol import read_thought
@@ -132,8 +132,8 @@ def _find_children(call: ToolCall | None, conversation: RecordedConversation) ->
     if call is None or call.name != _DELEGATE:
         return []
     arguments = parse_arguments(call.arguments)
-    tasks = arguments.get("tasks")
-    goals: list[object] = tasks if isinstance(tasks, list) and tasks else [arguments.get("goal", "")]
+    tasks: Any = arguments.get("tasks")
+    goals = cast("list[object]", tasks) if isinstance(tasks, list) and tasks else [arguments.get("goal", "")]
     requests = [f"{each}\n\n{arguments.get('context', '')}".strip() for each in goals]
     by_request = {child.request: child.id for child in reversed(conversation.children)}
     return [by_request[each] for each in requests if each in by_request]

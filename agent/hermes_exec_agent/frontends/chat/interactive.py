@@ -96,7 +96,7 @@ class _InteractiveChat:
                 try:
                     outcome = await run_turn(self._talk, request)
                 finally:
-                    await asyncio.gather(*self._tasks)
+                    await asyncio.gather(*self._tasks, return_exceptions=True)  # Ctrl-C may cancel what they wait for
         finally:
             self._talk.display.show_typed("")
             self._take_steering()

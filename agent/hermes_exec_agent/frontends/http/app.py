@@ -13,7 +13,7 @@ from aiohttp import web
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
-from hermes_exec_agent.errors import ContextTooLong, ModelError
+from hermes_exec_agent.errors import BudgetSpent, ContextTooLong, ModelError
 from hermes_exec_agent.frontends.http import protocol, turns
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
@@ -69,6 +69,8 @@ class ServerConfig:
     """Returns the problem of the long-term memory; empty if there is none."""
     budget: int | None = None
     """The limit of replies of the model in one turn; None uses the default."""
+    most_cost: float | None = None
+    """The limit of US dollars of one turn; None uses the configured one."""
     improve: bool = True
     """Whether a skill that fails in use is repaired."""
 
@@ -225,6 +227,8 @@ class Server:
         )
         if self._offer.budget is not None:
             options = replace(options, budget=self._offer.budget)
+        if self._offer.most_cost is not None:
+            options = replace(options, most_cost=self._offer.most_cost)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])  # opening also imports, and two threads would block each other
         try:
@@ -232,6 +236,7 @@ class Server:
             async with self._rooms.acquire(id, options, participant) as conversation:
                 self._offer.log.refuse_held_turn(id)  # and before a stream begins, after which no status can follow
                 conversation.set_model(name)
+                await conversation.check_budget()
                 if completion.stream:
                     return await turns.answer_streamed(request, conversation, completion, self._metrics)
                 return await turns.answer_whole(conversation, completion, self._metrics)
@@ -239,6 +244,8 @@ class Server:
             busy = protocol.make_error_response(429, str(error), code="busy", again=True)
             busy.headers["Retry-After"] = _LATER_S
             return busy
+        except BudgetSpent as error:
+            return protocol.make_error_response(429, str(error), code="budget_spent")
         except (ConversationInUse, TurnHeld) as error:
             held = protocol.make_error_response(409, str(error), code="turn_running", again=True)
             held.headers["Retry-After"] = _LATER_S
