@@ -139,7 +139,7 @@ async def _ask(model: Model, events: Sequence[Event]) -> Reply:
 
 
 def _create_note(reply: str, events: Sequence[Event], model: str, usage: Any) -> Note:
-    from hermes_exec_agent.runtime.turn import to_usage_record
+    from hermes_exec_agent.runtime.usage_record import to_usage_record
 
     spent = to_usage_record(usage)
     note = parse_model_note(reply, events, model=model, usage=spent, answers=find_questions(events))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
@@ -26,8 +26,9 @@ from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
-from hermes_exec_agent.runtime.turn import Turn, to_usage_record
+from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
+from hermes_exec_agent.runtime.usage_record import read_usage, to_usage_record
 from hermes_exec_agent.tools.planning import Todo
 from hermes_exec_agent.tools.skill_list import SkillView
 from hermes_exec_agent.tools.skill_recall import SkillRecall
@@ -201,7 +202,7 @@ class Conversation:
         return before
 
     def _count(self, events: Sequence[Event]) -> None:
-        counted = [_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
+        counted = [read_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
         self.usage = sum_usage([self.usage, *counted])
 
     async def _branch(self, other: str) -> dict[str, object]:
@@ -581,19 +582,6 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
     """Cancel the turn once: a second cancellation would cut short the code that ends its processes."""
     if not task.cancelling():
         task.cancel()
-
-
-def _usage(event: Event) -> Usage:
-    record: dict[str, Any] = event.data.get("usage") or {}
-    cost = record.get("cost")
-    return Usage(
-        prompt=int(record.get("prompt", 0)),
-        cached=int(record.get("cached", 0)),
-        completion=int(record.get("completion", 0)),
-        reasoning=int(record.get("reasoning", 0)),
-        cost=None if cost is None else float(cost),
-        estimated=bool(record.get("estimated")),
-    )
 
 
 def _version() -> str:

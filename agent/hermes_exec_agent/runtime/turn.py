@@ -17,6 +17,7 @@ from hermes_exec_agent.runtime.options import BUDGET
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steered, Text, Thought, Warned
+from hermes_exec_agent.runtime.usage_record import to_usage_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -345,15 +346,3 @@ class Turn:
             known.add(own.id)
             calls.append(own)
         return tuple(calls)
-
-
-def to_usage_record(usage: Usage) -> dict[str, object]:
-    """Return the usage as an event contains it."""
-    record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
-    if usage.reasoning:
-        record["reasoning"] = usage.reasoning
-    if usage.cost is not None:
-        record["cost"] = usage.cost
-    if usage.estimated:
-        record["estimated"] = True
-    return record
