@@ -1,8 +1,8 @@
-"""Errors of models, part of the tree below `HermesError`."""
+"""Errors of models and of budgets, part of the tree below `HermesError`."""
 
 from __future__ import annotations
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 
 
 class ModelError(HermesError):
@@ -34,6 +34,10 @@ class ContextTooLong(ModelError):
     def __init__(self, what: str, *, remedy: str = "", window: int | None = None) -> None:
         super().__init__(what, remedy=remedy)
         self.window = window
+
+
+class BudgetSpent(UsageError):
+    """No model may be asked, as a budget of dollars is spent, or cannot be kept; nothing was recorded."""
 
 
 class ScriptEnded(ModelError):

@@ -91,6 +91,10 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Texts by name; `/personality NAME` adds one to the system message of a new conversation."""
     budget: Annotated[int, Field(ge=1, le=1000)] = 90
     """Replies of the model in one turn, unless `--budget` has another number."""
+    most_cost: Annotated[float, Field(gt=0)] | None = None
+    """US dollars that one turn may cost, unless `--most-cost` has another number; no limit when left out."""
+    most_cost_day: Annotated[float, Field(gt=0)] | None = None
+    """US dollars that all conversations of this log may cost on one day; no limit when left out."""
     approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)
     """Modes of single tools by name, unless `--approve deny` denies them all."""
     commands: CommandSettings = Field(default_factory=CommandSettings)

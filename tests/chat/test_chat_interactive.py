@@ -105,7 +105,7 @@ def test_a_delegated_task_and_the_list_of_a_spent_budget_are_shown(chat: Chat, s
     here = chat("--replay", path, "--approve", "allow", "--budget", "1")
     here.see(PROMPT)
     here.type("go\r")
-    here.see("delegate_task: terminal  echo one  .local, exit code 0, ")
+    here.see("  terminal  echo one  .local, exit code 0, ")
     here.see("This list is the program's own")
     here.see("Left running: nothing")
     here.see(r"\[stopped: this turn's budget is spent\]")

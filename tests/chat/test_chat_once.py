@@ -46,8 +46,8 @@ def test_a_delegated_task_shows_a_line_for_each_of_its_calls(cli: Cli, script: S
     path = script(*person, task, do("echo one"), do("exit 4"), say("Two."), say("Done."))
     done = cli("chat", *words, "--replay", path, "--approve", "allow")
     first, second, last = done.stderr.decode().splitlines()
-    assert first.startswith("delegate_task: terminal  echo one  (local, exit code 0, ")
-    assert second.startswith("delegate_task: terminal  exit 4  (local, exit code 4, ")
+    assert first.startswith("  terminal  echo one  (local, exit code 0, ")
+    assert second.startswith("  terminal  exit 4  (local, exit code 4, ")
     assert last.startswith("delegate_task  Count.  (local, ")
     assert done.stdout.endswith(b"[scripted] Done.\n")
     assert b"Two." not in done.stdout
@@ -385,3 +385,24 @@ def test_what_was_shown_of_a_reply_that_broke_off_is_told_to_be_void(cli: Cli) -
     assert done.stdout == b"half a\nwhole\n"
     cause = b"m: the stream ended before the reply did; the request is repeated"
     assert done.stderr == cause + b", and the reply above is discarded\n"
+
+
+def test_a_turn_ends_once_its_dollars_are_spent_and_a_day_refuses_the_next(cli: Cli) -> None:
+    usage = {"prompt_tokens": 100_000, "completion_tokens": 1}
+    replies = [
+        Streamed(reply, usage=usage) for reply in (ask(("terminal", {"command": "true"})), say_so("Half of it."))
+    ]
+    cli.env |= {"OPENAI_API_KEY": KEY}
+    with ScriptedEndpoint(replies) as rig:
+        cli.configure(
+            "[agent]\nmost_cost_day = 0.15\n"
+            f'[models.main]\nprovider = "custom"\nmodel = "m"\nbase_url = "{rig.url}"\n'
+            "prices = { input = 1.0, output = 1.0 }\n"
+        )
+        done = cli("chat", "-q", "go", "--most-cost", "0.1", "--approve", "allow")
+        assert (done.returncode, done.stdout) == (1, b"Half of it.\n"), done.stderr
+        assert b"warning: The budget of $0.10 for this request is spent: $0.100001." in done.stderr
+        refused = cli("chat", "-q", "go on")
+        assert refused.returncode == 2
+        assert b"The budget of $0.15 for today is spent: $0.200002" in refused.stderr
+        assert len(rig.requests) == 2

@@ -69,7 +69,9 @@ def test_a_second_program_is_refused_during_a_turn_and_its_branch_is_not(
         assert (refused.returncode, refused.stdout) == (2, b"")
         (line,) = refused.stderr.decode().splitlines()
         assert f"a turn of it runs in process {first.pid} on {os.uname().nodename}, since 20" in line
-        assert line.endswith("Try: again when that has ended, or a branch of what is recorded: --fork, in a chat /fork")
+        assert line.endswith(
+            "Try: again when that has ended, or a branch of what is recorded: --fork, in a chat /branch"
+        )
         branch = cli(*ASK, "four", "--continue", "--fork")
         assert (branch.returncode, branch.stdout) == (0, b"Of the branch.\n"), branch.stderr
         held.go.set()

@@ -6,6 +6,8 @@ import http.client
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ from openai import OpenAI
 from hermes_exec_agent.models import ScriptedModel, ask, say
 from hermes_exec_agent.models.dialects import DEEPSEEK
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.protocol import Usage
 from tests.http.conftest import TOKEN, Held, Serve, Served
 from tests.rigs.endpoint import ScriptedEndpoint
 from tests.rigs.strict import DeepSeek
@@ -300,3 +303,27 @@ def test_a_place_that_cannot_be_opened_is_told(serve: Serve) -> None:
     served = serve(say("Never."), target="ssh://nobody@127.0.0.1:1")
     with client(served) as here, pytest.raises(openai.InternalServerError, match="127.0.0.1"):
         ask_once(here)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_day_whose_dollars_are_spent_is_told_and_not_tried_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, stream: bool
+) -> None:
+    (tmp_path / "config" / "hermes_exec").mkdir(parents=True)
+    (tmp_path / "config" / "hermes_exec" / "hermes.toml").write_text("[agent]\nmost_cost_day = 0.3\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    model = ScriptedModel([replace(say("Good day."), usage=Usage(prompt=10, cost=0.4)), say("Never.")])
+    with client(serve(model), max_retries=3) as here:
+        here.chat.completions.create(model="main", messages=HELLO)
+        with pytest.raises(openai.RateLimitError, match=r"budget of \$0.30 for today is spent") as refused:
+            here.chat.completions.create(model="main", messages=HELLO, stream=stream)
+    assert refused.value.code == "budget_spent"
+    assert len(model.requests) == 1
+
+
+def test_a_turn_ends_once_its_dollars_are_spent(serve: Serve) -> None:
+    look = replace(ask(("terminal", {"command": "true"})), usage=Usage(prompt=10, cost=0.4))
+    with client(serve(look, say("That is all."), say("Never."), most_cost=0.3)) as here:
+        done = here.chat.completions.create(model="main", messages=HELLO)
+    assert done.choices[0].message.content == "That is all."
+    assert done.choices[0].finish_reason == "length"

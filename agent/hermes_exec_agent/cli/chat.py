@@ -6,7 +6,7 @@ import typer
 
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec_agent.cli.options import Improve
+from hermes_exec_agent.cli.options import Improve, MostCost
 from hermes_exec_agent.cli.skill_judge import Cases
 from hermes_exec_agent.cli.start_chat import run_chat
 from hermes_exec_agent.frontends.chat.arguments import ChatArguments
@@ -50,6 +50,7 @@ def chat(  # noqa: PLR0913  one parameter an option
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,
+    most_cost: MostCost = None,
     replay: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Replay scripted replies instead of a model; demo is built in."),
@@ -83,6 +84,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             replay,
             approve,
             budget,
+            most_cost=most_cost,
             case=case or [],
             json=json,
             quiet=flags.quiet,

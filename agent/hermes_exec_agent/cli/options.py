@@ -24,6 +24,9 @@ Improve = Annotated[
     bool,
     typer.Option("--improve/--no-improve", help="Repair a skill that fails in use, and run it once more."),
 ]
+MostCost = Annotated[
+    float | None, typer.Option(metavar="USD", min=0.000001, help="Limit the cost of one turn, in US dollars.")
+]
 Skill = Annotated[str, typer.Argument(metavar="NAME", help="The name of a skill.", autocompletion=_complete_skills)]
 Skills = Annotated[
     list[str] | None,

@@ -16,7 +16,7 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec.extras import require
-from hermes_exec_agent.cli.options import Improve
+from hermes_exec_agent.cli.options import Improve, MostCost
 
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
@@ -44,6 +44,7 @@ class _ServeArguments:
     idle_s: float
     grace_s: float
     budget: int | None
+    most_cost: float | None
     improve: bool
     json: bool
 
@@ -96,6 +97,7 @@ def serve(  # noqa: PLR0913  one parameter an option
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,
+    most_cost: MostCost = None,
     improve: Improve = True,
     json: Json = False,
 ) -> int:
@@ -113,7 +115,7 @@ def serve(  # noqa: PLR0913  one parameter an option
         raise UsageError("--socket excludes --host and --port", remedy="leave one of them out")
     times = parse_duration(keep), parse_duration(idle), parse_duration(grace)
     arguments = _ServeArguments(
-        on, host, port, socket, token_from, name or [], approve, most, *times, budget, improve, json
+        on, host, port, socket, token_from, name or [], approve, most, *times, budget, most_cost, improve, json
     )
     return interruptible.run(_serve(arguments))
 
@@ -159,6 +161,7 @@ async def _serve(arguments: _ServeArguments) -> int:
             idle_s=arguments.idle_s,
             memory=lambda: examine(os.environ.get(VARIABLE, "")),
             budget=arguments.budget,
+            most_cost=arguments.most_cost,
             improve=arguments.improve,
         )
 

@@ -139,7 +139,7 @@ async def _ask(model: Model, events: Sequence[Event]) -> Reply:
 
 
 def _create_note(reply: str, events: Sequence[Event], model: str, usage: Any) -> Note:
-    from hermes_exec_agent.runtime.turn import to_usage_record
+    from hermes_exec_agent.runtime.usage_record import to_usage_record
 
     spent = to_usage_record(usage)
     note = parse_model_note(reply, events, model=model, usage=spent, answers=find_questions(events))
@@ -170,7 +170,7 @@ def _take(lines: Sequence[str], most: int) -> list[str]:
 
 def _render(event: Event) -> str:
     data = event.data
-    if event.kind not in ("user", "assistant", "result", "failed", "interrupted", "ended"):
+    if event.kind not in ("user", "assistant", "steered", "result", "failed", "interrupted", "ended"):
         return ""
     text = str(data.get("error" if event.kind == "failed" else "content") or data.get("reason") or "")
     if event.kind == "result":

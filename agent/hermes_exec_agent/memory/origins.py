@@ -89,7 +89,7 @@ def read_own_words(event: Event) -> str:
     content = str(event.data.get("content") or "")
     if event.kind == "result" and event.data.get("name") == "clarify":
         content = _read_answer(content)
-    elif event.kind != "user":
+    elif event.kind not in ("user", "steered"):
         return ""
     return _FENCED.sub("", content).strip()
 

@@ -219,6 +219,11 @@ class Compactor:
         self.window: int | None = None
         """The window that an endpoint reported, if it is smaller than configured."""
 
+    @property
+    def scale(self) -> float:
+        """The ratio of the endpoint's count of tokens to the estimate."""
+        return self._scale
+
     def _size(self, messages: Sequence[Message]) -> int:
         """Return the same as `size`, without counting unchanged messages again."""
         known = len(self._counted)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
@@ -14,17 +14,22 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
+from hermes_exec_agent.runtime.context_use import measure_context
+from hermes_exec_agent.runtime.cost_meter import CostMeter
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
+from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
-from hermes_exec_agent.runtime.turn import Turn, to_usage_record
+from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
+from hermes_exec_agent.runtime.usage_record import read_usage, to_usage_record
+from hermes_exec_agent.tools.planning import Todo
 from hermes_exec_agent.tools.skill_list import SkillView
 from hermes_exec_agent.tools.skill_recall import SkillRecall
 
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, ToolSpec
+    from hermes_exec_agent.runtime.context_use import ContextUse
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Answer, Update
@@ -75,7 +81,11 @@ class Conversation:
         self._log = log
         self._context = context
         self._recorder = EventRecorder(log, context.conversation)
+        self._inbox = Inbox()
         context.record, context.spend = self._recorder.note, self._count_usage
+        context.notify, context.remind = _ignore_update, self._inbox.add_notice
+        if not self.options.parent and (self.options.most_cost or self.options.most_cost_day):
+            context.meter = CostMeter(log, turn=self.options.most_cost, day=self.options.most_cost_day)
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -138,6 +148,24 @@ class Conversation:
         """The conversation as the model reads it."""
         return self._recorder.history.messages
 
+    @property
+    def todo(self) -> list[str]:
+        """The lines of the model's to-do list."""
+        tool = next((each for each in self._context.tools if isinstance(each, Todo)), None)
+        return [] if tool is None else tool.list_items()
+
+    def measure_context(self) -> ContextUse:
+        """Return the parts of the model's next request, in tokens."""
+        window = self.options.window or self.model.window
+        return measure_context(
+            self.messages,
+            self._specs,
+            place=self.place,
+            instructions=self.options.instructions,
+            window=min(window, self._compactor.window or window),
+            scale=self._compactor.scale,
+        )
+
     def set_model(self, name: str) -> None:
         """Use another model from the next turn on.
 
@@ -174,7 +202,7 @@ class Conversation:
         return before
 
     def _count(self, events: Sequence[Event]) -> None:
-        counted = [_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
+        counted = [read_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
         self.usage = sum_usage([self.usage, *counted])
 
     async def _branch(self, other: str) -> dict[str, object]:
@@ -264,6 +292,7 @@ class Conversation:
         Raises:
             ModelError: no model replied; completed calls stay recorded.
             UsageError: another turn runs; `TurnHeld` if another program runs it.
+            BudgetSpent: a budget of dollars is spent.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -287,11 +316,21 @@ class Conversation:
             raise
         finally:
             self._turn, self._task = None, None
+            self._context.notify = _ignore_update  # delegated tasks may run on
             self.usage = sum_usage([self.usage, *turn.usages])
             if self._context.longterm is not None:
                 self._context.longterm.index_soon()
         tell(Ended(answer))
         return answer
+
+    async def check_budget(self) -> None:
+        """Check that the budgets of dollars allow a turn, before anything is prepared for it.
+
+        Raises:
+            BudgetSpent: they do not.
+        """
+        if self._context.meter is not None:
+            await self._context.meter.check(self.model.name)
 
     async def rewind(self, turns: int = 1) -> list[str]:
         """Take back the latest requests with all that followed; return them, the oldest first.
@@ -353,9 +392,13 @@ class Conversation:
             compactor=self._compactor,
             schemas=self._schemas,
             tokens=self._tokens,
+            inbox=self._inbox,
+            meter=self._context.meter,
         )
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
+        if self._context.meter is not None and not self.options.parent:
+            await self._context.meter.begin_turn(self.model.name)
         async with self._hold_turn():
             try:
                 answer = await turn.run(request, await self._find_parts(request))
@@ -369,6 +412,7 @@ class Conversation:
                 if self._lost is not None:
                     self._recorder.drop_notes()
                     raise self._lost from None
+                await shield_to_completion(self._context.end_tasks(), limit_s=None)
                 await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
                 self._record_outcome(turn)
                 raise
@@ -391,9 +435,10 @@ class Conversation:
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.
 
-        They are changes of the journal, and the skills and the memories that fit the request.
+        They are notices of the program, changes of the journal, and the skills and the memories that fit the request.
         """
-        parts = await self._find_journal_changes()
+        parts: list[dict[str, object]] = [{"source": "program", "content": each} for each in self._inbox.take_notices()]
+        parts += await self._find_journal_changes()
         if self._skill_recall is not None:
             parts += await self._skill_recall.find_parts(request, self.messages)
         if self._recaller is not None:
@@ -448,6 +493,25 @@ class Conversation:
             self._reason = by
             _cancel(self._task)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs."""
+        return self._task is not None
+
+    def steer(self, words: str) -> None:
+        """Let the model read words of the person during the turn: after the calls that run, before its next reply.
+
+        Raises:
+            UsageError: no turn runs.
+        """
+        if self._task is None:
+            raise UsageError("no turn runs", remedy="send the words as a request")
+        self._inbox.add_words(words)
+
+    def take_steering(self) -> list[str]:
+        """Return the words that the last turn ended without reading, once."""
+        return self._inbox.take_words()
+
     async def turn(self, request: str) -> AsyncGenerator[Update]:
         """Return the updates of `ask` as an iterator whose last item is `Ended`. Closing it interrupts the turn."""
         updates: asyncio.Queue[Update | None] = asyncio.Queue()
@@ -467,7 +531,7 @@ class Conversation:
 
     @property
     def background(self) -> bool:
-        """Whether processes were started in the background that end with this conversation."""
+        """Whether processes or tasks were started in the background that end with this conversation."""
         return self._context.background
 
     async def runs_in_background(self) -> bool:
@@ -476,7 +540,20 @@ class Conversation:
         Raises:
             PlaceError: the connection to the target is lost.
         """
+        if self._context.has_running_tasks:
+            return True
         return self.background and await self._context.workspace.runs_in_background()
+
+    async def list_running(self) -> list[str]:
+        """List the processes and tasks in the background that still run, one line each."""
+        return await self._executor.list_running()
+
+    async def stop_background(self) -> list[str]:
+        """End the processes and tasks that would end with the conversation, and tell the model; return a line each."""
+        ended = await self._context.stop_background()
+        if ended:
+            self._inbox.add_notice("\n".join(["The person ended what ran in the background:", *ended]))
+        return ended
 
     async def end_background(self) -> list[str]:
         """End these processes with the conversation, and record it; return a line for each that still ran."""
@@ -486,11 +563,16 @@ class Conversation:
                 await self._recorder.record("ended", {"reason": "the conversation was left", "background": ended})
         return ended
 
-    def _count_usage(self, usage: Usage) -> None:
-        """Count the usage of a model that a tool asked by itself."""
-        self._recorder.note("spent", {"usage": to_usage_record(usage)})
+    def _count_usage(self, usage: Usage, conversation: str = "") -> None:
+        """Count the usage of a model that a tool asked, or of a delegated task, which may end after its turn."""
+        whose = {"conversation": conversation} if conversation else {}
+        self._recorder.note("spent", {"usage": to_usage_record(usage), **whose})
+        if self._context.meter is not None and not conversation:  # a delegated task counts its own replies
+            self._context.meter.add(usage, self.model.name, scripted=self.model.scripted)
         if self._turn is not None:
             self._turn.usages.append(usage)
+        else:
+            self.usage = sum_usage([self.usage, usage])
 
     def _redact(self, text: str) -> str:
         return self._models.redactor.redact(text)
@@ -500,19 +582,6 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
     """Cancel the turn once: a second cancellation would cut short the code that ends its processes."""
     if not task.cancelling():
         task.cancel()
-
-
-def _usage(event: Event) -> Usage:
-    record: dict[str, Any] = event.data.get("usage") or {}
-    cost = record.get("cost")
-    return Usage(
-        prompt=int(record.get("prompt", 0)),
-        cached=int(record.get("cached", 0)),
-        completion=int(record.get("completion", 0)),
-        reasoning=int(record.get("reasoning", 0)),
-        cost=None if cost is None else float(cost),
-        estimated=bool(record.get("estimated")),
-    )
 
 
 def _version() -> str:

@@ -10,6 +10,7 @@ from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.updates import CallEnded, Delegated, Retried, Warned
 from hermes_exec_agent.tools.base import BaseTool
+from hermes_exec_agent.tools.delegated_tasks import TaskAnswer
 from hermes_exec_agent.tools.toolset import create_instances
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.guardrails import Guardrails
     from hermes_exec_agent.runtime.updates import Update
+    from hermes_exec_agent.tools.delegated_tasks import Task
     from hermes_exec_agent.tools.tool import Context
 
 BUDGET = 50
@@ -31,14 +33,17 @@ class Delegator:
     log: EventLog
     guardrails: Guardrails | None = None
 
-    async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
+    async def __call__(self, task: Task, context: Context) -> TaskAnswer:
         """Return whether the other conversation answered, and its last message. Cancelled, it ends with all it runs."""
 
         def listen(update: Update) -> None:
             if isinstance(update, CallEnded | Warned | Retried):
-                context.notify(Delegated(update))
+                context.notify(Delegated(update, task.id, task.title))
 
+        known = set(context.provenance.parts)
         own = context.fork()
+        if task.person is not None:
+            own.person = task.person
         tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]
         classes = [type(each) for each in tools_of_parent if each.available_to_delegates]
         tools = create_instances(classes, own)
@@ -47,11 +52,12 @@ class Delegator:
         other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)
         try:
             await other.begin()
-            answer = await other.ask(request, listen)
+            answer = await other.ask(task.request, listen)
             ended = await other.end_background()
         finally:
-            context.spend(other.usage)
+            context.spend(other.usage, conversation=other.id)
             context.provenance.merge(own.provenance)  # its last message may repeat what it read
             await shield_to_completion(own.close(), limit_s=None)
         lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
-        return answer.outcome == "answered", "\n".join(lines)
+        origins = tuple(each for digest, each in own.provenance.parts.items() if digest not in known)
+        return TaskAnswer(answer.outcome == "answered", "\n".join(lines), origins)

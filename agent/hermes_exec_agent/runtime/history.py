@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 NOTICE = "[notice of the agent's program] "
+STEERED = "The person says, while you work: "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
 TIME_LIMIT = "the time limit"
@@ -104,6 +105,10 @@ class MessageHistory:
                     self._close("")
             case "warning":
                 self._notice(str(data["content"]))
+            case "steered":
+                content = str(data["content"])
+                self._notice(STEERED + content)
+                self.hosts |= find_hosts(content)
             case "compacted":
                 self._messages = [*self._messages[:1], *(parse_message(each) for each in data["messages"])]
                 self._marks = []

@@ -22,6 +22,10 @@ class Options:
 
     budget: int | None = None
     """Replies in one turn; by default as configured, or `BUDGET` without a configuration."""
+    most_cost: float | None = None
+    """US dollars of one turn, with the tasks that it delegates; by default as configured."""
+    most_cost_day: float | None = None
+    """US dollars of a day, over all conversations of the log; by default as configured."""
     unattended: bool = False
     """Whether no person watches, so that guardrails may stop a turn."""
     instructions: str = ""
@@ -54,6 +58,8 @@ class Options:
         return replace(
             self,
             budget=agent.budget if self.budget is None else self.budget,
+            most_cost=agent.most_cost if self.most_cost is None else self.most_cost,
+            most_cost_day=agent.most_cost_day if self.most_cost_day is None else self.most_cost_day,
             guardrails=self.guardrails or Guardrails.of_settings(agent.guardrails),
             instructions="\n\n".join(filter(None, texts)),
         )

@@ -79,8 +79,8 @@ class ToolExecutor:
         return done
 
     async def list_running(self) -> list[str]:
-        """List the background processes of this conversation that still run, one line each."""
-        return await self._context.workspace.list_running()
+        """List the background processes and tasks of this conversation that still run, one line each."""
+        return await self._context.list_running()
 
     async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[ExecutedCall]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)

@@ -12,10 +12,12 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
 from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, Guardrails, ObservedCall
 from hermes_exec_agent.runtime.history import to_record
+from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.options import BUDGET
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
-from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
+from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steered, Text, Thought, Warned
+from hermes_exec_agent.runtime.usage_record import to_usage_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.history import EventRecorder
     from hermes_exec_agent.runtime.options import Options
     from hermes_exec_agent.runtime.tool_executor import ExecutedCall, ToolExecutor
@@ -83,11 +86,18 @@ class Turn:
         compactor: Compactor,
         schemas: str = "",
         tokens: TokenRecorder | None = None,
+        inbox: Inbox | None = None,
+        meter: CostMeter | None = None,
     ) -> None:
-        """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls."""
+        """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls.
+
+        The model reads what is in ``inbox`` before each of its replies. ``meter`` counts what they cost.
+        """
         self._model = model
         self._schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
+        self._inbox = inbox or Inbox()
+        self._meter = meter
         self._auxiliary = auxiliary
         self._compactor = compactor
         self._beside = estimate_tool_tokens(tools)
@@ -127,6 +137,9 @@ class Turn:
 
     async def _answer(self) -> Answer:
         while self._budget.take():
+            if self._steps and self._meter is not None and (ended := await self._meter.find_end()):
+                return await self._last_word("budget", "cost", ended, _SPENT)
+            await self._deliver()
             reply = await self._record_reply()
             calls = reply.message.tool_calls
             if not calls:
@@ -141,6 +154,14 @@ class Turn:
             if verdict.content:
                 await self._warn(verdict.reason, verdict.content)
         return await self._last_word("budget", "budget", _BUDGET.format(self._budget.limit), _SPENT)
+
+    async def _deliver(self) -> None:
+        """Record what the model reads meanwhile besides its results."""
+        for notice in self._inbox.take_notices():
+            await self._recorder.record("warning", {"reason": "program", "content": notice})
+        for words in self._inbox.take_words():
+            await self._recorder.record("steered", {"content": words})
+            self._tell(Steered(words))
 
     def _watch(self, update: Update) -> None:
         self._report.update(update)
@@ -280,7 +301,7 @@ class Turn:
             "after": found.after,
         }
         if found.usage is not None:
-            self.usages.append(found.usage)
+            self._count(found.usage, self._auxiliary.name)
             record["usage"] = to_usage_record(found.usage)
         await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
@@ -294,7 +315,7 @@ class Turn:
             async for item in items:
                 match item:
                     case Reply():
-                        self.usages.append(item.usage)
+                        self._count(item.usage, item.model or self._model.name)
                         self._compactor.measure(messages, item.usage, self._beside)
                         return item
                     case Text():
@@ -306,6 +327,11 @@ class Turn:
                         self.said = ""
                         self._tell(item)
         raise ModelError(f"{self._model.name}: the stream ended without a reply")
+
+    def _count(self, usage: Usage, model: str) -> None:
+        self.usages.append(usage)
+        if self._meter is not None:
+            self._meter.add(usage, model, scripted=self._model.scripted)
 
     def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
         """Return the calls with ids that are unique in the conversation; some endpoints restart at 0 each time."""
@@ -320,15 +346,3 @@ class Turn:
             known.add(own.id)
             calls.append(own)
         return tuple(calls)
-
-
-def to_usage_record(usage: Usage) -> dict[str, object]:
-    """Return the usage as an event contains it."""
-    record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
-    if usage.reasoning:
-        record["reasoning"] = usage.reasoning
-    if usage.cost is not None:
-        record["cost"] = usage.cost
-    if usage.estimated:
-        record["estimated"] = True
-    return record

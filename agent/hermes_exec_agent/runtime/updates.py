@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "Replied",
     "Retried",
+    "Steered",
     "Text",
     "Thought",
     "Update",
@@ -79,10 +80,21 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """The model reads words of the person that were added during the turn."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delegated:
     """An update of a delegated conversation."""
 
     update: CallEnded | Warned | Retried
+    task: str = ""
+    """The id of its task among those that run at once; empty if there is one alone."""
+    title: str = ""
+    """The first line of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,5 +116,5 @@ class Ended:
 
 
 Update: TypeAlias = (
-    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
+    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Steered | Delegated | Compacted | Ended"
 )

@@ -143,17 +143,24 @@ def _adapt_todo(given: ArgumentConverter) -> dict[str, Any]:
 
 
 def _adapt_delegate(given: ArgumentConverter) -> dict[str, Any]:
-    one_each = "call delegate_task once for each task, with goal and context"
     given.allow("role", "leaf", instead="the other agent hands nothing on; leave it out")
-    given.allow("background", False, instead="the call returns when the task is done; leave it out")
     if not (tasks := _as_list(given.take("tasks"))):
         return {}
     rest = given.rest()
-    if len(tasks) != 1 or not isinstance(tasks[0], dict) or "goal" in rest:
-        raise NoEquivalent(one_each)
-    task = ArgumentConverter(given.tool, cast("dict[str, Any]", tasks[0]))
-    task.allow("role", "leaf", instead="leave it out")
-    return {**rest, **task.rest()}
+    if rest.pop("goal", ""):
+        raise NoEquivalent("write either goal or tasks")
+    return {**rest, "tasks": [_to_request(given.tool, each) for each in tasks]}
+
+
+def _to_request(tool: str, task: Any) -> Any:
+    """Return a task as one text."""
+    if not isinstance(task, dict):
+        return task
+    given = ArgumentConverter(tool, cast("dict[str, Any]", task))
+    given.allow("role", "leaf", instead="leave it out")
+    goal, context = given.take("goal", ""), given.take("context", "")
+    given.end()
+    return f"{goal}\n\n{context}".strip()
 
 
 def _adapt_skills_list(given: ArgumentConverter) -> dict[str, Any]:
@@ -356,8 +363,7 @@ def _clean_items(todos: Any) -> Any:
 def _convert_task(given: ArgumentConverter) -> _Ours:
     given.drop("description")
     given.allow("subagent_type", "general-purpose", "", instead="every other agent has the same tools; leave it out")
-    given.allow("run_in_background", False, instead="the call returns when the task is done; leave it out")
-    return "delegate_task", given.rename(goal="prompt")
+    return "delegate_task", given.rename(goal="prompt", background="run_in_background")
 
 
 def _convert_ask(given: ArgumentConverter) -> _Ours:

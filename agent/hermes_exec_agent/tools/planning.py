@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
+from hermes_exec_agent.tools.delegated_tasks import AT_ONCE, MOST, Task, run_side_by_side, run_task, to_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
@@ -54,8 +55,11 @@ class Todo(BaseTool[TodoArguments]):
         """Replace or merge the list, if one is given, and show it."""
         if args.todos:
             self._items = _merge_items(self._items, args.todos) if args.merge else args.todos
-        lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
-        return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
+        return Envelope(ok=True, place=HERE, output="\n".join(self.list_items()) or "empty")
+
+    def list_items(self) -> list[str]:
+        """Return a line for each item."""
+        return [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
 
 
 def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
@@ -117,12 +121,28 @@ class Clarify(BaseTool[ClarifyArguments]):
 class DelegateArguments(ToolArguments):
     """Delegate a task to another agent with the same tools in the same target; you get only its last message."""
 
-    goal: str = Field(min_length=1)
+    goal: str = ""
     context: str = Field("", description="All that it needs to know; it sees nothing else")
+    tasks: list[Annotated[str, Field(min_length=1)]] = Field(
+        [],
+        max_length=MOST,
+        description=f"In place of goal: several, {AT_ONCE} run at once",
+    )
+    background: bool = Field(False, description="Return at once; the tool process has the results")
+
+    def list_requests(self) -> list[str]:
+        """Return the request of each task.
+
+        Raises:
+            UsageError: there is no task, or both ``goal`` and ``tasks`` are given.
+        """
+        if bool(self.goal) == bool(self.tasks):
+            raise UsageError("delegate_task takes either goal or tasks", remedy="goal and context for one task")
+        return [f"{each}\n\n{self.context}".strip() for each in self.tasks or [self.goal]]
 
 
 class Delegate(BaseTool[DelegateArguments]):
-    """Delegates a task to a conversation of its own, with a budget of its own."""
+    """Delegates tasks, each to a conversation of its own, with a budget of its own."""
 
     name = "delegate_task"
     position = 140
@@ -136,21 +156,20 @@ class Delegate(BaseTool[DelegateArguments]):
         return context.delegate is not None
 
     def summary(self, args: DelegateArguments) -> str:
-        """Return the goal."""
-        return args.goal
+        """Return the goals."""
+        return args.goal or "; ".join(args.tasks)
 
     def needs_approval(self, args: DelegateArguments) -> bool:  # noqa: ARG002  each call of the delegate needs its own
         """Delegating needs no approval, as each call of the other conversation does."""
         return False
 
     async def run(self, args: DelegateArguments, context: Context) -> Envelope:
-        """Wait for the other conversation; it ends if this call is cancelled."""
-        request = f"{args.goal}\n\n{args.context}".strip()
-        if context.delegate is None:
-            raise Unsupported("this conversation cannot delegate", remedy="do it here")
-        known = set(context.provenance.parts)
-        ok, message = await context.delegate(request, context)
-        origins = tuple(each for digest, each in context.provenance.parts.items() if digest not in known)
-        text, reference = await context.workspace.shorten(message)
-        error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
-        return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error, origins=origins)
+        """Wait for the other conversations, or start them; those that are waited for end if this call is cancelled."""
+        requests = args.list_requests()
+        if args.background:
+            ids = context.delegated.start(requests)
+            return Envelope(ok=True, place=context.place, output="\n".join(ids), note="started; see the tool process")
+        if len(requests) == 1:
+            return await to_envelope([await run_task(Task(requests[0]), context)], context)
+        tasks = [Task(request, str(number)) for number, request in enumerate(requests, 1)]
+        return await to_envelope(await run_side_by_side(tasks, context), context)

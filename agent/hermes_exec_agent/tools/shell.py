@@ -133,10 +133,13 @@ class ProcessTool(BaseTool[ProcessArguments]):
         """Run the action."""
         if args.action == "list":
             own = context.workspace.jobs
-            lines = "\n".join(format_process(each, ours=each.id in own) for each in await context.terminal.jobs())
+            jobs = [format_process(each, ours=each.id in own) for each in await context.terminal.jobs()]
+            lines = "\n".join([*context.delegated.list_all(), *jobs])
             return Envelope(ok=True, place=context.place, output=lines or "none")
         if not args.session_id:
             raise UsageError(f"{args.action} needs a session_id", remedy="action list gives them")
+        if context.delegated.has(args.session_id):
+            return await self._manage_task(args, context)
         job = await context.terminal.job(args.session_id)
         if args.action in _LOOKS and job.id not in context.workspace.jobs:
             what = f"read the output of {job.id}, which this conversation did not start"
@@ -159,6 +162,14 @@ class ProcessTool(BaseTool[ProcessArguments]):
             case _:
                 await job.write(args.data + ("\n" if args.action == "submit" else ""))
         return await self._read_news(job, context)
+
+    async def _manage_task(self, args: ProcessArguments, context: Context) -> Envelope:
+        """Run the action for a delegated task, which is no process."""
+        if args.action not in _LOOKS and args.action != "kill":
+            raise UsageError(f"{args.session_id} is a delegated task and takes no input", remedy="poll, wait or kill")
+        if args.action == "kill":
+            await context.delegated.end(args.session_id)
+        return await context.delegated.poll(args.session_id, args.timeout if args.action == "wait" else 0)
 
     async def _read_news(self, job: Job, context: Context) -> Envelope:
         status = await job.status()

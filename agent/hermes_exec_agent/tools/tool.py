@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.memory.user_model import UserModel
     from hermes_exec_agent.models.catalog import Models
-    from hermes_exec_agent.models.protocol import ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import ToolSpec
+    from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Update
+    from hermes_exec_agent.tools.delegated_tasks import DelegatedTasks, Task, TaskAnswer
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
     from hermes_exec_policies.gate.cases import Case
@@ -193,8 +195,10 @@ class Context:
     """Sends an update to the listener of the turn."""
     record: Callable[[Kind, dict[str, Any]], None] = _ignore
     """Appends to the log of events."""
-    spend: Callable[[Usage], None] = _ignore
-    """Counts the usage of a model that a tool asked by itself."""
+    spend: Callable[..., None] = _ignore
+    """Counts the usage of a model that a tool asked by itself, or with ``conversation`` that of a delegated task."""
+    meter: CostMeter | None = None
+    """Counts the cost of the turn, with that of delegated tasks; None without a budget of dollars."""
     request: str = ""
     """The person's last request, verbatim: examples in it are test cases of skills."""
     data: Path | None = None
@@ -229,9 +233,12 @@ class Context:
     """Configured descriptions of tools, by name."""
     proposals: EventLog | None = None
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
-    delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
-    """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
+    remind: Callable[[str], None] = _ignore
+    """Lets the model read a notice of the program with its next results, or with the next request."""
+    delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
+    """Hands a task to a conversation of its own, and returns how that one ended."""
     _workspace: Workspace | None = None
+    _delegated: DelegatedTasks | None = None
     _services: dict[object, object] = field(default_factory=dict[object, object])
 
     def service(self, create: Callable[[Context], S]) -> S:
@@ -253,6 +260,7 @@ class Context:
             user_model=None,
             proposals=None,
             _workspace=None,
+            _delegated=None,
             _services={},
         )
 
@@ -266,13 +274,42 @@ class Context:
         return self._workspace
 
     @property
+    def delegated(self) -> DelegatedTasks:
+        """The delegated tasks in the background, created on first use."""
+        from hermes_exec_agent.tools.delegated_tasks import DelegatedTasks
+
+        if self._delegated is None:
+            self._delegated = DelegatedTasks(self)
+        return self._delegated
+
+    @property
     def background(self) -> bool:
-        """Whether processes were started in the background that end with this conversation."""
-        return self._workspace is not None and bool(self._workspace.background)
+        """Whether processes or tasks were started in the background that end with this conversation."""
+        has_processes = self._workspace is not None and bool(self._workspace.background)
+        return has_processes or self.has_running_tasks
+
+    @property
+    def has_running_tasks(self) -> bool:
+        """Whether a delegated task runs in the background."""
+        return self._delegated is not None and bool(self._delegated.running)
+
+    async def list_running(self) -> list[str]:
+        """List the delegated tasks and the processes in the background that still run, one line each."""
+        tasks = self._delegated.list_running() if self._delegated is not None else []
+        return [*tasks, *(await self.workspace.list_running())]
+
+    async def end_tasks(self) -> list[str]:
+        """End the delegated tasks in the background; return a line for each that still ran."""
+        return await self._delegated.end_all() if self._delegated is not None else []
+
+    async def stop_background(self) -> list[str]:
+        """End tasks and processes in the background, except for jobs started with ``keep``; return a line for each."""
+        tasks = await self.end_tasks()
+        return [*tasks, *(await self._workspace.end_background() if self._workspace is not None else [])]
 
     async def end_background(self) -> list[str]:
-        """End background processes, except for jobs started with ``keep``; show and return a line for each."""
-        ended = await self._workspace.end_background() if self._workspace is not None else []
+        """Do the same, and show each line, as the conversation ends."""
+        ended = await self.stop_background()
         for each in ended:
             self.tell(f"ended with the conversation: {each}")
         return ended

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.batch.trajectories.message_forms import parse_arguments
 from hermes_exec_agent.models.protocol import read_thought
@@ -80,8 +80,8 @@ def _list_steps(
         message = each.message
         if message.role == "tool":
             result: dict[str, Any] = {"source_call_id": message.tool_call_id, "content": message.content}
-            if child := _find_child(calls.get(message.tool_call_id), conversation):
-                result["subagent_trajectory_ref"] = [{"trajectory_id": names[child]}]
+            if children := _find_children(calls.get(message.tool_call_id), conversation):
+                result["subagent_trajectory_ref"] = [{"trajectory_id": names[child]} for child in children]
             steps[-1].setdefault("observation", {"results": []})["results"].append(result)
             continue
         step: dict[str, Any] = {"step_id": len(steps) + 1, "source": _SOURCES[message.role], "message": message.content}
@@ -127,13 +127,16 @@ def _to_call(call: ToolCall) -> dict[str, Any]:
     return record if arguments or call.arguments.strip() == "{}" else {**record, "extra": {"raw": call.arguments}}
 
 
-def _find_child(call: ToolCall | None, conversation: RecordedConversation) -> str:
-    """Return the id of the conversation that a call delegated its task to; empty for other calls."""
+def _find_children(call: ToolCall | None, conversation: RecordedConversation) -> list[str]:
+    """Return the ids of the conversations that a call delegated its tasks to; none for other calls."""
     if call is None or call.name != _DELEGATE:
-        return ""
+        return []
     arguments = parse_arguments(call.arguments)
-    request = f"{arguments.get('goal', '')}\n\n{arguments.get('context', '')}".strip()
-    return next((child.id for child in conversation.children if child.request == request), "")
+    tasks: Any = arguments.get("tasks")
+    goals = cast("list[object]", tasks) if isinstance(tasks, list) and tasks else [arguments.get("goal", "")]
+    requests = [f"{each}\n\n{arguments.get('context', '')}".strip() for each in goals]
+    by_request = {child.request: child.id for child in reversed(conversation.children)}
+    return [by_request[each] for each in requests if each in by_request]
 
 
 def _read_tokens(conversation: RecordedConversation) -> dict[int, TokenIds]:

@@ -23,6 +23,8 @@ class ChatArguments:
     """The approval of tools that change something: ask, allow or deny."""
     budget: int | None = None
     """The limit of replies of the model in one turn."""
+    most_cost: float | None = None
+    """The limit of US dollars of one turn."""
     case: list[str] = field(default_factory=list[str])
     """Expected results of a skill that the agent writes, as JSON."""
     json: bool = False

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.runtime.turn_report import call_title
-from hermes_exec_agent.runtime.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Thought, Warned
+from hermes_exec_agent.runtime.updates import (
+    CallEnded,
+    Compacted,
+    Delegated,
+    Replied,
+    Retried,
+    Steered,
+    Text,
+    Thought,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import ToolCall
@@ -29,6 +39,8 @@ COMPACTION_MESSAGES = {
     "listed": "no model could summarize the context, so it was cut to a list of actions",
 }
 """Messages for a conversation that filled the context window of its model."""
+_TITLE = 30
+"""Characters of the title of a delegated task."""
 _LONG_S = 5.0
 """Longer waits are shown."""
 SCRIPTED = "[scripted] "
@@ -48,6 +60,14 @@ class TurnDisplay(Protocol):
 
     def print_line(self, text: str) -> None:
         """Print a line of a tool, unchanged."""
+        ...
+
+    def print_beside(self, text: str) -> None:
+        """Print a line of the program, unchanged; an unfinished reply goes on below it."""
+        ...
+
+    def show_typed(self, text: str) -> None:
+        """Show what the user types during the turn."""
         ...
 
     def show_thoughts(self, *, shown: bool) -> None:
@@ -114,6 +134,13 @@ class PlainDisplay:
         if not self._quiet:
             print(escape_text(text), file=sys.stderr, flush=True)
 
+    def print_beside(self, text: str) -> None:
+        """Print a line on standard error."""
+        self.print_line(text)
+
+    def show_typed(self, text: str) -> None:
+        """Do nothing, as nothing is redrawn."""
+
     def pause(self) -> None:
         """End the line."""
         if self._open:
@@ -150,6 +177,12 @@ class SilentDisplay:
     def print_line(self, text: str) -> None:
         """Do nothing."""
 
+    def print_beside(self, text: str) -> None:
+        """Do nothing."""
+
+    def show_typed(self, text: str) -> None:
+        """Do nothing."""
+
     def pause(self) -> None:
         """Do nothing."""
 
@@ -165,9 +198,12 @@ def describe_update(update: Update, *, void: bool = False) -> str:
     if isinstance(update, CallEnded):
         return f"{describe_call(update.call)}  ({describe_outcome(update.envelope, update.duration_s)})"
     if isinstance(update, Delegated):
-        return f"delegate_task: {describe_update(update.update)}"
+        which = f"{to_line(update.task)} {to_line(update.title, _TITLE)}: " if update.task else ""
+        return f"  {which}{describe_update(update.update)}"
     if isinstance(update, Warned):
         return f"warning: {to_line(update.content, 200)}"
+    if isinstance(update, Steered):
+        return f"the model reads: {to_line(update.content, 200)}"
     if isinstance(update, Retried):
         same = update.reason.startswith(f"{update.model}:")
         again = "the request is repeated" if same else f"{escape_text(update.model)} is asked instead"

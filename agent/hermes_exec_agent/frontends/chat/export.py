@@ -84,6 +84,8 @@ def _entry(event: Event, assistant: str, arguments: Mapping[str, str]) -> Iterat
     data = event.data
     if event.kind == "user":
         yield from ("", "## you", "", escape_text(data["content"]))
+    elif event.kind == "steered":
+        yield from ("", "## you, meanwhile", "", escape_text(data["content"]))
     elif event.kind == "assistant":
         if data["content"]:
             yield from ("", f"## {assistant}", "", escape_text(data["content"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import state_folder
@@ -14,7 +15,8 @@ from hermes_exec_agent.frontends.chat.listing import recall_last_turn
 from hermes_exec_agent.frontends.chat.prompt import PROMPT_SIGN, Prompt
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.session import on_interrupt
-from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP, SlashCommands, is_command
+from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP, SlashCommands, is_command, runs_at_once
+from hermes_exec_agent.frontends.chat.turn_input import TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +28,7 @@ async def run_interactive(
     talk: ChatSession, *, resume: str = "", fork: bool = False, say: Callable[[HermesError], None]
 ) -> int:
     """Chat until the user leaves. ``say`` reports an error in one line."""
-    prompt = Prompt(state_folder(os.environ) / "chat_history", COMMAND_HELP, lambda: _status(talk))
-    commands = SlashCommands(talk, print)
+    chat = _InteractiveChat(talk, say)
     talk.open_soon(resume, fork=fork)
     main = talk.models.main
     if main.scripted:
@@ -36,23 +37,102 @@ async def run_interactive(
         how = "new conversation from" if fork else "continuing"
         print(f"{how} {resume}: {to_line(talk.log.title(resume))}", *recall_last_turn(talk.log, resume), sep="\n")
     with Keyboard().hold_input():
-        running = True
-        while running:
-            try:
-                typed = await prompt.ask()
-            except EOFError:
-                break
-            if is_command(typed):
-                running = await _command(commands, typed)
-                typed = commands.take_request()
-            if running and typed.strip():
-                try:
-                    await _turn(talk, typed.strip())
-                except HermesError as error:
-                    say(error)
+        await chat.run()
     if (conversation := talk.current) is not None and conversation.messages[1:]:
         print(f"To continue: hermes-cli --resume {conversation.id}")
     return 0
+
+
+class _InteractiveChat:
+    """A chat at a terminal: prompts, turns, and what is typed during them."""
+
+    def __init__(self, talk: ChatSession, say: Callable[[HermesError], None]) -> None:
+        self._talk = talk
+        self._say = say
+        self._prompt = Prompt(state_folder(os.environ) / "chat_history", COMMAND_HELP, lambda: _status(talk))
+        self._commands = SlashCommands(talk, print)
+        self._commands_in_turn = SlashCommands(talk, talk.display.print_beside)
+        self._input = TurnInput(talk.display.show_typed, self._enter)
+        self._queue: deque[str] = deque()
+        """Lines that were entered during a turn."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Commands that were entered during a turn and run at once."""
+
+    async def run(self) -> None:
+        """Chat until the user leaves."""
+        running = True
+        while running:
+            try:
+                typed = await self._next_line()
+            except EOFError:
+                break
+            if is_command(typed):
+                running = await _command(self._commands, typed)
+                typed = self._commands.take_request()
+            if running and typed.strip():
+                try:
+                    await self._turn(typed.strip())
+                except HermesError as error:
+                    self._say(error)
+
+    async def _next_line(self) -> str:
+        """Return the next line of the queue, or of the prompt.
+
+        Raises:
+            EOFError: the user leaves.
+        """
+        if self._queue:
+            line = self._queue.popleft()
+            print(f"{PROMPT_SIGN}{escape_text(line)}")
+            return line
+        if self._input.leaves:
+            raise EOFError
+        return await self._prompt.ask(self._input.take_text())
+
+    async def _turn(self, request: str) -> None:
+        outcome = ""
+        try:
+            with self._input.read():
+                try:
+                    outcome = await run_turn(self._talk, request)
+                finally:
+                    await asyncio.gather(*self._tasks, return_exceptions=True)  # Ctrl-C may cancel what they wait for
+        finally:
+            self._talk.display.show_typed("")
+            self._take_steering()
+            if outcome in ("", "interrupted"):
+                self._drop_queue()
+
+    def _enter(self, line: str) -> None:
+        """Queue a line, or run it if it is a command that does not wait for the end of the turn."""
+        self._prompt.remember(line)
+        if runs_at_once(line):
+            task = asyncio.ensure_future(self._run_at_once(line))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._add(line)
+
+    async def _run_at_once(self, line: str) -> None:
+        await self._commands_in_turn.run(line)
+        if request := self._commands_in_turn.take_request():
+            self._add(request)
+
+    def _add(self, line: str) -> None:
+        self._queue.append(line)
+        self._talk.display.print_beside(f"queued: {to_line(line)}")
+
+    def _take_steering(self) -> None:
+        """Put the words that the turn did not deliver before the queue, as the next request."""
+        conversation = self._talk.current
+        if conversation is not None and (words := conversation.take_steering()):
+            self._queue.appendleft("\n".join(words))
+
+    def _drop_queue(self) -> None:
+        for line in self._queue:
+            print(f"not sent: {to_line(line)}")
+        self._queue.clear()
+        self._input.take_text()
 
 
 def _status(talk: ChatSession) -> str:
@@ -88,11 +168,12 @@ async def run_replay(talk: ChatSession, requests: Sequence[str]) -> int:
     with Keyboard().hold_input():
         for request in requests:
             print(f"{SCRIPTED}{PROMPT_SIGN}{escape_text(request)}")
-            await _turn(talk, request)
+            await run_turn(talk, request)
     return 0
 
 
-async def _turn(talk: ChatSession, request: str) -> None:
+async def run_turn(talk: ChatSession, request: str) -> str:
+    """Send a request, check its answer, and return the outcome."""
     answer = await talk.turn(request, interruptible=True)
     outcome = answer.outcome if answer is not None else "interrupted"
     if outcome in OUTCOME_MESSAGES:
@@ -100,3 +181,4 @@ async def _turn(talk: ChatSession, request: str) -> None:
     if outcome != "interrupted":
         await talk.check_answer(interruptible=True)
     talk.print_news()
+    return outcome

@@ -7,7 +7,7 @@ import os
 import sys
 import termios
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,13 +15,27 @@ if TYPE_CHECKING:
 _IFLAG, _LFLAG = 0, 3
 
 
+class KeyReader(Protocol):
+    """Reads the keyboard, but for questions."""
+
+    def suspend(self) -> None:
+        """Stop to read."""
+        ...
+
+    def resume(self) -> None:
+        """Start to read again."""
+        ...
+
+
 class Keyboard:
     """Standard input, if it is a terminal; other input is not read.
 
-    Keys typed during a turn are not echoed, and the next prompt receives them. A question accepts only keys typed after
-    it was asked.
+    Keys typed during a turn are not echoed. A question accepts only keys typed after it was asked, and nothing else
+    receives those.
     """
 
+    _reader: ClassVar[KeyReader | None] = None
+    """The other reader of the keyboard."""
     _found: ClassVar[list[Any] | None] = None
     """The original settings of the terminal, while they are changed."""
 
@@ -51,6 +65,11 @@ class Keyboard:
         if found is not None:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, found)
 
+    @classmethod
+    def share(cls, reader: KeyReader | None) -> None:
+        """Suspend ``reader`` during questions from now on; None if there is no other reader."""
+        cls._reader = reader
+
     async def read_line(self) -> str:
         """Return the next line, within `lines`; empty at the end of the input."""
         loop = asyncio.get_running_loop()
@@ -69,6 +88,9 @@ class Keyboard:
     @contextmanager
     def line_mode(self) -> Generator[None]:
         """Read whole lines for a question, and discard keys typed before it."""
+        reader = Keyboard._reader
+        if reader is not None:
+            reader.suspend()
         before = termios.tcgetattr(self._stdin)
         lines = termios.tcgetattr(self._stdin)
         lines[_LFLAG] |= termios.ECHO | termios.ICANON
@@ -78,4 +100,8 @@ class Keyboard:
         try:
             yield
         finally:
-            termios.tcsetattr(self._stdin, termios.TCSANOW, before)
+            if reader is None:
+                termios.tcsetattr(self._stdin, termios.TCSANOW, before)
+            else:
+                termios.tcsetattr(self._stdin, termios.TCSAFLUSH, before)  # the rest of an answer is no message
+                reader.resume()

@@ -51,14 +51,18 @@ class Prompt:
         )
         self._session.default_buffer.on_text_changed += self._stay
 
-    async def ask(self) -> str:
-        """Read one message, which may have several lines.
+    def remember(self, line: str) -> None:
+        """Add a line to the history that was typed elsewhere."""
+        self._session.history.append_string(line)
+
+    async def ask(self, begun: str = "") -> str:
+        """Read one message, which may have several lines, and begins with ``begun``.
 
         Raises:
             EOFError: the user leaves: Ctrl-D, or Ctrl-C twice on an empty line.
         """
         self._leaving = False
-        return await self._session.prompt_async(FormattedText([("class:sign", PROMPT_SIGN)]))
+        return await self._session.prompt_async(FormattedText([("class:sign", PROMPT_SIGN)]), default=begun)
 
     def _toolbar(self) -> FormattedText:
         return FormattedText([("", self._status())])

@@ -25,6 +25,8 @@ _GLIMPSE = 4
 _A_SECOND = 8
 _TAIL = 200
 """Characters at the end of an incomplete thought that its line is taken from."""
+TYPED_SIGN = "> "
+"""Before the line that is typed during a turn."""
 _UNFOLD = "  (/reasoning show)"
 _FENCES = ("```", "~~~")
 
@@ -51,6 +53,9 @@ class ScreenDisplay:
         self._thinks_since = 0.0
         self._waiting: _Waiting | None = None
         """The spinner while a thought arrives."""
+        self._drawn: RenderableType = ""
+        """What is redrawn, without the typed line."""
+        self._typed = ""
 
     @cached_property
     def _console(self) -> Console:
@@ -68,6 +73,9 @@ class ScreenDisplay:
         """Show an event of the turn."""
         if isinstance(update, Thought):
             self._think(update.text)
+            return
+        if isinstance(update, Delegated):
+            self.print_beside(describe_update(update))
             return
         if isinstance(update, Retried):
             self._thought = []  # discarded with the reply
@@ -89,9 +97,6 @@ class ScreenDisplay:
         elif isinstance(update, CallEnded):
             self._call(update)
             self._wait("thinking")
-        elif isinstance(update, Delegated):
-            self._note(describe_update(update), style="dim")
-            self._wait("delegate_task")
         elif text := describe_update(update):
             self._note(text)
 
@@ -103,6 +108,16 @@ class ScreenDisplay:
         """Print a line of a tool, unchanged."""
         self.pause()
         self._console.print(escape_text(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
+
+    def print_beside(self, text: str) -> None:
+        """Print a line of the program above what is redrawn."""
+        self._console.print(escape_text(text), markup=False, highlight=False, style="dim", soft_wrap=True)
+
+    def show_typed(self, text: str) -> None:
+        """Redraw the line that the user types, below everything else."""
+        self._typed = text
+        if self._live is not None:
+            self._draw(self._drawn)
 
     def pause(self) -> None:
         """Print the unfinished part, and stop animations."""
@@ -186,7 +201,14 @@ class ScreenDisplay:
     def _wait(self, what: str) -> None:
         self._draw(_Waiting(what))
 
-    def _draw(self, what: RenderableType) -> None:
+    def _draw(self, drawn: RenderableType) -> None:
+        from rich.console import Group
+        from rich.text import Text as Styled
+
+        self._drawn = what = drawn
+        if self._typed:
+            line = Styled(f"{TYPED_SIGN}{to_line(self._typed[-self._console.width :], self._console.width - 4)}")
+            what = Group(drawn, line)
         if self._live is None:
             from rich.live import Live
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Approvals, Person
 
 INTERRUPTED = 130
-_CURSOR = b"\x1b[?25h"
-"""Shows the cursor again, which animations hide."""
+_CURSOR = b"\x1b[?2004l\x1b[?25h"
+"""Ends the marks of pasted text, and shows the cursor again, which animations hide."""
 
 
 class ChatSession:
@@ -49,6 +49,7 @@ class ChatSession:
         cases: Sequence[str] = (),
         cwd: str | None = None,
         budget: int | None = None,
+        most_cost: float | None = None,
         mends: bool = True,
         unattended: bool = False,
         participant: Participant | None = None,
@@ -66,6 +67,7 @@ class ChatSession:
             cases: expected results of skills that the agent writes, each as JSON.
             cwd: the folder of the target to start in.
             budget: the limit of replies of the model in one turn.
+            most_cost: the limit of US dollars of one turn.
             mends: whether a skill that fails in use is repaired.
             unattended: whether no user watches, so that guardrails stop turns without progress.
             participant: the person of its conversations; if left out, each keeps its own.
@@ -80,6 +82,7 @@ class ChatSession:
         self._cwd = cwd
         self._cases = cases
         self._budget = budget
+        self._most_cost = most_cost
         self._mends = mends
         self._unattended = unattended
         self.participant = participant
@@ -255,6 +258,8 @@ class ChatSession:
         options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
+        if self._most_cost is not None:
+            options = replace(options, most_cost=self._most_cost)
         cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
         conversation = await self._stack.enter_async_context(
             open_conversation(

@@ -10,11 +10,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.frontends.chat.clipboard import copy_text
 from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_update
 from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time, parse_format, to_markdown, to_messages
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
+from hermes_exec_agent.frontends.chat.status import describe_context, describe_status
 from hermes_exec_agent.memory.mixed_search import search_as_configured
 from hermes_exec_agent.memory.persons import check_participant
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
@@ -40,6 +42,11 @@ COMMAND_HELP = {
     "/tools": "list the tools of the model",
     "/skills": "list the skills",
     "/memory": "show what the agent remembers, or take back what the last review kept: /memory undo",
+    "/status": "show the model, the target, the used part of the window, the cost, and background processes",
+    "/context": "show how many tokens each part of the model's context takes",
+    "/todo": "show the to-do list of the model",
+    "/steer": "let the model read words during its turn, after its next call: /steer WORDS",
+    "/stop": "end the background processes of this conversation",
     "/usage": "show tokens and cost of this conversation; also /cost",
     "/check": "run a command of yours after each answer: /check COMMAND, or /check off",
     "/good": "record that the latest task ended well: /good [WHY]",
@@ -52,16 +59,20 @@ COMMAND_HELP = {
     "/approvals": "list what runs without a question, or ask again: /approvals remove N",
     "/trust": "trust the project's files for agents, as they are now",
     "/new": "start a new conversation; also /clear",
-    "/fork": "start a new conversation from the record of this one",
+    "/branch": "start a new conversation from the record of this one: /branch [TITLE]; also /fork",
     "/resume": "list past conversations, or continue one: /resume ID",
     "/search": f"search all conversations: /search WORDS {USAGE}",
+    "/copy": "copy the latest answer to the clipboard, or the Nth latest: /copy [N]",
     "/export": f"write this conversation to a file: /export [{'|'.join(EXPORT_FORMATS)}] [FILE]",
     "/quit": "leave; also Ctrl-D",
 }
-_ALSO = {"/cost": "/usage", "/clear": "/new", "/exit": "/quit"}
+_ALSO = {"/cost": "/usage", "/clear": "/new", "/fork": "/branch", "/exit": "/quit"}
+_AT_ONCE = frozenset({"/context", "/help", "/status", "/steer", "/stop", "/todo", "/tools", "/usage"})
+"""Commands that run during a turn."""
 _KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line starts a new line.
 Ctrl-C interrupts the turn or clears the line; twice on an empty line leaves.
+A line that you enter during a turn is queued, and sent after it.
 Ctrl-R searches the history; Ctrl-X Ctrl-E opens your editor.
 A space before a slash sends the line to the model."""
 
@@ -70,6 +81,12 @@ def is_command(typed: str) -> bool:
     """Whether a line is a slash command: a slash and a word. A path, or a slash after a space, is for the model."""
     word = typed.partition(" ")[0].rstrip()
     return word.startswith("/") and (word == "/" or word[1:].isalpha())
+
+
+def runs_at_once(typed: str) -> bool:
+    """Whether a line is a command that runs during a turn, instead of after it."""
+    word = typed.strip().partition(" ")[0].lower()
+    return is_command(typed) and _ALSO.get(word, word) in _AT_ONCE
 
 
 class SlashCommands:
@@ -190,6 +207,45 @@ class SlashCommands:
             f"{usage.completion:,}{thought}{about}; cost {cost}"
         )
 
+    async def _status(self, _: str) -> None:
+        for line in await describe_status(await self._talk.conversation()):
+            self._show(line)
+
+    async def _context(self, _: str) -> None:
+        for line in describe_context((await self._talk.conversation()).measure_context()):
+            self._show(line)
+
+    async def _todo(self, _: str) -> None:
+        for line in (await self._talk.conversation()).todo or ["the model keeps no to-do list"]:
+            self._show(to_line(line, 200))
+
+    async def _steer(self, words: str) -> None:
+        if not words:
+            raise UsageError("/steer needs words", remedy="/steer WORDS")
+        conversation = self._talk.current
+        if conversation is None or not conversation.is_busy:
+            self._request = words  # no turn runs, so they are a request
+            return
+        conversation.steer(words)
+        self._show(f"after the next call the model reads: {to_line(words)}")
+
+    async def _stop(self, _: str) -> None:
+        ended = await (await self._talk.conversation()).stop_background()
+        for line in ended:
+            self._show(f"ended: {to_line(line, 140)}")
+        if not ended:
+            self._show("no background process of this conversation runs")
+
+    async def _copy(self, number: str) -> None:
+        messages = (await self._talk.conversation()).messages
+        answers = [each.content for each in messages if each.role == "assistant" and not each.tool_calls]
+        latest = _parse_count("/copy", number)
+        if latest > len(answers):
+            raise UsageError(f"/copy {latest}: this conversation has {len(answers)} answers in its context")
+        text = answers[-latest]
+        taker = copy_text(text)
+        self._show(f"copied {len(text):,} characters to the clipboard, by {taker}")
+
     async def _check(self, command: str) -> None:
         from hermes_exec_agent.agent_shell import refuse_agent
 
@@ -218,9 +274,7 @@ class SlashCommands:
             self._show("the context cannot be shortened")
 
     async def _undo(self, count: str) -> None:
-        if count and not (count.isascii() and count.isdigit() and int(count)):
-            raise UsageError(f"/undo {to_line(count)}: it should be a number", remedy="/undo, or /undo 2")
-        for request in await (await self._talk.conversation()).rewind(int(count or 1)):
+        for request in await (await self._talk.conversation()).rewind(_parse_count("/undo", count)):
             self._show(f"taken back: {to_line(request)}")
         self._show("what its calls changed stays changed, and the record keeps all")
 
@@ -293,10 +347,13 @@ class SlashCommands:
         await self._talk.switch()
         self._show("a new conversation")
 
-    async def _fork(self, _: str) -> None:
+    async def _branch(self, words: str) -> None:
         id = (await self._talk.conversation()).id
+        title = to_line(words, _TITLE)
         await self._talk.switch(id, fork=True)
-        self._show(f"new conversation from {id}: {to_line(self._talk.log.title(id))}")
+        if title:
+            await (await self._talk.conversation()).set_title(title)
+        self._show(f"new conversation from {id}: {title or to_line(self._talk.log.title(id))}")
 
     async def _resume(self, prefix: str) -> None:
         log = self._talk.log
@@ -338,6 +395,13 @@ class SlashCommands:
         path = path or f"conversation-{conversation}.{_ENDINGS[form]}"
         written = write_export(path, self._talk.log, conversation, form)
         self._show(f"written to {escape_text(written)}")
+
+
+def _parse_count(command: str, text: str) -> int:
+    """Return a positive number; 1 if there is none."""
+    if text and not (text.isascii() and text.isdigit() and int(text)):
+        raise UsageError(f"{command} {to_line(text)}: it should be a number", remedy=f"{command}, or {command} 2")
+    return int(text or 1)
 
 
 def _parse_reasoning(word: str) -> Reasoning:

@@ -73,6 +73,7 @@ async def start_chat(
             cases=asked.case,
             cwd=cwd,
             budget=asked.budget,
+            most_cost=asked.most_cost,
             mends=asked.improve,
             unattended=not sys.stdin.isatty(),
             participant=participant,

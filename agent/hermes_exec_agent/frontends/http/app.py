@@ -15,7 +15,7 @@ from aiohttp import web
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
-from hermes_exec_agent.errors import ContextTooLong, ModelError
+from hermes_exec_agent.errors import BudgetSpent, ContextTooLong, ModelError
 from hermes_exec_agent.frontends.http import protocol, responses, runs, sessions, turns
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
@@ -120,6 +120,8 @@ class ServerConfig:
     """Returns the problem of the long-term memory; empty if there is none."""
     budget: int | None = None
     """The limit of replies of the model in one turn; None uses the default."""
+    most_cost: float | None = None
+    """The limit of US dollars of one turn; None uses the configured one."""
     improve: bool = True
     """Whether a skill that fails in use is repaired."""
 
@@ -400,6 +402,8 @@ class Server:
         options = Options(unattended=True, instructions=asked.instructions, history=() if id else asked.history)
         if self._offer.budget is not None:
             options = replace(options, budget=self._offer.budget)
+        if self._offer.most_cost is not None:
+            options = replace(options, most_cost=self._offer.most_cost)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])  # opening also imports, and two threads would block each other
         try:
@@ -411,6 +415,7 @@ class Server:
             async with acquired as conversation:
                 self._offer.log.refuse_held_turn(id)  # and before a stream begins, after which no status can follow
                 conversation.set_model(name)
+                await conversation.check_budget()
                 return await answer(request, asked, conversation)
         except HermesError as error:
             return _explain_failure(error)
@@ -441,6 +446,8 @@ def _explain_failure(error: HermesError) -> web.Response:
         busy = protocol.make_error_response(status, str(error), code=code, again=True)
         busy.headers["Retry-After"] = _LATER_S
         return busy
+    if isinstance(error, BudgetSpent):
+        return protocol.make_error_response(429, str(error), code="budget_spent")
     if isinstance(error, ContextTooLong):
         return protocol.make_error_response(400, str(error), code="context_length_exceeded")
     if isinstance(error, ModelError):

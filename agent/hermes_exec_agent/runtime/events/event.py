@@ -30,6 +30,7 @@ Kind = Literal[
     "result",
     "approval",  # {tool, summary, answer, origins, sources}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
+    "steered",  # {content}: words of the person during a turn, which the model reads after its results
     "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}
     # {target, who, why, source, before: [text], entries: {target: [{text, origin, sources}]}}, in the stream of the
@@ -60,7 +61,8 @@ Kind = Literal[
     "titled",  # {title}: the person's title of the conversation; the latest counts
     # {schemas}: the tools of a request as the endpoint receives them, once in each log, in the stream `tools:DIGEST`
     "tools",
-    "spent",  # {usage}: of a model that a tool asked by itself
+    # {usage, conversation}: of a model that a tool asked by itself, or of the conversation that a task was delegated to
+    "spent",
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
     "ended",  # {reason, content}: the program's list of the turn, if the model wrote no last message

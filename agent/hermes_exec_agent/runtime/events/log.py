@@ -225,6 +225,10 @@ class EventLog:
         """Return the latest conversations; ``before`` is the id of the last one of the preceding page."""
         return self._read(lambda base: queries.list_conversations(base, limit, before), [])
 
+    def cost_since(self, at: float) -> float:
+        """Return the known cost, in US dollars, of all replies after a time; see `queries.sum_cost`."""
+        return self._read(lambda base: queries.sum_cost(base, at), 0.0)
+
     def last_activity(self, apart_from: str = "") -> float | None:
         """Return the time of the last event of any conversation but ``apart_from``; None if there is none."""
         return self._read(lambda base: queries.last_activity(base, apart_from), None)

@@ -164,6 +164,16 @@ def read_start(base: sqlite3.Connection, conversation: str) -> Start:
     return Start(*(str(facts.get(name) or "") for name in ("target", "parent", "person")))
 
 
+def sum_cost(base: sqlite3.Connection, since: float) -> float:
+    """Return the known cost of all replies after ``since``; a delegated task counts by its own conversation alone."""
+    (total,) = base.execute(
+        "SELECT sum(json_extract(data, '$.usage.cost')) FROM events WHERE at >= ? AND (kind = 'note'"
+        " OR kind IN ('assistant', 'compacted') OR kind = 'spent' AND json_extract(data, '$.conversation') IS NULL)",
+        (since,),
+    ).fetchone()
+    return float(total or 0.0)
+
+
 def read_title(base: sqlite3.Connection, conversation: str) -> str:
     """Return the title that the person gave, else the first line of their first message."""
     given = base.execute(

@@ -42,7 +42,15 @@ CREATE TABLE IF NOT EXISTS indexing (name TEXT PRIMARY KEY, upto INTEGER NOT NUL
 """
 _BY_TIME = "CREATE INDEX IF NOT EXISTS events_by_time ON events (at)"
 _LATEST_NOTES = "CREATE TABLE IF NOT EXISTS latest_notes (conversation TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT"
-_INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000, "ended": 4_000}
+_INDEXED = {
+    "user": 100_000,
+    "assistant": 100_000,
+    "steered": 20_000,
+    "result": 4_000,
+    "warning": 4_000,
+    "failed": 4_000,
+    "ended": 4_000,
+}
 """Characters that are indexed of each kind of event: the output of tools is long, and its beginning matters most."""
 _FRAGMENTS = {"user": 20_000, "assistant": 20_000, "result": 2_000}
 """The same for trigrams, which take more space."""

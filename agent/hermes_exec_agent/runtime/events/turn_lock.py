@@ -172,5 +172,5 @@ def _read_row(base: sqlite3.Connection, conversation: str) -> _Row | None:
 def _turn_held_error(conversation: str, row: _Row) -> TurnHeld:
     return TurnHeld(
         f"conversation {to_printable(conversation)}: a turn of it runs in {row}",
-        remedy="again when that has ended, or a branch of what is recorded: --fork, in a chat /fork",
+        remedy="again when that has ended, or a branch of what is recorded: --fork, in a chat /branch",
     )
