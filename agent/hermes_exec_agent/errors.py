@@ -38,3 +38,7 @@ class ContextTooLong(ModelError):
 
 class ScriptEnded(ModelError):
     """A scripted model received more requests than it has replies."""
+
+
+class HookRefused(HermesError):
+    """A hook of the user's configuration blocks a request; nothing of it was recorded."""

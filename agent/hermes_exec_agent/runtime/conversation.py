@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model, ToolSpec
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.hooks import HooksOfTurn
     from hermes_exec_agent.runtime.updates import Answer, Update
     from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.tool import Approvals, Context, Tool
@@ -264,6 +265,7 @@ class Conversation:
         Raises:
             ModelError: no model replied; completed calls stay recorded.
             UsageError: another turn runs; `TurnHeld` if another program runs it.
+            HookRefused: a hook blocks the request; nothing was recorded.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -337,7 +339,7 @@ class Conversation:
         turn = self._create_turn(listener or _ignore_update)
         try:
             async with self._hold_turn():
-                return await turn.compact(force=True)
+                return await turn.compact(force=True, manual=True)
         finally:
             self.usage = sum_usage([self.usage, *turn.usages])
 
@@ -353,7 +355,12 @@ class Conversation:
             compactor=self._compactor,
             schemas=self._schemas,
             tokens=self._tokens,
+            hooks=self._hooks_of_turn(),
         )
+
+    def _hooks_of_turn(self) -> HooksOfTurn | None:
+        hooks = self._context.hooks
+        return None if hooks is None else hooks.of_turn(self._context, is_delegated=bool(self.options.parent))
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
         async with self._hold_turn():
@@ -391,9 +398,14 @@ class Conversation:
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.
 
-        They are changes of the journal, and the skills and the memories that fit the request.
+        They are the texts of hooks, changes of the journal, and the skills and the memories that fit the request.
+
+        Raises:
+            HookRefused: a hook blocks the request.
         """
-        parts = await self._find_journal_changes()
+        hooks = None if self.options.parent else self._context.hooks
+        parts = await hooks.check_prompt(request, self._context) if hooks else []
+        parts += await self._find_journal_changes()
         if self._skill_recall is not None:
             parts += await self._skill_recall.find_parts(request, self.messages)
         if self._recaller is not None:

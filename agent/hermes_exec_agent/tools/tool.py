@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.hooks import ConversationHooks
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
@@ -229,6 +230,8 @@ class Context:
     """Configured descriptions of tools, by name."""
     proposals: EventLog | None = None
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
+    hooks: ConversationHooks | None = None
+    """The configured hooks, which a delegated conversation shares; None without any."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
