@@ -61,7 +61,7 @@ class Vendor:
     """Answers requests with ``answers``, one after another; the last one again and again."""
 
     def __init__(self, api: Api, answers: Iterable[Written]) -> None:
-        self.api = api
+        self.api: Api = api
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
@@ -191,7 +191,7 @@ def _render_anthropic(said: Said, number: int, model: str) -> tuple[dict[str, An
         "id": f"msg_{number}", "type": "message", "role": "assistant", "model": model, "content": blocks,
         "stop_reason": stop, "stop_sequence": None, "usage": usage,
     }  # fmt: skip
-    begun = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    begun: dict[str, Any] = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
     for index, block in enumerate(blocks):
         events += _stream_block(index, block)
@@ -294,7 +294,7 @@ def _render_responses(said: Said, number: int, model: str) -> tuple[dict[str, An
         summary = [{"type": "summary_text", "text": said.thought}]
         items.append({"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": SIGNATURE})
     if said.text:
-        content = [{"type": "output_text", "text": said.text, "annotations": []}]
+        content: list[Any] = [{"type": "output_text", "text": said.text, "annotations": []}]
         items.append(
             {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content}
         )
@@ -315,7 +315,7 @@ def _render_responses(said: Said, number: int, model: str) -> tuple[dict[str, An
             "output_tokens_details": {"reasoning_tokens": REASONING}, "total_tokens": PROMPT + COMPLETION,
         },
     }  # fmt: skip
-    begun = {**whole, "output": [], "status": "in_progress", "usage": None, "incomplete_details": None}
+    begun: dict[str, Any] = {**whole, "output": [], "status": "in_progress", "usage": None, "incomplete_details": None}
     events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
     for index, item in enumerate(items):
         events += _stream_item(index, item)
