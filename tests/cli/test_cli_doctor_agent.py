@@ -14,6 +14,8 @@ from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.skills.registry.home import default_home
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
+from tests.rigs.vendors import KEY as VENDOR_KEY
+from tests.rigs.vendors import Said, Vendor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,3 +186,17 @@ def test_the_command_shows_the_rows_and_asks_only_when_told_to(cli: Cli) -> None
         assert cli("doctor", "--model").returncode == 1
         assert len(endpoint.requests) == 2
     assert cli("doctor", "local", "--model").returncode == 2
+
+
+def test_a_vendors_own_api_is_checked_by_a_question_alone(environment: pytest.MonkeyPatch) -> None:
+    async def examine(question: bool) -> tuple[dict[str, Check], int]:
+        async with Vendor("anthropic", [Said(calls=[("ready", {"answer": "yes"})])]) as vendor:
+            settings(environment, vendor.url, model="claude-opus-4-1", key=VENDOR_KEY)
+            environment.setenv("LLM_PROVIDER", "anthropic")
+            checks = await examine_agent(ask=question)
+            return {each.name: each for each in checks}, len(vendor.requests)
+
+    found, requests = asyncio.run(examine(question=False))
+    assert (found["endpoint"].status, found["tool call"].status, requests) == ("warning", "warning", 0)
+    found, requests = asyncio.run(examine(question=True))
+    assert (found["tool call"].status, requests) == ("ok", 1)

@@ -27,6 +27,7 @@ from hermes_exec.config.settings import (
     CommandSettings,
     Descriptions,
     GuardrailSettings,
+    HookSettings,
     LearningSettings,
     LimitSettings,
     LogSettings,
@@ -74,6 +75,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "agent": AgentSettings,
     "commands": CommandSettings,
     "guardrails": GuardrailSettings,
+    "hooks": HookSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
 }
@@ -81,6 +83,7 @@ WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
     "[warning, stop]": [Threshold],
     "yes or no": [bool],
+    "list of tables": [AgentSettings.model_fields["hooks"].annotation],
     "list": [values.Words, values.Names, values.Binds, Patterns],
     "table": [
         CommandSettings,

@@ -252,12 +252,16 @@ def forms_of(extra: str) -> list[Form]:
     return [form for form in FORMS if form not in of_skills[3:]]
 
 
+BRINGING = {"otel": {"daytona", "providers"}, "prices": {"providers"}}
+"""The extras whose packages bring those of another one."""
+
+
 def check_doctor(said: str, has: set[str]) -> None:
     """Each missing extra is one row, in the place that needs it or beside our own checks."""
     rows = [check for kind in json.loads(said) for check in kind["checks"]]
     for extra in OFFERED:
         offered = [row for row in rows if f"[{extra}]'" in row["remedy"]]
-        brought = extra == "otel" and "daytona" in has  # its SDK brings this one
+        brought = has & BRINGING.get(extra, set())
         assert len(offered) == (0 if extra in has or brought else 1), (extra, offered)
 
 

@@ -10,9 +10,9 @@ from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.batch.capped_model import CappedModel
 from hermes_exec_agent.models.catalog import Models
-from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.protocol import FREE, Price
+from hermes_exec_agent.models.retrying import RetryingModel
 from hermes_exec_agent.models.scripted import ScriptedModel, read_script
 from hermes_exec_agent.models.settings import load_models
 
@@ -62,7 +62,7 @@ def find_price(model: Model) -> Price | None:
         return Price(
             max(price.input for price in known), max(price.output for price in known), max(cached) if cached else None
         )
-    if isinstance(model, Endpoint):
+    if isinstance(model, RetryingModel):
         return model.price
     return FREE if model.scripted else None
 
@@ -70,7 +70,7 @@ def find_price(model: Model) -> Price | None:
 def _request_whole(model: Model, capture: Capture) -> None:
     """Let a model request whole replies, as no person reads their pieces."""
     for each in model.models if isinstance(model, Fallback) else (model,):
-        if isinstance(each, Endpoint):
+        if isinstance(each, RetryingModel):
             each.whole, each.capture = True, capture
 
 

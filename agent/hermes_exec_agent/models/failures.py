@@ -70,15 +70,15 @@ def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> Endp
             ModelError(f"{who}: it was silent for too long", remedy="a longer silence_s"), again=True
         )
     if isinstance(cause, openai.APIConnectionError | httpx2.TransportError):
-        root = _quote_message(str(_root_cause(cause)) or type(_root_cause(cause)).__name__, redactor)
+        root = quote_message(str(root_cause(cause)) or type(root_cause(cause)).__name__, redactor)
         return EndpointFailure(
             ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_format_origin(cause)} is up"),
             again=True,
         )
     if isinstance(cause, openai.APIError):
-        message = _quote_message(cause.message, redactor)
+        message = quote_message(cause.message, redactor)
         if _TOO_LONG.search(message):
-            return EndpointFailure(_too_long_error(who, message), again=False)
+            return EndpointFailure(too_long_error(who, message), again=False)
         return EndpointFailure(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
     if isinstance(cause, EmptyStream) and "html" in str(cause):
         return EndpointFailure(
@@ -109,17 +109,29 @@ def _describe_fault(cause: Exception) -> str:
 
 
 def _classify_status(who: str, cause: Any, redactor: Redactor) -> EndpointFailure:
-    status: int = cause.status_code
-    message = _quote_message(_extract_message(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
+    text = extract_message(cause.body) or _NO_WORDS.sub("", str(cause.message))
     code = str(getattr(cause, "code", "") or "")
+    remedy = ""
+    if cause.status_code == 404 and cause.request.url.path == _ROUTE:
+        remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
+    wait_s = parse_retry_after(cause.response.headers)
+    return classify_status(who, cause.status_code, text, code, wait_s=wait_s, redactor=redactor, remedy=remedy)
+
+
+def classify_status(
+    who: str, status: int, text: str, code: str, *, wait_s: float | None, redactor: Redactor, remedy: str = ""
+) -> EndpointFailure:
+    """Classify an answer with an HTTP status; ``text`` is its message, and ``code`` that of the vendor.
+
+    ``wait_s`` is how long the endpoint asks to wait, and ``remedy`` replaces the one of the status.
+    """
+    message = quote_message(text, redactor)
     if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(message)):
-        return EndpointFailure(_too_long_error(who, message), again=False)
+        return EndpointFailure(too_long_error(who, message), again=False)
     what = f"{who}: it answered {status}{': ' if message else ''}{message}"
     if status in _AGAIN and code not in _NEVER:
-        return EndpointFailure(ModelError(what), again=True, wait_s=parse_retry_after(cause.response.headers))
-    remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
-    if status == 404 and cause.request.url.path == _ROUTE:
-        remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
+        return EndpointFailure(ModelError(what), again=True, wait_s=wait_s)
+    remedy = remedy or _REMEDIES.get(402 if code in _NEVER else status, "")
     refusal = RequestRefused if status in _REQUEST else ModelRefused
     return EndpointFailure(refusal(what, remedy=remedy), again=False)
 
@@ -142,7 +154,8 @@ def _format_origin(cause: Any) -> str:
     return to_printable(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
 
 
-def _too_long_error(who: str, message: str) -> ContextTooLong:
+def too_long_error(who: str, message: str) -> ContextTooLong:
+    """Return the error of a conversation that does not fit the window."""
     found = _LIMIT.search(message)
     return ContextTooLong(
         f"{who}: the conversation is too long for its window: {message}",
@@ -166,20 +179,26 @@ def parse_retry_after(headers: Mapping[str, str], now: float | None = None) -> f
         return None
 
 
-def _extract_message(body: object) -> str:
+def is_too_long(message: str) -> bool:
+    """Return whether an endpoint's message says that a conversation does not fit the window."""
+    return _TOO_LONG.search(message) is not None
+
+
+def extract_message(body: object) -> str:
     """Return the message in a response's body, in any of the usual forms."""
     if isinstance(body, list) and body and isinstance(body[0], dict):  # pyright: ignore[reportUnknownMemberType]  it is JSON
-        return _extract_message(cast("list[object]", body)[0])  # Gemini's
+        return extract_message(cast("list[object]", body)[0])  # Gemini's
     if isinstance(body, dict):
         table = cast("dict[str, object]", body)
         for key in ("message", "error", "detail", "msg"):
-            if found := _extract_message(table.get(key)):
+            if found := extract_message(table.get(key)):
                 return found
         return ""
     return body if isinstance(body, str) else json.dumps(body) if isinstance(body, list) else ""
 
 
-def _root_cause(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first cause of an error."""
     for _ in range(8):
         if error.__cause__ is None:
             break
@@ -187,7 +206,7 @@ def _root_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _quote_message(text: str, redactor: Redactor) -> str:
+def quote_message(text: str, redactor: Redactor) -> str:
     """Return an endpoint's message for use in a line: without keys, short, and safe to print."""
     line = " ".join(redactor.redact(text).split()).rstrip(".")  # more text follows
     return to_printable(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")

@@ -1,8 +1,9 @@
-"""Providers of models and their differences. All have OpenAI's chat completions API."""
+"""Providers of models and their differences. Most have OpenAI's chat completions API."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Provider:
     """Whether it runs on this machine, at no cost."""
     window: int = 128_000
     """Tokens, unless configured."""
+    api: Literal["chat", "anthropic", "google", "openai-responses"] = "chat"
+    """Its API; those other than ``chat`` need the extra ``providers``."""
     newer_limit: bool = False
     """Whether it expects `max_completion_tokens`, and refuses `max_tokens` for newer models."""
 
@@ -37,6 +40,20 @@ PROVIDERS = {
         Provider("nous", "https://inference-api.nousresearch.com/v1", "NOUS_API_KEY"),
         Provider("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", by_key=False),
         Provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", by_key=False),
+        Provider(
+            "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", by_key=False, window=200_000, api="anthropic"
+        ),
+        Provider(
+            "google",
+            "https://generativelanguage.googleapis.com",
+            "GEMINI_API_KEY",
+            by_key=False,
+            window=1_000_000,
+            api="google",
+        ),
+        Provider(
+            "openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY", by_key=False, api="openai-responses"
+        ),
         Provider("wisgate", "https://api.wisgate.ai/v1", "WISGATE_API_KEY"),
         _own("vllm", 8000),
         _own("sglang", 30_000),

@@ -58,7 +58,8 @@ class ModelSettings:
     """The settings of one model, from the environment and from a file's table."""
 
     provider: str | None = None
-    """openai, openrouter, nous, deepseek, gemini, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
+    """openai, openrouter, nous, deepseek, gemini, wisgate, vllm, sglang, llama.cpp, ollama or custom, with OpenAI's
+    chat completions; anthropic, google or openai-responses, with an API of their own."""
     model: str | None = None
     """The provider's name for it."""
     base_url: str | None = None
@@ -188,7 +189,7 @@ class _Builder:
             self._endpoints[name] = self._create_endpoint(name)
         return self._endpoints[name]
 
-    def _create_endpoint(self, name: str) -> Endpoint:
+    def _create_endpoint(self, name: str) -> Model:
         if name not in self._settings:
             raise ConfigError(
                 f"[models]: no model is called {to_printable(name)!r}", remedy=f"[models.{to_printable(name)}]"
@@ -219,19 +220,24 @@ class _Builder:
                 remedy="one of the two",
             )
         base_url = _parse_base_url(name, base_url)
-        return Endpoint(
-            settings.model,
-            base_url=base_url,
-            key=self._key(name, settings, chosen),
-            window=settings.window or chosen.window,
-            price=settings.prices or (FREE if chosen.own else None),
-            patience=Patience(settings.attempts, settings.total_s, settings.silence_s),
-            newer_limit=chosen.newer_limit and settings.base_url is None,
-            dialect=find_dialect(chosen.name, base_url),
-            reasoning=Reasoning(settings.effort, settings.thinking),
-            marks_cache=needs_marks(settings.cache, settings.model),
-            sampling=Sampling(settings.temperature, settings.top_p, settings.seed),
-        )
+        options: dict[str, Any] = {
+            "base_url": base_url,
+            "key": self._key(name, settings, chosen),
+            "window": settings.window or chosen.window,
+            "price": settings.prices or (FREE if chosen.own else None),
+            "patience": Patience(settings.attempts, settings.total_s, settings.silence_s),
+            "reasoning": Reasoning(settings.effort, settings.thinking),
+            "marks_cache": needs_marks(settings.cache, settings.model),
+            "sampling": Sampling(settings.temperature, settings.top_p, settings.seed),
+        }
+        if chosen.api != "chat":
+            from hermes_exec_agent.models.vendor_endpoint import VendorEndpoint
+
+            options["marks_cache"] = settings.cache != "off"
+            return VendorEndpoint(settings.model, api=chosen.api, **options)
+        dialect = find_dialect(chosen.name, base_url)
+        newer_limit = chosen.newer_limit and settings.base_url is None
+        return Endpoint(settings.model, newer_limit=newer_limit, dialect=dialect, **options)
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:
         if settings.key is not None:

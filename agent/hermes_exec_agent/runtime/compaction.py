@@ -19,7 +19,7 @@ from hermes_exec_agent.models.protocol import CHARACTERS, complete, estimate_tok
 from hermes_exec_agent.runtime.history import NOTICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from hermes_exec_agent.models.protocol import Model, Usage
 
@@ -250,6 +250,7 @@ class Compactor:
         beside: int,
         auxiliary: Model,
         force: bool = False,
+        permit: Callable[[], Awaitable[bool]] | None = None,
     ) -> Compaction | None:
         """Return a shorter conversation if this one fills the window; None if it does not, or if nothing can be gained.
 
@@ -260,11 +261,15 @@ class Compactor:
             beside: tokens of the tools.
             auxiliary: the model that summarizes.
             force: shorten in any case, as the endpoint refused the conversation.
+            permit: called before anything is shortened; False prevents it until the conversation has grown.
         """
         window = min(window, self.window or window)
         before = self._size(messages)
         used = (before + beside) * self._scale
         if not force and (used < window * _FULL or before < self._grown):
+            return None
+        if permit is not None and not await permit():
+            self._grown = before * (1 + _FREED)
             return None
         room = max(window / self._scale - beside, window / 8)
         if force:

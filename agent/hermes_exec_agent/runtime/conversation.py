@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.context_use import ContextUse
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.hooks import HooksOfTurn
     from hermes_exec_agent.runtime.updates import Answer, Update
     from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.tool import Approvals, Context, Tool
@@ -293,6 +294,7 @@ class Conversation:
             ModelError: no model replied; completed calls stay recorded.
             UsageError: another turn runs; `TurnHeld` if another program runs it.
             BudgetSpent: a budget of dollars is spent.
+            HookRefused: a hook blocks the request; nothing was recorded.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -376,7 +378,7 @@ class Conversation:
         turn = self._create_turn(listener or _ignore_update)
         try:
             async with self._hold_turn():
-                return await turn.compact(force=True)
+                return await turn.compact(force=True, manual=True)
         finally:
             self.usage = sum_usage([self.usage, *turn.usages])
 
@@ -394,7 +396,12 @@ class Conversation:
             tokens=self._tokens,
             inbox=self._inbox,
             meter=self._context.meter,
+            hooks=self._hooks_of_turn(),
         )
+
+    def _hooks_of_turn(self) -> HooksOfTurn | None:
+        hooks = self._context.hooks
+        return None if hooks is None else hooks.of_turn(self._context, is_delegated=bool(self.options.parent))
 
     async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
         if self._context.meter is not None and not self.options.parent:
@@ -435,9 +442,15 @@ class Conversation:
     async def _find_parts(self, request: str) -> list[dict[str, object]]:
         """Return the notices that accompany a request.
 
-        They are notices of the program, changes of the journal, and the skills and the memories that fit the request.
+        They are texts of hooks, notices of the program, changes of the journal, and the skills and the memories that
+        fit the request.
+
+        Raises:
+            HookRefused: a hook blocks the request.
         """
-        parts: list[dict[str, object]] = [{"source": "program", "content": each} for each in self._inbox.take_notices()]
+        hooks = None if self.options.parent else self._context.hooks
+        parts: list[dict[str, object]] = await hooks.check_prompt(request, self._context) if hooks else []
+        parts += [{"source": "program", "content": each} for each in self._inbox.take_notices()]
         parts += await self._find_journal_changes()
         if self._skill_recall is not None:
             parts += await self._skill_recall.find_parts(request, self.messages)

@@ -174,6 +174,7 @@ class MessageHistory:
         last = self._messages[-1]
         if last.role == "assistant":
             self._messages.append(Message("user", NOTICE + content))
+            self.open = True
         else:
             text = f"{last.content}\n\n{NOTICE}{content}"
             self._messages[-1] = Message(last.role, text, tool_call_id=last.tool_call_id)

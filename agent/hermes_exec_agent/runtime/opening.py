@@ -119,13 +119,30 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             models=models, tools=created, context=context, log=log, options=options, reviews=reviews
         )
         await conversation.begin()
-        async with _keep_notes(log, models, settings.memory, context):
+        async with _run_hooks(context, is_resumed=bool(chosen)), _keep_notes(log, models, settings.memory, context):
             try:
                 yield conversation
             finally:
                 await conversation.end_background()
                 await context.close()
                 await _send_words(conversation.id, context, log)
+
+
+@asynccontextmanager
+async def _run_hooks(context: Context, *, is_resumed: bool) -> AsyncGenerator[None]:
+    """Run the hooks of the conversation's start and end, if there are hooks, and end all that hooks left."""
+    hooks = context.hooks
+    if hooks is None:
+        yield
+        return
+    try:
+        await hooks.start_session(context, is_resumed=is_resumed)
+        try:
+            yield
+        finally:
+            await shield_to_completion(hooks.end_session(context), limit_s=None)
+    finally:
+        await shield_to_completion(hooks.close())
 
 
 async def _read_project(context: Context) -> None:
@@ -145,6 +162,10 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
     commands = CommandRules.parse(() if given.mode == "deny" else rules.allow, rules.deny)
     context.approvals = Approvals(given.mode, {**given.tools, **own}, commands)
     context.descriptions = settings.agent.descriptions
+    if settings.agent.hooks:
+        from hermes_exec_agent.runtime.hooks import ConversationHooks
+
+        context.hooks = ConversationHooks(settings.agent.hooks)
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log
 

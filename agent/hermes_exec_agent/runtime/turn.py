@@ -6,7 +6,7 @@ import secrets
 import threading
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
@@ -37,9 +37,22 @@ _EMPTY = 2
 _BUDGET = "The budget of {} steps for this request is spent."
 _SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
 _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
+_GO_ON = "A hook of the person wants you to go on, and says: {}"
 _STOPPED = (
     "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
 )
+
+
+class TurnHooks(Protocol):
+    """The hooks that a turn runs."""
+
+    async def check_stop(self, text: str, stops: int) -> str:
+        """Return why a turn has to go on after the answer ``text``; empty if it may end."""
+        ...
+
+    async def check_compaction(self, *, manual: bool) -> str:
+        """Return why the conversation may not be shortened; empty if it may."""
+        ...
 
 
 class Budget:
@@ -88,11 +101,13 @@ class Turn:
         tokens: TokenRecorder | None = None,
         inbox: Inbox | None = None,
         meter: CostMeter | None = None,
+        hooks: TurnHooks | None = None,
     ) -> None:
         """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls.
 
         The model reads what is in ``inbox`` before each of its replies. ``meter`` counts what they cost.
         """
+        self._hooks = hooks
         self._model = model
         self._schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
@@ -136,12 +151,16 @@ class Turn:
             raise
 
     async def _answer(self) -> Answer:
+        stops = 0
         while self._budget.take():
             if self._steps and self._meter is not None and (ended := await self._meter.find_end()):
                 return await self._last_word("budget", "cost", ended, _SPENT)
             await self._deliver()
             reply = await self._record_reply()
             calls = reply.message.tool_calls
+            if not calls and self._budget.left and await self._is_continued(reply, stops):
+                stops += 1
+                continue
             if not calls:
                 return await self._end(reply)
             acted = await self._executor.run(calls, self._watch, cut=reply.finish == "length")
@@ -162,6 +181,16 @@ class Turn:
         for words in self._inbox.take_words():
             await self._recorder.record("steered", {"content": words})
             self._tell(Steered(words))
+
+    async def _is_continued(self, reply: Reply, stops: int) -> bool:
+        """Return whether a hook lets the turn go on after an answer; the model receives its reason."""
+        text = reply.message.content
+        if self._hooks is None or reply.finish != "stop" or not text.strip():
+            return False
+        reason = await self._hooks.check_stop(text, stops)
+        if reason:
+            await self._warn("hook", _GO_ON.format(self._executor.clean(reason)))
+        return bool(reason)
 
     def _watch(self, update: Update) -> None:
         self._report.update(update)
@@ -280,8 +309,18 @@ class Turn:
                 raise
             return await self._stream_reply(tool_choice)
 
-    async def compact(self, *, force: bool = False) -> bool:
-        """Shorten the conversation if it fills the window, or if ``force``; return whether it was shortened."""
+    async def compact(self, *, force: bool = False, manual: bool = False) -> bool:
+        """Shorten the conversation if it fills the window, or if ``force``; return whether it was shortened.
+
+        ``manual``: a person wants it.
+        """
+
+        async def permit() -> bool:
+            reason = await self._hooks.check_compaction(manual=manual) if self._hooks else ""
+            if reason:
+                self._tell(Warned("hook", f"a hook prevents that the conversation is shortened: {reason}"))
+            return not reason
+
         history = self._recorder.history
         found = await self._compactor.shorten(
             history.messages,
@@ -290,6 +329,7 @@ class Turn:
             beside=self._beside,
             auxiliary=self._auxiliary,
             force=force,
+            permit=permit,
         )
         if found is None:
             return False

@@ -179,11 +179,21 @@ async def run(resolved: ResolvedCall, context: Context) -> Envelope:
     """Run a call once. The envelope contains any failure; a cancelled call leaves nothing running."""
     if resolved.tool is None:
         return failure_envelope("agent", resolved.failure or Failure("arguments", "this cannot be done"))
-    envelope = await _call_tool(resolved.tool, resolved.arguments, context)
+    envelope = await _call_with_hooks(resolved.tool, resolved.arguments, context)
     context.provenance.add(envelope.origins)
     if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError  # it failed because it was cancelled
     return envelope
+
+
+async def _call_with_hooks(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:
+    """Run a call between the hooks of ``pre-tool``, which may refuse it, and those of ``post-tool``."""
+    hooks, name = context.hooks, tool.spec.name
+    if hooks is None:
+        return await _call_tool(tool, arguments, context)
+    if (refusal := await hooks.check_call(name, arguments, context)) is not None:
+        return refusal
+    return await hooks.review_call(name, arguments, await _call_tool(tool, arguments, context), context)
 
 
 async def _call_tool(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.hooks import ConversationHooks
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.delegated_tasks import DelegatedTasks, Task, TaskAnswer
     from hermes_exec_agent.tools.envelope import Envelope
@@ -235,6 +236,8 @@ class Context:
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
     remind: Callable[[str], None] = _ignore
     """Lets the model read a notice of the program with its next results, or with the next request."""
+    hooks: ConversationHooks | None = None
+    """The configured hooks, which a delegated conversation shares; None without any."""
     delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
     """Hands a task to a conversation of its own, and returns how that one ended."""
     _workspace: Workspace | None = None

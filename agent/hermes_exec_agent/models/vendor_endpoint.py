@@ -1,0 +1,263 @@
+"""A model behind a vendor's own API, by the vendor's SDK and the direct requests of ``pydantic-ai-slim``.
+
+The library translates messages, tools and settings; it runs no agent and no tool, and its retries and those of the SDKs
+are off. Parts of replies that only their vendor can read, such as signatures of reasoning, are kept in the extras of a
+message (`models.vendor_messages`), and are sent to that endpoint alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from hermes_exec.extras import require
+from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.models.assembly import EmptyStream
+from hermes_exec_agent.models.call_trace import CallTrace
+from hermes_exec_agent.models.retrying import LOOPBACK, RetryingModel
+from hermes_exec_agent.models.vendor_messages import VendorAssembler, to_vendor_messages, to_vendor_tools
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    import httpx2
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.models.call_trace import Sampling
+    from hermes_exec_agent.models.dialects import Reasoning
+    from hermes_exec_agent.models.failures import EndpointFailure
+    from hermes_exec_agent.models.messages import Message
+    from hermes_exec_agent.models.protocol import Price, Text, Thought, ToolChoice, ToolSpec
+    from hermes_exec_agent.models.retrying import Patience
+
+Api = Literal["anthropic", "google", "openai-responses"]
+_ID = 200
+"""Characters of a reply's id that are recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorRequest:
+    """One request, in the library's form."""
+
+    messages: list[ModelMessage]
+    settings: dict[str, Any]
+    parameters: ModelRequestParameters
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """The library's model, and what closes its connections."""
+
+    model: Model[Any]
+    close: Callable[[], Awaitable[object]]
+
+
+class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
+    """One model of one vendor's own API."""
+
+    def __init__(  # noqa: PLR0913  each is a choice of its own
+        self,
+        name: str,
+        *,
+        api: Api,
+        base_url: str,
+        key: Secret | None = None,
+        window: int = 128_000,
+        price: Price | None = None,
+        patience: Patience | None = None,
+        reasoning: Reasoning | None = None,
+        marks_cache: bool = False,
+        sampling: Sampling | None = None,
+    ) -> None:
+        """``name`` is the vendor's name of the model."""
+        super().__init__(
+            name, base_url=base_url, key=key, window=window, price=price, patience=patience, reasoning=reasoning,
+            sampling=sampling, origin=f"{api}\n{base_url}\n{name}",
+        )  # fmt: skip
+        self.api: Api = api
+        self._marks_cache = marks_cache
+
+    def _build_body(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        max_tokens: int | None,
+        schema: dict[str, Any] | None,
+        tool_choice: ToolChoice | None,
+    ) -> VendorRequest:
+        if self.capture == "tokens":
+            raise ModelError(f"{self.name}: its API returns no token ids", remedy="vLLM or SGLang")
+        settings: dict[str, Any] = self._sampling.to_wire()
+        if self.api == "anthropic":
+            settings.pop("seed", None)  # it has none
+            settings["cache"] = self._marks_cache
+        if self.api == "openai-responses":
+            settings["openai_store"] = False
+        if max_tokens is not None:
+            settings["max_tokens"] = max_tokens
+        if tools and tool_choice is not None:
+            settings["tool_choice"] = tool_choice
+        if self.reasoning.thinking == "off" or (self.api == "anthropic" and self._continues_another(messages)):
+            settings["thinking"] = False
+        elif self.reasoning.effort or self.reasoning.thinking:
+            settings["thinking"] = self.reasoning.effort or True
+        enforces = schema is not None and bool(self._model.profile.get("supports_json_schema_output"))
+        return VendorRequest(
+            to_vendor_messages(messages, origin=self.origin, vendor=self._model.system),
+            settings,
+            to_vendor_tools(tools, schema if enforces else None),
+        )
+
+    def _continues_another(self, messages: Sequence[Message]) -> bool:
+        """Return whether another model made calls in the open turn.
+
+        Anthropic's models think in such a turn only if its calls have their own thoughts.
+        """
+        for message in reversed(messages):
+            if message.role == "user":
+                return False
+            if message.tool_calls and message.origin != self.origin:
+                return True
+        return False
+
+    def _create_assembly(self) -> VendorAssembler:
+        return VendorAssembler()
+
+    async def _attempt(
+        self, request: VendorRequest, assembly: VendorAssembler, give_up: float
+    ) -> AsyncGenerator[Text | Thought]:
+        from pydantic_ai.direct import model_request, model_request_stream
+
+        bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
+        arguments: dict[str, Any] = {
+            "model_settings": request.settings, "model_request_parameters": request.parameters, "instrument": False,
+        }  # fmt: skip
+        if self.whole:
+            async with asyncio.timeout_at(bound):
+                reply = await model_request(self._model, request.messages, **arguments)
+            for piece in assembly.add_whole(reply):
+                yield piece
+            return
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout_at(bound):
+                opening = model_request_stream(self._model, request.messages, **arguments)
+                stream = await stack.enter_async_context(opening)
+            events = aiter(stream)
+            try:
+                while True:
+                    try:
+                        async with asyncio.timeout_at(bound):
+                            pieces = assembly.add(await anext(events))
+                    except StopAsyncIteration:
+                        break
+                    for piece in pieces:
+                        yield piece
+            except Exception:
+                # An error after the finish reason does not affect the reply.
+                if stream.finish_reason is None:
+                    raise
+            assembly.end(stream.get())
+        if not assembly.is_finished:
+            raise EOFError if assembly.has_begun else EmptyStream
+
+    def _classify(self, cause: BaseException) -> EndpointFailure | None:
+        from hermes_exec_agent.models.vendor_failures import classify_vendor_failure
+
+        return classify_vendor_failure(self.name, cause, self._redactor)
+
+    def _create_trace(self, request: VendorRequest, assembly: VendorAssembler) -> CallTrace:
+        sent = ("temperature", "top_p", "seed", "max_tokens")
+        sampling = {name: request.settings[name] for name in sent if name in request.settings}
+        return CallTrace(sampling, assembly.request_id[:_ID])
+
+    @property
+    def _model(self) -> Model[Any]:
+        return self._ensure_client().model
+
+    def _ensure_client(self) -> _Client:
+        with self._connecting:
+            if self._client is None:
+                require("providers", f"to ask models of {self.api}")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of SDKs, about variables that are not used here
+                    self._client = _CLIENTS[self.api](self)
+            client: _Client = self._client
+            return client
+
+    def http_client(self, create: Callable[..., httpx2.AsyncClient]) -> httpx2.AsyncClient:
+        """Return a client of HTTP with the time limits of this model; no proxy can reach this machine's own address."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._patience.silence_s, connect=self._patience.connect_s)
+        return create(trust_env=urlsplit(self.base_url).hostname not in LOOPBACK, timeout=timeout)
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds until the first piece, and between two."""
+        return self._patience.silence_s
+
+    def reveal_key(self) -> str:
+        """Return the key; SDKs take no empty one."""
+        return self.key.reveal() if self.key else "none"
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+def _connect_anthropic(endpoint: VendorEndpoint) -> _Client:
+    import anthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    sdk = anthropic.AsyncAnthropic(
+        api_key=endpoint.reveal_key(),
+        base_url=endpoint.base_url,
+        max_retries=0,
+        http_client=endpoint.http_client(anthropic.DefaultAsyncHttpxClient),
+    )
+    return _Client(AnthropicModel(endpoint.name, provider=AnthropicProvider(anthropic_client=sdk)), sdk.close)
+
+
+def _connect_google(endpoint: VendorEndpoint) -> _Client:
+    import httpx2
+    from google.genai import Client
+    from google.genai.types import HttpOptions
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    http = endpoint.http_client(httpx2.AsyncClient)
+    options = HttpOptions(base_url=endpoint.base_url, timeout=int(endpoint.silence_s * 1000), httpx_async_client=http)
+    sdk = Client(vertexai=False, api_key=endpoint.reveal_key(), http_options=options)
+    return _Client(GoogleModel(endpoint.name, provider=GoogleProvider(client=sdk)), http.aclose)
+
+
+def _connect_responses(endpoint: VendorEndpoint) -> _Client:
+    import openai
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    sdk = openai.AsyncOpenAI(
+        api_key=endpoint.reveal_key(),
+        base_url=endpoint.base_url,
+        max_retries=0,
+        http_client=endpoint.http_client(openai.DefaultAsyncHttpxClient),
+    )
+    return _Client(OpenAIResponsesModel(endpoint.name, provider=OpenAIProvider(openai_client=sdk)), sdk.close)
+
+
+_CLIENTS: dict[Api, Callable[[VendorEndpoint], _Client]] = {
+    "anthropic": _connect_anthropic,
+    "google": _connect_google,
+    "openai-responses": _connect_responses,
+}
