@@ -35,6 +35,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
     "ray": ("ray",),
+    "web": ("ddgs", "trafilatura"),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

@@ -33,8 +33,10 @@ from hermes_exec.config.settings import (
     MemorySettings,
     Origin,
     Patterns,
+    Ports,
     Profiles,
     Threshold,
+    WebSettings,
 )
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
@@ -73,6 +75,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "log": LogSettings,
     "agent": AgentSettings,
     "commands": CommandSettings,
+    "web": WebSettings,
     "guardrails": GuardrailSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
@@ -81,10 +84,11 @@ WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
     "[warning, stop]": [Threshold],
     "yes or no": [bool],
-    "list": [values.Words, values.Names, values.Binds, Patterns],
+    "list": [values.Words, values.Names, values.Binds, Patterns, Ports],
     "table": [
         CommandSettings,
         GuardrailSettings,
+        WebSettings,
         AgentSettings.model_fields["approvals"].annotation,
         AgentSettings.model_fields["personalities"].annotation,
         Descriptions,
@@ -123,7 +127,7 @@ def word(hint: Any) -> str:
 
 def default(value: object) -> str:
     match value:
-        case None | "" | () | {} | CommandSettings() | GuardrailSettings():
+        case None | "" | () | {} | CommandSettings() | GuardrailSettings() | WebSettings():
             return ""
         case bool():
             return "yes" if value else "no"

@@ -229,6 +229,8 @@ class Context:
     """Configured descriptions of tools, by name."""
     proposals: EventLog | None = None
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
+    is_delegate: bool = False
+    """Whether another conversation delegated this one, so that a model wrote its requests."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -246,6 +248,7 @@ class Context:
             self,
             conversation="",
             request="",
+            is_delegate=True,
             tools=(),
             journal=None,
             past=None,
