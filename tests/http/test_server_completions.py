@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
@@ -18,6 +19,7 @@ from hermes_exec_agent.models.dialects import DEEPSEEK
 from hermes_exec_agent.models.endpoint import Endpoint
 from tests.http.conftest import TOKEN, Held, Serve, Served
 from tests.rigs.endpoint import ScriptedEndpoint
+from tests.rigs.pictures import png
 from tests.rigs.strict import DeepSeek
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -300,3 +302,46 @@ def test_a_place_that_cannot_be_opened_is_told(serve: Serve) -> None:
     served = serve(say("Never."), target="ssh://nobody@127.0.0.1:1")
     with client(served) as here, pytest.raises(openai.InternalServerError, match="127.0.0.1"):
         ask_once(here)
+
+
+def test_images_of_a_client_reach_a_model_that_takes_them(serve: Serve) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    parts: list[Any] = [
+        {"type": "text", "text": "what is it?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    ]
+    asked: list[Any] = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": "black"},
+        {"role": "user", "content": parts},
+    ]
+    with (
+        ScriptedEndpoint(["Black."]) as rig,
+        client(serve(Endpoint("m", base_url=rig.url, vision=True))) as here,
+    ):
+        done = here.chat.completions.create(model="main", messages=asked)
+    assert done.choices[0].message.content == "Black."
+    sent = [each["content"] for each in rig.requests[0]["messages"] if isinstance(each["content"], list)]
+    assert [each[1]["image_url"]["url"] for each in sent] == [url, url]
+
+
+@pytest.mark.parametrize(
+    ("url", "vision", "says"),
+    [
+        ("https://example.org/x.png", True, "its URL is not fetched"),
+        ("data:image/png;base64,AAAA", True, "this is not an image"),
+        (f"data:image/png;base64,{base64.b64encode(png()).decode()}", False, "takes no images"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_images_that_no_model_gets_are_a_bad_request(
+    serve: Serve, url: str, says: str, *, vision: bool, stream: bool
+) -> None:
+    parts: list[Any] = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+    with (
+        ScriptedEndpoint(["Never."]) as rig,
+        client(serve(Endpoint("m", base_url=rig.url, vision=vision))) as here,
+        pytest.raises(openai.BadRequestError, match=says),
+    ):
+        here.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}], stream=stream)
+    assert rig.requests == []

@@ -80,6 +80,7 @@ class Endpoint:
         reasoning: Reasoning | None = None,
         marks_cache: bool = False,
         sampling: Sampling | None = None,
+        vision: bool = False,
     ) -> None:
         """``name`` is the endpoint's name of the model. ``newer_limit``: see `Provider`."""
         self.name = name
@@ -89,6 +90,8 @@ class Endpoint:
         """Identifies messages of this base URL and model. It is a digest, as a URL may contain a secret."""
         self.reasoning: Reasoning = reasoning or Reasoning()
         """Settings that apply from the next request on."""
+        self.vision = vision
+        """Whether it takes images."""
         self._dialect = dialect
         self._marks_cache = marks_cache
         self._sampling = sampling or Sampling()
@@ -176,7 +179,14 @@ class Endpoint:
         tool_choice: ToolChoice | None,
     ) -> dict[str, Any]:
         """Return the body of a request, without the model's name and ``stream``."""
-        wired = wire_messages(messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning)
+        wired = wire_messages(
+            messages,
+            self._dialect,
+            origin=self.origin,
+            model=self.name,
+            reasoning=self.reasoning,
+            vision=self.vision,
+        )
         if self._marks_cache:
             mark_messages(wired)
         body: dict[str, Any] = {"messages": wired, **self._dialect.ask(self.reasoning), **self._sampling.to_wire()}

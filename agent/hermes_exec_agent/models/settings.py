@@ -85,6 +85,8 @@ class ModelSettings:
     """The share of probability that is sampled from, up to 1; the endpoint's default when left out."""
     seed: int | None = None
     """Of sampling, for endpoints that take one."""
+    vision: bool = False
+    """Whether it takes images."""
     effort: Effort | None = None
     """Reasoning effort: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
     thinking: Thinking | None = None
@@ -231,6 +233,7 @@ class _Builder:
             reasoning=Reasoning(settings.effort, settings.thinking),
             marks_cache=needs_marks(settings.cache, settings.model),
             sampling=Sampling(settings.temperature, settings.top_p, settings.seed),
+            vision=settings.vision,
         )
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:

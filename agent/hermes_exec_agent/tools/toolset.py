@@ -29,7 +29,7 @@ CORE = "core"
 """The set of our own tools, except for those of a set that is off unless it is named."""
 MINIMAL = "minimal"
 """The set of the tool ``terminal`` alone, which suffices for many tasks and for models that more tools confuse."""
-_NAMED_SETS = {"web": ("web_search", "web_extract")}
+_NAMED_SETS = {"vision": ("vision_analyze",), "web": ("web_search", "web_extract")}
 """Sets of our own tools that are off unless they are named, as the attribute ``tool_set`` of their classes has them."""
 _OUR_SETS = (CORE, MINIMAL, *_NAMED_SETS)
 

@@ -20,6 +20,7 @@ from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse
 from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
+from hermes_exec_agent.models.images import refuse_blind
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
 
@@ -191,6 +192,8 @@ class Server:
                 return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
+            if completion.images:
+                refuse_blind(models.get(name))
             participant = self._find_participant(request, completion)
             id = self._find_conversation(request, completion, participant)
         except UsageError as error:

@@ -134,7 +134,7 @@ async def _ask(
     began = time.monotonic()
     metrics.running.inc()
     try:
-        answer = await conversation.ask(completion.request, collector.update)
+        answer = await conversation.ask(completion.request, collector.update, images=completion.images)
     except asyncio.CancelledError:
         metrics.count_turn("interrupted", time.monotonic() - began)
         raise

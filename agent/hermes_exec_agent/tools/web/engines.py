@@ -74,11 +74,11 @@ def _is_address(url: str) -> bool:
 
 
 def _ask_public(query: str, most: int) -> list[dict[str, Any]]:
-    from ddgs import DDGS
+    import ddgs
     from ddgs.exceptions import DDGSException
 
     try:
-        engines = cast("Any", DDGS)(timeout=_EACH_S)
+        engines = cast("Any", ddgs).DDGS(timeout=_EACH_S)
         return cast("list[dict[str, Any]]", engines.text(query, max_results=most))
     except DDGSException as error:
         if "No results" in str(error):
@@ -125,4 +125,4 @@ def _parse(content: bytes, url: str) -> list[Any]:
         results = None
     if not isinstance(results, list):
         raise SearchFailed(f"{url}: its answer is not the JSON of a SearXNG")
-    return cast("list[Any]", results)
+    return results  # pyright: ignore[reportUnknownVariableType]  JSON
