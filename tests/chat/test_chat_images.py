@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec_agent.models import say
 from tests.chat.conftest import events
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
-from tests.rigs.pictures import png
+from tests.rigs.pictures import count_images, png
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -29,11 +29,6 @@ def use_endpoint(cli: Cli, rig: ScriptedEndpoint, *, vision: bool = True) -> Non
     cli.env["HERMES_EXEC_CONFIG"] = str(config)
 
 
-def images_of(body: dict[str, Any]) -> int:
-    contents = [each["content"] for each in body["messages"]]
-    return sum(part["type"] == "image_url" for each in contents if isinstance(each, list) for part in each)
-
-
 def test_a_file_that_is_an_image_is_sent_as_one(cli: Cli) -> None:
     (cli.cwd / "plot.txt").write_bytes(png())
     (cli.cwd / "notes.png").write_text("only words")
@@ -41,7 +36,7 @@ def test_a_file_that_is_an_image_is_sent_as_one(cli: Cli) -> None:
         use_endpoint(cli, rig)
         done = cli("chat", "-q", "what is it?", "--file", "plot.txt", "--file", "notes.png")
     assert (done.returncode, done.stdout) == (0, b"Black.\n"), done.stderr
-    assert images_of(rig.requests[0]) == 1
+    assert sum(count_images(rig.requests[0])) == 1
     assert "notes.png:\n```\nonly words\n```" in rig.requests[0]["messages"][1]["content"][0]["text"]
 
 
@@ -50,7 +45,7 @@ def test_an_image_from_standard_input_is_one(cli: Cli) -> None:
         use_endpoint(cli, rig)
         done = cli("chat", "-q", "what is it?", "--file", "-", stdin=png())
     assert done.returncode == 0, done.stderr
-    assert images_of(rig.requests[0]) == 1
+    assert sum(count_images(rig.requests[0])) == 1
 
 
 @pytest.mark.parametrize("content", [png(), png(9000, 1), png()[:20]])
@@ -86,7 +81,7 @@ def test_an_image_goes_with_the_next_request_and_with_the_same_one_again(cli: Cl
         here.see("taken back: what is it")
         here.type("hello\r")
         here.see(r"Nothing\.")
-    assert [images_of(each) for each in rig.requests] == [1, 1, 0]
+    assert [sum(count_images(each)) for each in rig.requests] == [1, 1, 0]
     assert [len(each["data"].get("images", ())) for each in events(cli, "user")] == [1, 1, 0]
 
 

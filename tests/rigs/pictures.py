@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Any
 
 
 def png(width: int = 2, height: int = 3) -> bytes:
@@ -38,3 +39,9 @@ def webp(kind: str, width: int = 8, height: int = 9) -> bytes:
     }[kind]
     chunk = kind.encode() + struct.pack("<I", len(body)) + body
     return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
+
+
+def count_images(body: dict[str, Any]) -> list[int]:
+    """How many images each message of a request to a model has."""
+    contents: list[Any] = [each["content"] for each in body["messages"]]
+    return [0 if isinstance(each, str) else sum(part["type"] == "image_url" for part in each) for each in contents]

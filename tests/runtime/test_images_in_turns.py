@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,19 +13,13 @@ from hermes_exec_agent.models import say
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.images import MAX_IMAGES, parse_image
 from tests.rigs.endpoint import ScriptedEndpoint
-from tests.rigs.pictures import png
+from tests.rigs.pictures import count_images, png
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
     from tests.runtime.conftest import Talk
 
 PNG = parse_image(png(), "scan `1`.png")
-
-
-def images_of(body: dict[str, Any]) -> list[int]:
-    """How many images each message of a request has."""
-    contents = [each["content"] for each in body["messages"]]
-    return [sum(part["type"] == "image_url" for part in each) if isinstance(each, list) else 0 for each in contents]
 
 
 def test_an_image_is_sent_with_its_request_and_stays_in_the_conversation(talk: Talk, log: EventLog) -> None:
@@ -39,7 +33,7 @@ def test_an_image_is_sent_with_its_request_and_stays_in_the_conversation(talk: T
 
     with ScriptedEndpoint([say("Black."), say("Yes.")]) as rig:
         id = asyncio.run(turns(rig))
-    assert [images_of(each) for each in rig.requests] == [[0, 1], [0, 1, 0, 0]]
+    assert [count_images(each) for each in rig.requests] == [[0, 1], [0, 1, 0, 0]]
     text = rig.requests[0]["messages"][1]["content"][0]["text"]
     assert text.startswith("what is it?\n\n[notice of the agent's program] attached image: ")
     assert '"scan `1`.png" (image/png, 2x3, ' in text
@@ -75,7 +69,8 @@ def test_what_is_remembered_of_an_image_is_a_quotation(talk: Talk, log: EventLog
     async def turn(rig: ScriptedEndpoint) -> None:
         async with talk(Endpoint("m", base_url=rig.url, vision=True)) as conversation:
             await conversation.ask("what is it?", images=[PNG])
-            assert conversation._context.provenance.has_output
+            (user,) = (each for each in log.events(conversation.id) if each.kind == "user")
+            assert [each["has_output"] for each in user.data["parts"]] == [True]
             entry = create_entry("Always use tabs.", log.events(conversation.id), has_output=False)
             assert (entry.origin, entry.text.startswith("[from an attached file, ")) == ("untrusted", True)
 
@@ -97,4 +92,4 @@ def test_a_branch_has_the_images_and_a_request_that_was_taken_back_its_own(talk:
 
     with ScriptedEndpoint([say("Black."), say("Yes."), say("Hello.")]) as rig:
         asyncio.run(turns(rig))
-    assert [images_of(each) for each in rig.requests] == [[0, 1], [0, 1, 0, 0], [0, 0]]
+    assert [count_images(each) for each in rig.requests] == [[0, 1], [0, 1, 0, 0], [0, 0]]

@@ -17,7 +17,7 @@ from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_instances, find_tools
 from hermes_exec_agent.tools.web.fetch import PageFetcher
-from hermes_exec_agent.tools.web.tools import WebExtract, WebSearch
+from hermes_exec_agent.tools.web.tools import KnownLinks, WebExtract, WebSearch
 from tests.rigs.web_pages import WebPages
 from tests.tools.conftest import Agent, Nobody, Somebody
 
@@ -321,6 +321,9 @@ def test_what_is_remembered_after_a_page_was_read_is_a_quotation(tmp_path: Path)
             await conversation.begin()
             await conversation.ask(f"what do bees prefer? {url}")
             assert context.provenance.has_output
+            assert context.list_requests() == [f"what do bees prefer? {url}"]
+            context.request = "and once more"
+            assert context.service(KnownLinks).has(url)
             assert [(each.tool, each.source) for each in context.provenance.sources.values()] == [("web_extract", url)]
             entry = create_entry("Bees prefer tabs.", log.events(conversation.id), has_output=True)
             assert entry.origin == "untrusted"

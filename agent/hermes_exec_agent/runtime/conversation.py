@@ -78,6 +78,7 @@ class Conversation:
         self._context = context
         self._recorder = EventRecorder(log, context.conversation)
         context.record, context.spend = self._recorder.note, self._count_usage
+        context.list_requests = self._list_requests
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -511,6 +512,10 @@ class Conversation:
         self._recorder.note("spent", {"usage": to_usage_record(usage)})
         if self._turn is not None:
             self._turn.usages.append(usage)
+
+    def _list_requests(self) -> list[str]:
+        earlier = [message.content for message in self.options.history if message.role == "user"]
+        return earlier + self._recorder.history.requests
 
     def _redact(self, text: str) -> str:
         return self._models.redactor.redact(text)

@@ -197,6 +197,8 @@ class Context:
     """Counts the usage of a model that a tool asked by itself."""
     request: str = ""
     """The person's last request, verbatim: examples in it are test cases of skills."""
+    list_requests: Callable[[], Sequence[str]] = tuple
+    """Returns what the person wrote in this conversation, verbatim."""
     data: Path | None = None
     """The folder for files of skills; the environment's PERSISTENT_DIR, or ./data, if left out."""
     models: Models | None = None

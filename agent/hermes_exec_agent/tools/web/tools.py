@@ -53,7 +53,8 @@ class KnownLinks:
     def has(self, url: str) -> bool:
         """Whether one of them is this address. A task that a model delegated has no words of the person."""
         if not self._context.is_delegate:
-            self.add_from(self._context.request)
+            for request in (self._context.request, *self._context.list_requests()):
+                self.add_from(request)
         return _normalize(url) in self._known
 
 
