@@ -91,7 +91,7 @@ def test_no_url_of_an_image_is_fetched(url: str) -> None:
 
 def bodies(rigs: Sequence[ScriptedEndpoint], *models: Endpoint) -> list[dict[str, Any]]:
     async def asked() -> None:
-        model = Fallback(models) if len(models) > 1 else models[0]
+        model = Fallback(models)
         try:
             await complete(model, MESSAGES)
         finally:

@@ -95,10 +95,8 @@ def offered(names: Any = None) -> list[str]:
 
 
 # A conversation has the tools of memory if that is enabled.
-CORE = sorted(
-    {each.name for each in find_tools(["core"])}
-    - {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
-)
+NEED_SETTINGS = {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
+CORE = sorted({each.name for each in find_tools(["core"])} - NEED_SETTINGS)
 
 
 def test_an_installed_tool_is_not_offered_unless_the_user_names_it(configured: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote_name
@@ -134,9 +134,11 @@ def _measure(content: bytes) -> tuple[MediaType, int, int] | None:
     if content.startswith(_MARKS[0]):
         if content[12:16] != b"IHDR":
             return None
-        return ("image/png", *cast("tuple[int, int]", struct.unpack(">II", content[16:24])))
+        width, height = struct.unpack(">II", content[16:24])
+        return "image/png", width, height
     if content.startswith(_MARKS[2:]):
-        return ("image/gif", *cast("tuple[int, int]", struct.unpack("<HH", content[6:10])))
+        width, height = struct.unpack("<HH", content[6:10])
+        return "image/gif", width, height
     if content.startswith(_MARKS[1]):
         return _measure_jpeg(content)
     return _measure_webp(content) if is_image(content) else None
