@@ -38,6 +38,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray",),
     "inspect": ("inspect_ai",),
     "mini-swe": ("minisweagent",),
+    "web": ("ddgs", "trafilatura"),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

@@ -1,7 +1,8 @@
-"""Quote untrusted short texts, such as descriptions, names and summaries, for a model.
+"""Quote untrusted texts, such as descriptions, names, summaries and pages, for a model.
 
 The author of a skill writes its description, and anybody may name a file. Neither text may start a line, a heading or a
-message of its own in a prompt: each becomes one bounded line, between quotes that it cannot close.
+message of its own in a prompt: a short one becomes one bounded line, between quotes that it cannot close, and each line
+of a longer one gets a mark.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ def quote(text: str, most: int = _MOST) -> str:
     """Return the text as `flatten` does, between double quotes, with quotes and backslashes in it escaped."""
     escaped = flatten(text, most).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def quote_lines(text: str) -> str:
+    """Return a longer text with ``>`` before each of its lines, so that no line of it can pass for one of ours."""
+    return "\n".join(f"> {_to_plain(line)}".rstrip() for line in text.splitlines())
+
+
+def _to_plain(line: str) -> str:
+    return line if line.isprintable() else "".join(each if each.isprintable() else " " for each in line)
 
 
 def quote_name(text: str, most: int = _MOST) -> str:

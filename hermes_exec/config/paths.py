@@ -112,10 +112,10 @@ def write_private(path: Path, content: bytes) -> None:
         raise
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, most: int = MAX_FILE) -> bytes:
     """Read a configuration file that another user may have created.
 
-    A device or a FIFO behind the name never blocks us, and at most ``MAX_FILE`` bytes are read.
+    A device or a FIFO behind the name never blocks us, and at most ``most`` bytes are read.
 
     Raises:
         ConfigError: it is not a regular file, is too large, or cannot be read.
@@ -128,13 +128,13 @@ def read_regular(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ConfigError(f"{to_printable(path)}: not a regular file", remedy="move it away")
         with os.fdopen(handle, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE + 1)
+            content = file.read(most + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
     finally:
         os.close(handle)
-    if len(content) > MAX_FILE:
-        raise ConfigError(f"{to_printable(path)}: larger than {MAX_FILE} bytes", remedy="move it away")
+    if len(content) > most:
+        raise ConfigError(f"{to_printable(path)}: larger than {most} bytes", remedy="move it away")
     return content
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
 Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(strict=False)]
+Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(strict=False, min_length=1)]
 Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 
 
@@ -99,6 +100,15 @@ class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Commands that are denied, also where the tool is allowed."""
 
 
+class WebSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of the tools of the set ``web``."""
+
+    search: Annotated[str, Field(pattern=r"^(ddgs|https?://[^\s@?#]+)$")] = "ddgs"
+    """`ddgs`, which asks public search engines, or the address of a SearXNG that answers in JSON."""
+    ports: Ports = (80, 443)
+    """Ports that `web_extract` may connect to."""
+
+
 class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Settings of the agent, besides its models."""
 
@@ -128,6 +138,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
     hooks: Annotated[tuple[HookSettings, ...], Field(strict=False, max_length=64)] = ()
     """Tables of commands that are run at events of conversations, each `[[agent.hooks]]`."""
+    web: WebSettings = Field(default_factory=WebSettings)
+    """The table of the tools of the set `web`."""
     guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)
     """The table of thresholds at which loops are warned about and stopped."""
 

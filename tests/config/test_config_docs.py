@@ -34,8 +34,10 @@ from hermes_exec.config.settings import (
     MemorySettings,
     Origin,
     Patterns,
+    Ports,
     Profiles,
     Threshold,
+    WebSettings,
 )
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
@@ -74,6 +76,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "log": LogSettings,
     "agent": AgentSettings,
     "commands": CommandSettings,
+    "web": WebSettings,
     "guardrails": GuardrailSettings,
     "hooks": HookSettings,
     "memory": MemorySettings,
@@ -84,10 +87,11 @@ WORDS: dict[str, list[object]] = {
     "[warning, stop]": [Threshold],
     "yes or no": [bool],
     "list of tables": [AgentSettings.model_fields["hooks"].annotation],
-    "list": [values.Words, values.Names, values.Binds, Patterns],
+    "list": [values.Words, values.Names, values.Binds, Patterns, Ports],
     "table": [
         CommandSettings,
         GuardrailSettings,
+        WebSettings,
         AgentSettings.model_fields["approvals"].annotation,
         AgentSettings.model_fields["personalities"].annotation,
         Descriptions,
@@ -126,7 +130,7 @@ def word(hint: Any) -> str:
 
 def default(value: object) -> str:
     match value:
-        case None | "" | () | {} | CommandSettings() | GuardrailSettings():
+        case None | "" | () | {} | CommandSettings() | GuardrailSettings() | WebSettings():
             return ""
         case bool():
             return "yes" if value else "no"

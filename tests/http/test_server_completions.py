@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
@@ -21,6 +22,7 @@ from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.protocol import Usage
 from tests.http.conftest import TOKEN, Held, Serve, Served
 from tests.rigs.endpoint import ScriptedEndpoint
+from tests.rigs.pictures import png
 from tests.rigs.strict import DeepSeek
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -327,3 +329,46 @@ def test_a_turn_ends_once_its_dollars_are_spent(serve: Serve) -> None:
         done = here.chat.completions.create(model="main", messages=HELLO)
     assert done.choices[0].message.content == "That is all."
     assert done.choices[0].finish_reason == "length"
+
+
+def test_images_of_a_client_reach_a_model_that_takes_them(serve: Serve) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    parts: list[Any] = [
+        {"type": "text", "text": "what is it?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    ]
+    asked: list[Any] = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": "black"},
+        {"role": "user", "content": parts},
+    ]
+    with (
+        ScriptedEndpoint(["Black."]) as rig,
+        client(serve(Endpoint("m", base_url=rig.url, vision=True))) as here,
+    ):
+        done = here.chat.completions.create(model="main", messages=asked)
+    assert done.choices[0].message.content == "Black."
+    sent = [each["content"] for each in rig.requests[0]["messages"] if isinstance(each["content"], list)]
+    assert [each[1]["image_url"]["url"] for each in sent] == [url, url]
+
+
+@pytest.mark.parametrize(
+    ("url", "vision", "says"),
+    [
+        ("https://example.org/x.png", True, "its URL is not fetched"),
+        ("data:image/png;base64,AAAA", True, "this is not an image"),
+        (f"data:image/png;base64,{base64.b64encode(png()).decode()}", False, "takes no images"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_images_that_no_model_gets_are_a_bad_request(
+    serve: Serve, url: str, says: str, *, vision: bool, stream: bool
+) -> None:
+    parts: list[Any] = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+    with (
+        ScriptedEndpoint(["Never."]) as rig,
+        client(serve(Endpoint("m", base_url=rig.url, vision=vision))) as here,
+        pytest.raises(openai.BadRequestError, match=says),
+    ):
+        here.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}], stream=stream)
+    assert rig.requests == []

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec_agent
-from hermes_exec.config.plugins import own_entry_points
 from hermes_exec_agent.learning.proposals import find_proposal, read_proposals
 from hermes_exec_agent.models import Models, ScriptedModel
 from hermes_exec_agent.models.scripted import ask
@@ -21,7 +20,7 @@ from hermes_exec_agent.models.scripted import say as answer
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals
-from hermes_exec_agent.tools.toolset import GROUP, create_tools
+from hermes_exec_agent.tools.toolset import create_tools, find_tools
 from tests.chat.conftest import chat, do, events, say, script
 from tests.cli.conftest import Cli, cli, until
 from tests.cli.screen import Screen
@@ -255,7 +254,7 @@ def test_no_tool_accepts_a_proposal_whatever_it_is_given(
 
     with EventLog.of_user() as log:
         asyncio.run(attempt(log))
-        assert tried >= set(own_entry_points(GROUP)) - {"memory", "session_search", "user_ask"}
+        assert tried >= {each.name for each in find_tools(["core"])} - {"memory", "session_search", "user_ask"}
         called = {
             event.data["name"] for each in log.conversations() for event in log.events(each.id) if event.kind == "call"
         }

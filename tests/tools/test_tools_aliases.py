@@ -50,7 +50,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
             with EventLog(folder / "events") as log:
                 delegate = Delegator(models, log)
                 context = Context(terminal, "local", Nobody(), "1", models=models, delegate=delegate)
-                return {tool.spec.name: tool for tool in create_tools(context)}
+                return {tool.spec.name: tool for tool in create_tools(context, ["core", "vision", "web"])}
 
     found = asyncio.run(made())
     assert set(found) == set(own_entry_points(GROUP)) - {

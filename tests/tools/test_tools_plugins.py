@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.config.plugins import own_entry_points
 from hermes_exec.errors import ConfigError, PlaceUnavailable
-from hermes_exec_agent.tools.toolset import GROUP, create_tools
+from hermes_exec_agent.tools.toolset import GROUP, create_tools, find_tools
 from tests.tools.conftest import Agent, Nobody
 
 if TYPE_CHECKING:
@@ -96,9 +95,8 @@ def offered(names: Any = None) -> list[str]:
 
 
 # A conversation has the tools of memory if that is enabled.
-CORE = sorted(
-    set(own_entry_points(GROUP)) - {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
-)
+NEED_SETTINGS = {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
+CORE = sorted({each.name for each in find_tools(["core"])} - NEED_SETTINGS)
 
 
 def test_an_installed_tool_is_not_offered_unless_the_user_names_it(configured: Path) -> None:

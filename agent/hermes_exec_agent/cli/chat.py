@@ -40,7 +40,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             "--file",
             "-f",
             metavar="FILE",
-            help="Send a text file with -q; - is standard input. May be repeated.",
+            help="Send a text file or an image with -q; - is standard input. May be repeated.",
         ),
     ] = None,
     approve: Annotated[

@@ -117,9 +117,9 @@ def _read_message(event: Event) -> Iterator[list[str]]:
 
 
 def _is_outside(event: Event) -> bool:
-    """Return whether an event has text from outside: a tool's result, or a request with an attached file."""
+    """Return whether an event has text from outside: a tool's result, or a request with an attached file or image."""
     if event.kind == "user":
-        return _FENCED.search(str(event.data["content"])) is not None
+        return bool(event.data.get("images")) or _FENCED.search(str(event.data["content"])) is not None
     return event.kind == "result" and not is_inward(str(event.data.get("name")))
 
 

@@ -20,6 +20,7 @@ Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Thinking = Literal["on", "off"]
 
+_LEFT_OUT = "[The images of this message are left out, as this model takes none.]"
 _DUMMY_SIGNATURE = "skip_thought_signature_validator"
 """Gemini's documented value for calls by another model."""
 _UNSIGNED = re.compile(r"(?:.*/)?gemini-[12](?:\D|$)")
@@ -143,13 +144,21 @@ def adapt_dialect(dialect: Dialect, refusal: str) -> Dialect | None:
 
 
 def wire_messages(
-    messages: Sequence[Message], dialect: Dialect, *, origin: str, model: str, reasoning: Reasoning
+    messages: Sequence[Message],
+    dialect: Dialect,
+    *,
+    origin: str,
+    model: str,
+    reasoning: Reasoning,
+    vision: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the messages in the form that the endpoint ``origin`` accepts."""
+    """Return the messages in the form that the endpoint ``origin`` accepts; images only with ``vision``."""
     wired: list[dict[str, Any]] = []
     given_ids: dict[str, str] = {}
     for message in messages:
         fields = message.to_wire()
+        if message.images and not vision:
+            fields["content"] = f"{message.content}\n\n{_LEFT_OUT}"
         if message.role == "assistant":
             own = bool(origin) and message.origin == origin and dialect.returns
             given_ids = _restore(message, fields) if own else {}

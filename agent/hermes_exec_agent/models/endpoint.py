@@ -52,12 +52,15 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         reasoning: Reasoning | None = None,
         marks_cache: bool = False,
         sampling: Sampling | None = None,
+        vision: bool = False,
     ) -> None:
         """``name`` is the endpoint's name of the model. ``newer_limit``: see `Provider`."""
         super().__init__(
             name, base_url=base_url, key=key, window=window, price=price, patience=patience, reasoning=reasoning,
             sampling=sampling, origin=f"{base_url}\n{name}",
         )  # fmt: skip
+        self.vision = vision
+        """Whether it takes images."""
         self._dialect = dialect
         self._marks_cache = marks_cache
         self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
@@ -86,7 +89,14 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         tool_choice: ToolChoice | None,
     ) -> dict[str, Any]:
         """Return the body of a request, without the model's name and ``stream``."""
-        wired = wire_messages(messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning)
+        wired = wire_messages(
+            messages,
+            self._dialect,
+            origin=self.origin,
+            model=self.name,
+            reasoning=self.reasoning,
+            vision=self.vision,
+        )
         if self._marks_cache:
             mark_messages(wired)
         body: dict[str, Any] = {"messages": wired, **self._dialect.ask(self.reasoning), **self._sampling.to_wire()}

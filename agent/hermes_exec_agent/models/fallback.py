@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
+from hermes_exec_agent.models.images import takes_images
 from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Fallback:
         return self._order()[0].window
 
     @property
+    def vision(self) -> bool:
+        """Whether any of the models takes images; the others receive a request without them."""
+        return any(map(takes_images, self._models))
+
+    @property
     def scripted(self) -> bool:
         """Whether any of the models is scripted."""
         return any(model.scripted for model in self._models)
@@ -63,9 +69,11 @@ class Fallback:
     def reasoning(self, reasoning: Reasoning) -> None:
         set_reasoning(self._models[0], reasoning)
 
-    def _order(self) -> list[Model]:
+    def _order(self, messages: Sequence[Message] = ()) -> list[Model]:
+        """Return the models in the order in which they are asked; those that take images first if a message has one."""
         now = time.monotonic()
-        return sorted(self._models, key=lambda model: self._tired.get(id(model), 0.0) > now)
+        order = sorted(self._models, key=lambda model: self._tired.get(id(model), 0.0) > now)
+        return sorted(order, key=takes_images, reverse=True) if any(each.images for each in messages) else order
 
     async def stream(
         self,
@@ -82,7 +90,7 @@ class Fallback:
             ModelError: no model returned a complete reply; the message has the reason of each.
         """
         reasons: list[str] = []
-        order = self._order()
+        order = self._order(messages)
         for position, model in enumerate(order):
             stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
             try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.models.images import Image
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -41,10 +44,15 @@ class Message:
     """Additional fields of the endpoint, unchanged, mostly its reasoning. They are sent to that endpoint alone."""
     origin: str = field(default="", compare=False)
     """The endpoint that wrote it (`Endpoint.origin`); empty for other messages and changed ones."""
+    images: tuple[Image, ...] = ()
+    """Of a user's message."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the message in the protocol's form, without `extras`."""
         fields: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.images:
+            text = {"type": "text", "text": self.content}
+            fields["content"] = [text, *(each.to_wire() for each in self.images)]
         if self.tool_calls:
             fields["tool_calls"] = [call.to_wire() for call in self.tool_calls]
         if self.role == "tool":

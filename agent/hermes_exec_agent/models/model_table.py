@@ -40,5 +40,6 @@ class ModelTable(BaseModel, frozen=True, extra="forbid", strict=True):
     temperature: Annotated[float, Field(ge=0, le=10, strict=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, strict=False)] | None = None
     seed: int | None = None
+    vision: bool = False
     effort: Effort | None = None
     thinking: Thinking | None = None

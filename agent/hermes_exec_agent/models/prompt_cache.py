@@ -30,7 +30,10 @@ def mark_messages(messages: list[dict[str, Any]]) -> None:
     if messages and messages[0]["role"] == "system":
         marked.insert(0, messages[0])
     for message in marked:
-        message["content"] = [{"type": "text", "text": message["content"], "cache_control": _MARK}]
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        # The text of a message comes first, before its images; not every gateway takes a mark at an image.
+        message["content"] = [{**parts[0], "cache_control": _MARK}, *parts[1:]]
 
 
 def refuses_marks(refusal: str) -> bool:

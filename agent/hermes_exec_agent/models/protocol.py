@@ -253,7 +253,7 @@ def estimate_tokens(message: Message) -> int:
         + len(read_thought(message.extras))
         + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
     )
-    return _MESSAGE + -(-size // CHARACTERS)
+    return _MESSAGE + -(-size // CHARACTERS) + sum(each.tokens for each in message.images)
 
 
 def estimate_tool_tokens(tools: Iterable[ToolSpec]) -> int:

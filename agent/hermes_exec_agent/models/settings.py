@@ -86,6 +86,8 @@ class ModelSettings:
     """The share of probability that is sampled from, up to 1; the endpoint's default when left out."""
     seed: int | None = None
     """Of sampling, for endpoints that take one."""
+    vision: bool = False
+    """Whether it takes images."""
     effort: Effort | None = None
     """Reasoning effort: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
     thinking: Thinking | None = None
@@ -233,11 +235,14 @@ class _Builder:
         if chosen.api != "chat":
             from hermes_exec_agent.models.vendor_endpoint import VendorEndpoint
 
+            if settings.vision:
+                raise ConfigError(f"models.{name}: images are not sent by this provider's own API",
+                                  remedy="vision = false, or a provider in the form of chat completions")  # fmt: skip
             options["marks_cache"] = settings.cache != "off"
             return VendorEndpoint(settings.model, api=chosen.api, **options)
         dialect = find_dialect(chosen.name, base_url)
         newer_limit = chosen.newer_limit and settings.base_url is None
-        return Endpoint(settings.model, newer_limit=newer_limit, dialect=dialect, **options)
+        return Endpoint(settings.model, newer_limit=newer_limit, dialect=dialect, vision=settings.vision, **options)
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:
         if settings.key is not None:

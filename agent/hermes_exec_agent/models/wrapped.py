@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_exec_agent.models.images import takes_images
+
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
 
@@ -28,6 +30,11 @@ class WrappedModel:
     def scripted(self) -> bool:
         """Whether the model is scripted."""
         return self._model.scripted
+
+    @property
+    def vision(self) -> bool:
+        """Whether the model takes images."""
+        return takes_images(self._model)
 
     async def close(self) -> None:
         """Close the model."""

@@ -12,6 +12,7 @@ from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
+from hermes_exec_agent.models.images import MAX_IMAGES, refuse_blind
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.context_use import measure_context
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.recall import Recaller
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, ToolSpec
     from hermes_exec_agent.runtime.context_use import ContextUse
@@ -87,6 +89,7 @@ class Conversation:
         context.notify, context.remind = _ignore_update, self._inbox.add_notice
         if not self.options.parent and (self.options.most_cost or self.options.most_cost_day):
             context.meter = CostMeter(log, turn=self.options.most_cost, day=self.options.most_cost_day)
+        context.list_requests = self._list_requests
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -143,6 +146,11 @@ class Conversation:
     def hosts(self) -> frozenset[str]:
         """The hosts that the person named in this conversation."""
         return frozenset(self._recorder.history.hosts)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the latest request."""
+        return self._recorder.history.images
 
     @property
     def messages(self) -> list[Message]:
@@ -279,10 +287,20 @@ class Conversation:
             record["history"] = [to_record(message) for message in self.options.history]
             said = (message.content for message in self.options.history if message.role == "user")
             record["hosts"] = sorted({host for text in said for host in find_hosts(text)})
+            if any(message.images for message in self.options.history):
+                record["has_output"] = True
         return record
 
-    async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
+    async def ask(
+        self,
+        request: str,
+        listener: Callable[[Update], None] | None = None,
+        *,
+        images: Sequence[Image] = (),
+    ) -> Answer:
         """Answer ``request``. ``listener`` is called with each update and must not block.
+
+        ``images`` count as text from outside for the memory and for skills.
 
         If the caller is cancelled, `interrupt` is called or the time limit expires, nothing is left running, and the
         record has the interruption.
@@ -292,7 +310,7 @@ class Conversation:
 
         Raises:
             ModelError: no model replied; completed calls stay recorded.
-            UsageError: another turn runs; `TurnHeld` if another program runs it.
+            UsageError: another turn runs, `TurnHeld` if another program runs it; or the model takes no images.
             BudgetSpent: a budget of dollars is spent.
             HookRefused: a hook blocks the request; nothing was recorded.
             TurnLost: another program took this turn over.
@@ -300,10 +318,12 @@ class Conversation:
         """
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
+        if images:
+            _check_images(images, self.model)
         tell = listener or _ignore_update
         self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
         turn = self._create_turn(tell)
-        self._turn, self._task = turn, asyncio.create_task(self._run(turn, request, tell))
+        self._turn, self._task = turn, asyncio.create_task(self._run(turn, request, images, tell))
         self._reason = ""
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
@@ -403,12 +423,13 @@ class Conversation:
         hooks = self._context.hooks
         return None if hooks is None else hooks.of_turn(self._context, is_delegated=bool(self.options.parent))
 
-    async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
+    async def _run(self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]) -> Answer:
         if self._context.meter is not None and not self.options.parent:
             await self._context.meter.begin_turn(self.model.name)
         async with self._hold_turn():
             try:
-                answer = await turn.run(request, await self._find_parts(request))
+                parts = [*map(_describe_image, images), *await self._find_parts(request)]
+                answer = await turn.run(request, parts, images)
             except TurnLost:
                 self._recorder.drop_notes()
                 raise
@@ -449,7 +470,7 @@ class Conversation:
             HookRefused: a hook blocks the request.
         """
         hooks = None if self.options.parent else self._context.hooks
-        parts: list[dict[str, object]] = await hooks.check_prompt(request, self._context) if hooks else []
+        parts = await hooks.check_prompt(request, self._context) if hooks else []
         parts += [{"source": "program", "content": each} for each in self._inbox.take_notices()]
         parts += await self._find_journal_changes()
         if self._skill_recall is not None:
@@ -587,6 +608,10 @@ class Conversation:
         else:
             self.usage = sum_usage([self.usage, usage])
 
+    def _list_requests(self) -> list[str]:
+        earlier = [message.content for message in self.options.history if message.role == "user"]
+        return earlier + self._recorder.history.requests
+
     def _redact(self, text: str) -> str:
         return self._models.redactor.redact(text)
 
@@ -602,6 +627,17 @@ def _version() -> str:
         return version("hermes-exec")
     except PackageNotFoundError:
         return ""
+
+
+def _check_images(images: Sequence[Image], model: Model) -> None:
+    refuse_blind(model)
+    if len(images) > MAX_IMAGES:
+        raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")
+
+
+def _describe_image(image: Image) -> dict[str, object]:
+    """Return the notice of an image, which stays where the image itself is left out."""
+    return {"source": "image", "content": f"attached image: {image.describe()}", "has_output": True}
 
 
 def _ignore_update(update: Update) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.models.images import image_of_record
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.tools.provenance import Provenance
@@ -20,6 +22,7 @@ from hermes_exec_agent.tools.provenance import Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.runtime.events.event import Event, Kind
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
@@ -57,8 +60,8 @@ class MessageHistory:
         self.hosts: set[str] = set()
         """The hosts that the person named."""
         self._messages: list[Message] = []
-        self._marks: list[tuple[int, str]] = []
-        """The messages before each request that can be taken back, and the request."""
+        self._marks: list[tuple[int, str, tuple[Image, ...]]] = []
+        """The messages before each request that can be taken back, the request, and its images."""
         self._calls: tuple[ToolCall, ...] = ()
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
@@ -75,7 +78,12 @@ class MessageHistory:
     @property
     def requests(self) -> list[str]:
         """The requests that `rewound` events can take back, the oldest first."""
-        return [request for _, request in self._marks]
+        return [request for _, request, _ in self._marks]
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the latest of these requests."""
+        return self._marks[-1][2] if self._marks else ()
 
     def cut(self, lost: str = LOST, note: str = _CUT) -> None:
         """End an open turn as if the program had ended with it: its running calls get the result ``lost``."""
@@ -138,9 +146,11 @@ class MessageHistory:
 
     def _request(self, data: Mapping[str, Any]) -> None:
         content = str(data["content"])
-        self._marks.append((len(self._messages), content))
+        found = (image_of_record(each) for each in data.get("images", ()))
+        images = tuple(each for each in found if each is not None)
+        self._marks.append((len(self._messages), content, images))
         parts = [f"{NOTICE}{each['content']}" for each in data.get("parts", ()) if each["content"]]
-        self._messages.append(Message("user", "\n\n".join([content, *parts])))
+        self._messages.append(Message("user", "\n\n".join([content, *parts]), images=images))
         self.provenance.has_output |= any(each.get("has_output") for each in data.get("parts", ()))
         self.request, self.open = content, True
         self.hosts |= find_hosts(content)
@@ -149,7 +159,7 @@ class MessageHistory:
         """Remove the latest requests with all that followed. The sources of their text still count."""
         if not self._marks or turns < 1:
             return
-        length, _ = self._marks[-turns:][0]
+        length = self._marks[-turns:][0][0]
         del self._messages[length:]
         del self._marks[-turns:]
         self.request = self._marks[-1][1] if self._marks else ""
@@ -176,8 +186,7 @@ class MessageHistory:
             self._messages.append(Message("user", NOTICE + content))
             self.open = True
         else:
-            text = f"{last.content}\n\n{NOTICE}{content}"
-            self._messages[-1] = Message(last.role, text, tool_call_id=last.tool_call_id)
+            self._messages[-1] = replace(last, content=f"{last.content}\n\n{NOTICE}{content}")
 
     def _end(self, text: str, note: str) -> None:
         self._messages.append(Message("assistant", f"{text}\n\n{note}" if text else note))
@@ -218,6 +227,7 @@ def parse_message(record: Mapping[str, Any]) -> Message:
         str(record.get("tool_call_id") or ""),
         dict(record.get("extras") or {}),
         str(record.get("origin") or ""),
+        tuple(image for each in record.get("images") or () if (image := image_of_record(each)) is not None),
     )
 
 
@@ -232,6 +242,8 @@ def to_record(message: Message) -> dict[str, Any]:
         record["extras"] = message.extras
     if message.origin:
         record["origin"] = message.origin
+    if message.images:
+        record["images"] = [each.to_record() for each in message.images]
     return record
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.trust import Trust, read_trust, record_trust
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.screening import find_refusal, find_withholding
-from hermes_exec_agent.quoting import flatten, quote_name
+from hermes_exec_agent.quoting import flatten, quote_lines, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -154,9 +154,4 @@ def _render_file(file: ProjectFile, text: str) -> str:
         return f"{path}: [withheld: {reason}]"
     if file.trusted:
         return f"### {path}\n{text}"
-    lines = (f"> {_to_plain(line)}".rstrip() for line in text.splitlines())
-    return "\n".join([f"{path}:", *lines])
-
-
-def _to_plain(line: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in line)
+    return f"{path}:\n{quote_lines(text)}"

@@ -22,6 +22,7 @@ from hermes_exec_agent.runtime.usage_record import to_usage_record
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
@@ -134,8 +135,10 @@ class Turn:
         self._steps = 0
         self._calls = 0
 
-    async def run(self, request: str, parts: Sequence[Mapping[str, object]] = ()) -> Answer:
-        """Answer ``request``; ``parts`` are notices of the program for the model, recorded with it.
+    async def run(
+        self, request: str, parts: Sequence[Mapping[str, object]] = (), images: Sequence[Image] = ()
+    ) -> Answer:
+        """Answer ``request``; ``parts`` are notices of the program for the model, recorded with it, as are ``images``.
 
         Raises:
             ModelError: no model replied; the failure is recorded.
@@ -143,6 +146,8 @@ class Turn:
         asked: dict[str, object] = {"content": request}
         if parts:
             asked["parts"] = [dict(each) for each in parts]
+        if images:
+            asked["images"] = [each.to_record() for each in images]
         self.request = (await self._recorder.record("user", asked)).number
         try:
             return await self._answer()

@@ -85,7 +85,8 @@ async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> En
 def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     """Find the tool and arguments that a model means. Nothing runs; an ambiguous call gets a failure and no tool."""
     name = normalize_name(call.name, known)
-    if name not in known and name not in ALIASES:
+    alias = ALIASES.get(name)
+    if name not in known and (alias is None or (name in ABSENT and alias.ours not in known)):
         return ResolvedCall(call, call, failure=Failure("unknown_tool", describe_unknown_tool(call.name, known)))
     notes: list[str] = []
     try:

@@ -187,6 +187,18 @@ def _adapt_skill_manage(given: ArgumentConverter) -> dict[str, Any]:
     return {} if action is None else {"action": action}
 
 
+def _adapt_web_extract(given: ArgumentConverter) -> dict[str, Any]:
+    given.drop("char_limit")
+    urls = _as_list(given.take("urls"))
+    if len(urls) > 1:
+        raise NoEquivalent("web_extract reads one page; write url='…', and a call for each page")
+    return {"url": urls[0]} if urls else {}
+
+
+def _adapt_vision(given: ArgumentConverter) -> dict[str, Any]:
+    return given.rename(path="image_url")
+
+
 OWN: Mapping[str, Callable[[ArgumentConverter], dict[str, Any]]] = {
     "terminal": _adapt_terminal,
     "read_file": _adapt_read_file,
@@ -197,6 +209,8 @@ OWN: Mapping[str, Callable[[ArgumentConverter], dict[str, Any]]] = {
     "delegate_task": _adapt_delegate,
     "skills_list": _adapt_skills_list,
     "skill_manage": _adapt_skill_manage,
+    "vision_analyze": _adapt_vision,
+    "web_extract": _adapt_web_extract,
 }
 
 
@@ -461,6 +475,22 @@ def _convert_update_plan(given: ArgumentConverter) -> _Ours:
     return "todo", {"todos": todos}
 
 
+def _convert_web_fetch(given: ArgumentConverter) -> _Ours:
+    if given.take("prompt"):
+        given.notes.append("prompt was left out: the text of the page is here")
+    return "web_extract", given.rename(url="url")
+
+
+def _convert_view_image(given: ArgumentConverter) -> _Ours:
+    return "vision_analyze", given.rename(path="path")
+
+
+def _convert_web_search(given: ArgumentConverter) -> _Ours:
+    for key in ("allowed_domains", "blocked_domains"):
+        given.allow(key, [], instead="write site:… in the query")
+    return "web_search", given.rename(query="query")
+
+
 # Anthropic's text editor, which other agents have under its two names
 
 
@@ -515,6 +545,9 @@ ALIASES: Mapping[str, Alias] = {
     "Task": Alias("delegate_task", _convert_task),
     "Agent": Alias("delegate_task", _convert_task),
     "AskUserQuestion": Alias("clarify", _convert_ask),
+    "WebFetch": Alias("web_extract", _convert_web_fetch),
+    "view_image": Alias("vision_analyze", _convert_view_image),
+    "WebSearch": Alias("web_search", _convert_web_search),
     "exec_command": Alias("terminal", _convert_exec_command),
     "shell": Alias("terminal", _convert_shell),
     "shell_command": Alias("terminal", _convert_shell),
@@ -526,7 +559,11 @@ ALIASES: Mapping[str, Alias] = {
 }
 """Tools of other agents by their names."""
 
-_NO_WEB = "there is no tool for the web; terminal(command='curl …') works where the target has a network"
+_NO_WEB = (
+    "the tools of the web are off, [agent] tools in hermes.toml; terminal(command='curl …') works where the target has "
+    "a network"
+)
+_NO_VISION = "the tool for images is off, [agent] tools in hermes.toml; terminal(command='file …') tells what one is"
 _NO_MEMORY = "nothing is remembered beyond this conversation; write_file keeps notes in the target"
 ABSENT: Mapping[str, str] = {
     "memory": _NO_MEMORY,
@@ -543,7 +580,8 @@ ABSENT: Mapping[str, str] = {
     "TaskList": "todo() shows the list",
     "EnterPlanMode": "there are no modes; todo(todos=[…]) keeps a plan",
     "ExitPlanMode": "there are no modes; say the plan in a reply, or ask with clarify(question=…)",
-    "view_image": "images cannot be shown; terminal(command='file …') tells what one is",
+    "view_image": _NO_VISION,
+    "vision_analyze": _NO_VISION,
     "cronjob": "nothing runs on a schedule; terminal(command='crontab …') where the target has one",
 }
 """Tools of other agents that have no equal, and what to do instead."""

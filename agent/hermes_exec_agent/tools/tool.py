@@ -202,6 +202,8 @@ class Context:
     """Counts the cost of the turn, with that of delegated tasks; None without a budget of dollars."""
     request: str = ""
     """The person's last request, verbatim: examples in it are test cases of skills."""
+    list_requests: Callable[[], Sequence[str]] = tuple
+    """Returns what the person wrote in this conversation, verbatim."""
     data: Path | None = None
     """The folder for files of skills; the environment's PERSISTENT_DIR, or ./data, if left out."""
     models: Models | None = None
@@ -238,6 +240,8 @@ class Context:
     """Lets the model read a notice of the program with its next results, or with the next request."""
     hooks: ConversationHooks | None = None
     """The configured hooks, which a delegated conversation shares; None without any."""
+    is_delegate: bool = False
+    """Whether another conversation delegated this one, so that a model wrote its requests."""
     delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
     """Hands a task to a conversation of its own, and returns how that one ended."""
     _workspace: Workspace | None = None
@@ -256,6 +260,7 @@ class Context:
             self,
             conversation="",
             request="",
+            is_delegate=True,
             tools=(),
             journal=None,
             past=None,

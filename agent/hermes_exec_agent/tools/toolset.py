@@ -1,7 +1,8 @@
 """Tools by name: entry points of the group ``hermes_exec.tools``, in sets.
 
-Our own tools form the set `core`. A tool of another distribution belongs to the set that its class names, or to a set
-named like the distribution, and a conversation has it only if the user's configuration names the tool or its set.
+Our own tools form the set `core`, except for those of the sets `web` and `vision`, which a configuration has to name. A
+tool of another distribution belongs to the set that its class names, or to a set named like the distribution, and a
+conversation has it only if the user's configuration names the tool or its set.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.agent")
 GROUP = "hermes_exec.tools"
 CORE = "core"
-"""The set of all our own tools."""
+"""The set of our own tools, except for those of a set that is off unless it is named."""
 MINIMAL = "minimal"
 """The set of the tool ``terminal`` alone, which suffices for many tasks and for models that more tools confuse."""
-_OUR_SETS = (CORE, MINIMAL)
+_NAMED_SETS = {"vision": ("vision_analyze",), "web": ("web_search", "web_extract")}
+"""Sets of our own tools that are off unless they are named, as the attribute ``tool_set`` of their classes has them."""
+_OUR_SETS = (CORE, MINIMAL, *_NAMED_SETS)
 
 
 def create_tools(context: Context, names: str | Iterable[str] | None = None) -> Sequence[Tool]:
@@ -82,7 +85,8 @@ def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:
         PlaceUnavailable: a tool of another distribution cannot be loaded.
     """
     ours = own_entry_points(GROUP)
-    sets = {CORE: list(ours), MINIMAL: ["terminal"]}
+    off = {name for names in _NAMED_SETS.values() for name in names}
+    sets = {CORE: [name for name in ours if name not in off], MINIMAL: ["terminal"], **_NAMED_SETS}
     chosen: dict[str, type[BaseTool[Any]]] = {}
     others: list[str] = []
     for name in dict.fromkeys(names):

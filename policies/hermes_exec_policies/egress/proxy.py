@@ -27,6 +27,8 @@ PORT = 443
 """The port of a host that is listed without one."""
 _TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 """IPv6 networks that embed an IPv4 address, to which a router on the way may translate."""
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "fec0::/10")))
+"""Networks of protocols and of clouds that `ipaddress` may call global."""
 _HEAD = 8192
 _HEAD_S = 15.0
 _CONNECT_S = 30.0
@@ -79,6 +81,8 @@ def is_public(address: str) -> bool:
             return False
         if found.ipv4_mapped is not None:
             found = found.ipv4_mapped
+    if any(found in network for network in _SPECIAL if network.version == found.version):
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 

@@ -21,7 +21,7 @@ MAX_NAME = 64
 TOOLS = frozenset(
     {"clarify", "cronjob", "delegate-task", "execute-code", "memory", "patch", "process", "propose-change", "read-file",
      "search-files", "session-search", "skill-manage", "skill-run", "skill-script", "skill-view", "skills-list",
-     "terminal", "todo", "user-ask", "write-file"}
+     "terminal", "todo", "user-ask", "vision-analyze", "web-extract", "web-search", "write-file"}
 )  # fmt: skip
 """Names of an agent's own tools."""
 _DEVICES = frozenset(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.learning.checks import CheckResult
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models import Models
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals, Person
@@ -87,6 +88,8 @@ class ChatSession:
         self._unattended = unattended
         self.participant = participant
         self.check = check
+        self.images: Sequence[Image] = ()
+        """Those of the next request."""
         self._opening: asyncio.Task[Conversation] | None = None
         self._resume, self._fork, self._personality = "", False, ""
         self._seen = 0
@@ -168,7 +171,8 @@ class ChatSession:
                 if stopped:  # at the moment at which the conversation opened
                     return None
                 asked = True
-                return await conversation.ask(request, self.display.update)
+                images, self.images = self.images, ()
+                return await conversation.ask(request, self.display.update, images=images)
         except asyncio.CancelledError:
             if asked or ((task := asyncio.current_task()) and task.cancelling()):
                 raise

@@ -41,6 +41,7 @@ COMMAND_HELP = {
     "/reasoning": "show or hide thoughts of the model, or set the effort: /reasoning show|hide|EFFORT",
     "/tools": "list the tools of the model",
     "/skills": "list the skills",
+    "/image": "send an image of this machine with the next request: /image PATH, or /image off",
     "/memory": "show what the agent remembers, or take back what the last review kept: /memory undo",
     "/status": "show the model, the target, the used part of the window, the cost, and background processes",
     "/context": "show how many tokens each part of the model's context takes",
@@ -170,6 +171,20 @@ class SlashCommands:
         if not skills:
             self._show("there is no skill yet")
 
+    async def _image(self, path: str) -> None:
+        from hermes_exec_agent.frontends.chat.question import read_image
+        from hermes_exec_agent.models.images import refuse_blind
+
+        if path and path != "off":
+            refuse_blind(self._talk.models.main)
+            self._talk.images = (*self._talk.images, read_image(path))
+        elif path:
+            self._talk.images = ()
+        for each in self._talk.images:
+            self._show(f"with the next request: {escape_text(each.describe())}")
+        if not self._talk.images:
+            self._show("no image is sent with the next request")
+
     async def _memory(self, word: str) -> None:
         from hermes_exec.config.load import load_settings
         from hermes_exec_agent.memory.journal import Journal
@@ -279,7 +294,10 @@ class SlashCommands:
         self._show("what its calls changed stays changed, and the record keeps all")
 
     async def _retry(self, _: str) -> None:
-        (self._request,) = await (await self._talk.conversation()).rewind()
+        conversation = await self._talk.conversation()
+        images = conversation.images
+        (self._request,) = await conversation.rewind()
+        self._talk.images = images
         self._show(f"again: {to_line(self._request)}")
 
     async def _title(self, words: str) -> None:

@@ -20,6 +20,7 @@ from hermes_exec_agent.learning.curator_schedule import start_if_due
 from hermes_exec_agent.learning.proposals_watch import check_configuration
 from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
+from hermes_exec_agent.models.images import refuse_blind
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.tool import Approvals, to_safe_line
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import TurnDisplay
+    from hermes_exec_agent.frontends.chat.question import Question
     from hermes_exec_agent.frontends.chat.replay import Replay
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
@@ -61,6 +63,8 @@ async def start_chat(
     models = _models(asked, replay)
     plays = replay is not None and bool(replay.requests) and asked.query is None
     query = None if plays else read_question(asked)
+    if query is not None and query.images:
+        refuse_blind(models.main)
     display = _display(asked, fancy=at_terminal and query is None)
     with EventLog.of_user(redactor=Redactor((*secrets, *models.secrets))) as log:
         talk = ChatSession(
@@ -108,7 +112,7 @@ def _wait_for_audits() -> None:
 async def _talk(
     talk: ChatSession,
     asked: ChatArguments,
-    query: str | None,
+    query: Question | None,
     replay: Replay | None,
     say: Callable[[HermesError], None],
 ) -> int:
@@ -153,8 +157,9 @@ async def _print_fall_backs(talk: ChatSession, asked: ChatArguments) -> None:
         talk.display.print_line(line)
 
 
-async def _once(talk: ChatSession, query: str, asked: ChatArguments) -> int:
-    answer = await talk.turn(query)
+async def _once(talk: ChatSession, query: Question, asked: ChatArguments) -> int:
+    talk.images = query.images
+    answer = await talk.turn(query.text)
     if answer is None:  # only Ctrl-C in an interactive turn returns None
         return INTERRUPTED
     conversation = await talk.conversation()

@@ -22,6 +22,7 @@ from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse
 from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
+from hermes_exec_agent.models.images import refuse_blind
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.errors import NoModel
     from hermes_exec_agent.frontends.http.guard import RequestGuard
     from hermes_exec_agent.models import Models
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.events import EventLog
@@ -86,6 +88,11 @@ class TurnRequest(Protocol):
     @property
     def history(self) -> tuple[Message, ...]:
         """Earlier messages of a new conversation."""
+        ...
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """Images of the request."""
         ...
 
 
@@ -250,7 +257,12 @@ class Server:
         seen = turns.count_calls(conversation, self._metrics)
         create = functools.partial(turns.ChatWriter, conversation, completion, seen=seen)
         return await turns.answer_streamed(
-            request, conversation, completion.request, lambda write: create(write=write), self._metrics
+            request,
+            conversation,
+            completion.request,
+            lambda write: create(write=write),
+            self._metrics,
+            completion.images,
         )
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:
@@ -369,6 +381,8 @@ class Server:
                 return protocol.make_error_response(
                     404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
                 )
+            if asked.images:
+                refuse_blind(models.get(name))
             participant = self._find_participant(request, asked.person)
             named = request.headers.get(turns.CONVERSATION, "") or asked.conversation
             id = self._find_conversation(named, participant)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.models.images import MAX_IMAGES, Image, parse_data_url
 from hermes_exec_agent.models.messages import Message
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Usage
     from hermes_exec_agent.runtime import Answer
 
-MAX_BODY = 4 << 20
+MAX_BODY = 8 << 20
 """The limit of bytes of a request."""
 _MOST_MESSAGES = 2000
 _NOT_OURS = ("tools", "functions", "stop", "logprobs", "audio", "logit_bias")
@@ -30,12 +32,35 @@ class _TextPart(BaseModel):
     text: str
 
 
+class _ImageUrl(BaseModel):
+    url: str = Field(max_length=MAX_BODY)
+
+
+class _ImagePart(BaseModel):
+    type: Literal["image_url"]
+    image_url: _ImageUrl
+
+
 class _RequestMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_TextPart]
+    content: str | list[Annotated[_TextPart | _ImagePart, Field(discriminator="type")]]
 
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, _TextPart))
+
+    @cached_property
+    def images(self) -> tuple[Image, ...]:
+        """The images of a user's message.
+
+        Raises:
+            UsageError: one is invalid.
+        """
+        if isinstance(self.content, str) or self.role != "user":
+            return ()
+        urls = [part.image_url.url for part in self.content if isinstance(part, _ImagePart)]
+        return tuple(parse_data_url(url, f"image {number}") for number, url in enumerate(urls, 1))
 
 
 class _StreamOptions(BaseModel):
@@ -63,6 +88,11 @@ class Completion(BaseModel):
         return self.messages[-1].text()
 
     @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the last message."""
+        return self.messages[-1].images
+
+    @property
     def instructions(self) -> str:
         """The text of the system messages of the client."""
         return "\n\n".join(said.text() for said in self.messages if said.role in {"system", "developer"})
@@ -71,7 +101,7 @@ class Completion(BaseModel):
     def history(self) -> tuple[Message, ...]:
         """The earlier messages, as sent by the client."""
         return tuple(
-            Message("user" if said.role == "user" else "assistant", said.text())
+            Message("user" if said.role == "user" else "assistant", said.text(), images=said.images)
             for said in self.messages[:-1]
             if said.role in {"user", "assistant"}
         )
@@ -114,6 +144,8 @@ def read_completion(body: bytes) -> Completion:
         raise UsageError("response_format is not supported: the agent answers in text")
     if asked.messages[-1].role != "user" or not asked.request.strip():
         raise UsageError("the last message must be of the user, with text")
+    if sum(len(said.images) for said in asked.messages) > MAX_IMAGES:
+        raise UsageError(f"a request has {MAX_IMAGES} images at most")
     return asked
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.errors import HermesError
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.updates import Update
@@ -90,6 +91,11 @@ class ResponseRequest(BaseModel):
         """The instructions, with the text of system messages."""
         texts = [self.own_instructions, *(each.text() for each in self._items if each.role in {"system", "developer"})]
         return "\n\n".join(text for text in texts if text)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """No images; an item with one is refused."""
+        return ()
 
     @property
     def history(self) -> tuple[Message, ...]:

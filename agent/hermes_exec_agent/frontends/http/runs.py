@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.frontends.http.metrics import Metrics
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.updates import Update
@@ -62,6 +63,11 @@ class RunRequest(BaseModel):
     def request(self) -> str:
         """The text of the user."""
         return self.input
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """No images; an item with one is refused."""
+        return ()
 
     @property
     def history(self) -> tuple[Message, ...]:

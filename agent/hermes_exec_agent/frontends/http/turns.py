@@ -16,9 +16,10 @@ from hermes_exec_agent.runtime.links import LinkFilter
 from hermes_exec_agent.runtime.updates import CallEnded, Ended, Replied, Retried, Text, Warned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from hermes_exec_agent.frontends.http.metrics import Metrics
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.updates import Update
 
@@ -131,7 +132,7 @@ async def answer_whole(conversation: Conversation, completion: protocol.Completi
     """
     pieces: list[str] = []
     collector = TextCollector(pieces.append, count_calls(conversation, metrics), lambda: conversation.hosts)
-    answer = await ask(conversation, completion.request, collector.update, metrics)
+    answer = await ask(conversation, completion.request, collector.update, metrics, completion.images)
     reply = protocol.CompletionWriter(conversation.id, conversation.model.name)
     return web.json_response(reply.format_whole("".join(pieces), answer), headers={CONVERSATION: conversation.id})
 
@@ -142,13 +143,14 @@ async def answer_streamed(
     text: str,
     create_writer: Callable[[Callable[[bytes], None]], StreamWriter],
     metrics: Metrics,
+    images: Sequence[Image] = (),
 ) -> web.StreamResponse:
     """Answer with server-sent events as the reply arrives; a failure is one more event."""
     response = web.StreamResponse(headers={**STREAM_HEADERS, CONVERSATION: conversation.id})
     await response.prepare(request)
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
     writer = create_writer(waiting.put_nowait)
-    turn = asyncio.create_task(ask(conversation, text, writer.update, metrics))
+    turn = asyncio.create_task(ask(conversation, text, writer.update, metrics, images))
     turn.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
         await send(response, writer.begin())
@@ -172,7 +174,13 @@ async def _wait_for_end(turn: asyncio.Task[Answer]) -> None:
     await asyncio.gather(turn, return_exceptions=True)
 
 
-async def ask(conversation: Conversation, text: str, listener: Callable[[Update], None], metrics: Metrics) -> Answer:
+async def ask(
+    conversation: Conversation,
+    text: str,
+    listener: Callable[[Update], None],
+    metrics: Metrics,
+    images: Sequence[Image] = (),
+) -> Answer:
     """Run a turn, and count it.
 
     Raises:
@@ -181,7 +189,7 @@ async def ask(conversation: Conversation, text: str, listener: Callable[[Update]
     began = time.monotonic()
     metrics.running.inc()
     try:
-        answer = await conversation.ask(text, listener)
+        answer = await conversation.ask(text, listener, images=images)
     except asyncio.CancelledError:
         metrics.count_turn("interrupted", time.monotonic() - began)
         raise

@@ -12,9 +12,9 @@ Kind = Literal[
     # those of the conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`;
     # person and guest as in `memory.persons`
     "started",
-    # {content, parts: [{source, content, memories, has_output, reason}]}: parts are notices of the program in addition
-    # to the words of the person; a part that recalls has the sources of its memories, and whether one is untrusted, or
-    # no content and the reason why none were given
+    # {content, parts: [{source, content, memories, has_output, reason}], images: [{name, media_type, data}]}: parts are
+    # notices of the program in addition to the words of the person; a part that recalls has the sources of its
+    # memories, and whether one is untrusted, or no content and the reason why none were given; data is in base64
     "user",
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage, schemas,
     # sampling, request_id, tokens}; extras and origin as in `Message`, schemas names the stream `tools:DIGEST`;
