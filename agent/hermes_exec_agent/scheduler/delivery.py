@@ -181,7 +181,5 @@ def _find_rest(handle: int, record: bytes) -> bytes:
         if record.startswith(written):  # it is the end of the file
             return record[len(written) :]
         return record
-    for length in range(min(len(head) - 1, len(tail)), 0, -1):  # killed within the first line
-        if tail.endswith(head[:length]) and (length >= len(_BEGIN) + 1):
-            return record[length:]
-    return record
+    begun = tail.rpartition(b"\n")[2]  # killed within the first line
+    return record[len(begun) :] if head.startswith(begun) else record

@@ -39,6 +39,7 @@ def add_job(
     """
     anchor = math.floor(now)
     schedule = check_spec(spec, anchor)
+    following = _find_next(schedule, spec, anchor)
     if name:
         check_name(name)
     with store.transaction() as base:
@@ -47,7 +48,7 @@ def add_job(
         values: dict[str, Any] = {
             "name": chosen, "spec": spec.model_dump_json(exclude_defaults=True), "author": author,
             "state": "waiting" if author else "active", "origin": json.dumps(origin or {}), "anchor": anchor,
-            "cursor": anchor, "next": _find_next(schedule, spec, anchor), "late": find_lateness(spec, schedule),
+            "cursor": anchor, "next": following, "late": find_lateness(spec, schedule),
         }  # fmt: skip
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         try:

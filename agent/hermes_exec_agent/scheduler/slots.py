@@ -289,3 +289,10 @@ def list_deliveries(store: CronStore, slot: int) -> list[dict[str, Any]]:
             "SELECT address, state, attempts, error FROM deliveries WHERE slot = ? ORDER BY id", (slot,)
         )
         return [dict(row) for row in rows.fetchall()]
+
+
+def find_last_look(store: CronStore) -> float | None:
+    """Return when a ticker looked for due slots the last time; None if none ever did."""
+    with store.snapshot() as base:
+        row = None if base is None else base.execute("SELECT max(at) FROM looks").fetchone()
+        return None if row is None else row[0]
