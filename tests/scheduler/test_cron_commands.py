@@ -140,13 +140,15 @@ def test_a_request_may_change_things_if_the_person_allowed_it_and_ends_with_its_
 
 def test_a_cap_of_cost_stops_a_run_before_the_request_that_would_exceed_it(cli: Cli) -> None:
     with ScriptedEndpoint([say("hello")], forever=True) as rig:
-        cli.env |= {"OPENAI_API_KEY": KEY, "LLM_BASE_URL": rig.url}
-        cli.configure("[models.m]\nprices = {input = 100.0, output = 100.0}\n")
-        cli.env["DEFAULT_MODEL"] = "m"
+        cli.env |= {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m"}
+        prices = "prices = {input = 100.0, output = 100.0}"
+        cli.configure(f'[models.main]\nbase_url = "{rig.url}"\nprovider = "custom"\n{prices}\n')
         cli("cron", "add", "0 8 * * mon", "work", "--most-cost", "0.01", "--on", "local", "--name", "work")
         done = cli("cron", "run", "work", "--json")
         assert rig.requests == []
-    assert "cap of 0.01 $" in json.loads(done.stdout)["reason"], done
+        assert "cap of 0.01 $" in json.loads(done.stdout)["reason"], done
+        cli("cron", "edit", "work", "--most-cost", "50")
+        assert cli("cron", "run", "work").stdout == b"hello\n"
 
 
 def test_without_a_model_a_request_fails_and_says_so(cli: Cli) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,8 +95,8 @@ def test_an_address_without_a_channel_is_refused(address: str) -> None:
     assert "file" in caught.value.remedy
 
 
-def test_a_channel_says_what_it_has_to_implement() -> None:
+def test_a_channel_says_what_it_has_to_implement(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError):
         Channel.check("x")
     with pytest.raises(NotImplementedError):
-        asyncio.run(Channel.send("x", replace(letter(None), address="x:y")))  # type: ignore[arg-type]  unused here
+        asyncio.run(Channel.send("x", letter(tmp_path)))

@@ -1,6 +1,7 @@
 """Commands of ``cron`` that run jobs: one job now, what is due, and the daemon."""
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,7 +84,7 @@ async def _tick(ticker: "Ticker") -> int:
     return 0
 
 
-def daemon(*, most: Most = _MOST) -> int:
+def daemon(*, most: Most = _MOST, json: Json = False) -> int:
     """Run jobs at their time until a signal ends this; runs are then given half a minute to end.
 
     It needs no privileges, and one daemon, any number of ticks and the agent's server may work at the same time.
@@ -91,11 +92,14 @@ def daemon(*, most: Most = _MOST) -> int:
     from hermes_exec_agent.scheduler.storage import CronStore
 
     with CronStore.of_user() as store:
-        return interruptible.run(_serve(_create_ticker(store, most)))
+        return interruptible.run(_serve(_create_ticker(store, most), as_json=json))
 
 
-async def _serve(ticker: "Ticker") -> int:
-    note("jobs run at their time from now on")
+async def _serve(ticker: "Ticker", *, as_json: bool) -> int:
+    if as_json:
+        show_json({"pid": os.getpid()})
+    else:
+        note("jobs run at their time from now on")
     try:
         await ticker.serve()
     except asyncio.CancelledError:

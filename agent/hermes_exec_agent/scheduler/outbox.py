@@ -14,7 +14,7 @@ from hermes_exec_agent.scheduler.holder import is_gone
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from hermes_exec_agent.scheduler.storage import CronStore
 
@@ -67,10 +67,10 @@ def add_messages(
 def take_delivery(store: CronStore, holder: str, now: float) -> Delivery | None:
     """Take one message that is due; None if there is none."""
     with store.snapshot() as base:
-        if base is None or next(_find_due(base, now), None) is None:
+        if base is None or _find_due(base, now) is None:
             return None
     with store.transaction() as base:
-        row = next(_find_due(base, now), None)
+        row = _find_due(base, now)
         if row is None:
             return None
         base.execute(
@@ -82,11 +82,14 @@ def take_delivery(store: CronStore, holder: str, now: float) -> Delivery | None:
         )
 
 
-def _find_due(base: sqlite3.Connection, now: float) -> Iterator[sqlite3.Row]:
-    rows = base.execute(
-        "SELECT * FROM deliveries WHERE (state = 'pending' AND due <= ?) OR state = 'sending' ORDER BY due, id", (now,)
+def _find_due(base: sqlite3.Connection, now: float) -> sqlite3.Row | None:
+    """Return a message that is due, or that a killed ticker was sending."""
+    rows: list[sqlite3.Row] = base.execute("SELECT * FROM deliveries WHERE state = 'sending' ORDER BY id").fetchall()
+    rows = [row for row in rows if is_gone(row["owner"], row["lease"], now)]
+    rows += base.execute(
+        "SELECT * FROM deliveries WHERE state = 'pending' AND due <= ? ORDER BY due, id LIMIT 1", (now,)
     ).fetchall()
-    return (row for row in rows if row["state"] == "pending" or is_gone(row["owner"], row["lease"], now))
+    return rows[0] if rows else None
 
 
 def settle_delivery(store: CronStore, delivery: Delivery, holder: str, now: float, error: str = "") -> DeliveryState:

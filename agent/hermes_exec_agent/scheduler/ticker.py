@@ -10,7 +10,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError, OutcomeUnknown, UsageError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.outbox import Delivery
     from hermes_exec_agent.scheduler.storage import CronStore
 
+T = TypeVar("T")
 Run: TypeAlias = Callable[["Job", "Slot"], Awaitable[RunResult]]
 """Does what a job asks for. A `HermesError` is a failure; a cancelled run leaves nothing running."""
 Send: TypeAlias = Callable[["Delivery"], Awaitable[None]]
@@ -48,6 +50,10 @@ LOOK_S = 15.0
 """The longest time between two looks, in which another process may have added a job."""
 _STOPS_S = 1.0
 """The time between two looks for runs that are to be ended."""
+_ATTEMPTS, _PAUSE_S = 60, 5.0
+"""Attempts to record an end, and the time between two."""
+_SENDING = 4
+"""Messages of one ticker that are sent at the same time."""
 _GRACE_S = 30.0
 _log = logging.getLogger("hermes_exec.cron")
 
@@ -74,7 +80,7 @@ class Ticker:
         self._running: dict[asyncio.Task[RunResult | None], Slot] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._stopping: dict[int, str] = {}
-        self._renewed = 0.0
+        self._renewed = self._looked = 0.0
         self.ended: Counter[str] = Counter()
         """The runs of this ticker by the states in which they ended."""
 
@@ -133,10 +139,8 @@ class Ticker:
         reason = "its ticker was stopped"
         try:
             while True:
-                has_taken = await self._look()
-                running = len(self._running)
-                await self._deliver(until_done=until_idle and not running)
-                if until_idle and not (running or has_taken):
+                running = await self._work(until_idle=until_idle)
+                if until_idle and not running:
                     return
                 await self._wait(running)
         except asyncio.CancelledError:
@@ -145,14 +149,31 @@ class Ticker:
         finally:
             await shield_to_completion(self._stop_all(reason, 0.0), limit_s=None)
 
-    async def _look(self) -> bool:
-        """Record what is due, and start what waits; return whether something was started."""
-        await asyncio.to_thread(record_due, self._store, self._clock.now(), os.uname().nodename)
+    async def _work(self, *, until_idle: bool) -> int:
+        """Do what there is to do now; return how many runs lasted after the look.
+
+        Raises:
+            HermesError: a tick could not use the file. Another ticker only logs it, and tries again.
+        """
+        try:
+            await self._look()
+            running = len(self._running)
+            await self._deliver(until_done=until_idle and not running)
+        except HermesError as error:
+            running = len(self._running)
+            if until_idle and not running:
+                raise
+            _log.warning("%s", error)
+        return running
+
+    async def _look(self) -> None:
+        """Record what is due, and start what waits."""
+        self._looked = self._clock.now()
+        await asyncio.to_thread(record_due, self._store, self._looked, os.uname().nodename)
         room = self._most - len(self._running)
         taken = await asyncio.to_thread(take_slots, self._store, self._holder, self._clock.now(), room)
         for job, slot in taken:
             self._start(job, slot)
-        return bool(taken)
 
     def _start(self, job: Job, slot: Slot) -> asyncio.Task[RunResult | None]:
         task = asyncio.create_task(self._run(job, slot))
@@ -182,9 +203,13 @@ class Ticker:
             await asyncio.gather(pause, return_exceptions=True)
 
     def _find_pause(self) -> float:
-        with self._store.snapshot() as base:
-            row = None if base is None else base.execute(
-                "SELECT min(next) FROM jobs WHERE state = 'active'").fetchone()  # fmt: skip
+        """Return the seconds until the next slot; those that were due at the look are recorded, or left to others."""
+        query = "SELECT min(next) FROM jobs WHERE state = 'active' AND next > ?"
+        try:
+            with self._store.snapshot() as base:
+                row = None if base is None else base.execute(query, (self._looked,)).fetchone()
+        except HermesError:  # the next look reports it
+            return LOOK_S
         until = row[0] - self._clock.now() if row is not None and row[0] is not None else LOOK_S
         return min(max(until, 0.05), LOOK_S)
 
@@ -193,11 +218,16 @@ class Ticker:
         now = self._clock.now()
         if not self._running:
             return
-        if not 0 <= now - self._renewed < LEASE_S / 4:
-            self._renewed = now
-            await asyncio.to_thread(renew_slots, self._store, self._holder, now)
         ids = [slot.id for slot in self._running.values()]
-        for id, reason in (await asyncio.to_thread(find_stops, self._store, ids)).items():
+        try:
+            if not 0 <= now - self._renewed < LEASE_S / 4:
+                await asyncio.to_thread(renew_slots, self._store, self._holder, now)
+                self._renewed = now
+            stops = await asyncio.to_thread(find_stops, self._store, ids)
+        except HermesError as error:
+            _log.warning("%s", error)
+            return
+        for id, reason in stops.items():
             self._stop(id, reason)
 
     def _stop(self, id: int, reason: str) -> None:
@@ -232,8 +262,22 @@ class Ticker:
             result = await self._attempt(job, slot) if begun else None
         if result is None:
             return None
-        recording = asyncio.to_thread(finish_slot, self._store, slot, self._holder, result, self._clock.now())
+        recording = self._persist(partial(finish_slot, self._store, slot, self._holder, result, self._clock.now()))
         return result if await shield_to_completion(recording, limit_s=None) else None
+
+    async def _persist(self, change: Callable[[], T]) -> T:
+        """Change the file; a full disk or another writer is waited for.
+
+        Raises:
+            HermesError: it cannot be changed for minutes.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return await asyncio.to_thread(change)
+            except HermesError as error:
+                _log.warning("the end of a run or of a delivery is not recorded yet: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+        return await asyncio.to_thread(change)
 
     async def _attempt(self, job: Job, slot: Slot) -> RunResult:
         try:
@@ -254,17 +298,23 @@ class Ticker:
     # Deliveries
 
     async def _deliver(self, *, until_done: bool) -> None:
-        """Start to send the messages that are due; with ``until_done`` send them."""
+        """Start to send messages that are due; with ``until_done`` send them all."""
         while True:
-            delivery = await asyncio.to_thread(take_delivery, self._store, self._holder, self._clock.now())
-            if delivery is None:
-                break
-            task = asyncio.create_task(self._send_one(delivery))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-            await asyncio.sleep(0)
-        if until_done and self._sending:
-            await asyncio.wait(self._sending)
+            while len(self._sending) < _SENDING and (delivery := await self._take_delivery()) is not None:
+                task = asyncio.create_task(self._send_one(delivery))
+                self._sending.add(task)
+                task.add_done_callback(self._forget_sending)
+            if not (until_done and self._sending):
+                return
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+
+    def _forget_sending(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("the end of a delivery could not be recorded: %s", error)
+
+    async def _take_delivery(self) -> Delivery | None:
+        return await asyncio.to_thread(take_delivery, self._store, self._holder, self._clock.now())
 
     async def _send_one(self, delivery: Delivery) -> None:
         error = ""
@@ -280,7 +330,7 @@ class Ticker:
         except Exception as failure:  # noqa: BLE001  a delivery must not end its ticker
             _log.exception("the delivery to %s", delivery.address)
             error = f"{type(failure).__name__}: {failure}"
-        settling = asyncio.to_thread(settle_delivery, self._store, delivery, self._holder, self._clock.now(), error)
-        state = await shield_to_completion(settling, limit_s=None)
+        settling = partial(settle_delivery, self._store, delivery, self._holder, self._clock.now(), error)
+        state = await shield_to_completion(self._persist(settling), limit_s=None)
         if error:
             _log.warning("%s: %s: %s", delivery.address, "given up" if state == "failed" else "tried again", error)
