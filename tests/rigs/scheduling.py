@@ -48,8 +48,7 @@ class SetClock:
 
 def spec(schedule: str, **fields: Any) -> JobSpec:
     """A job with a command."""
-    given = {"zone": ZONE, "command": "true", **fields}
-    return JobSpec(schedule=schedule, **given)
+    return JobSpec.model_validate({"schedule": schedule, "zone": ZONE, "command": "true", **fields})
 
 
 def elsewhere(pid: int = 1) -> Owner:

@@ -85,7 +85,11 @@ async def serve(folder: Path, clock: FastClock | LateClock, *, once: bool = Fals
 
 def use_journal(*, shared: bool) -> None:
     """Use the journal for file systems that machines share, or that for local ones."""
-    database_files.is_shared = lambda *_: shared
+
+    def answer(folder: Path, mounts: Path = Path()) -> bool:
+        return shared
+
+    database_files.is_shared = answer
 
 
 @dataclass(slots=True)

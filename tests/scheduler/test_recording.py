@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from tests.rigs.scheduling import Desk
 
 
+def use_journal(monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> None:
+    def answer(folder: Path) -> bool:
+        return shared
+
+    monkeypatch.setattr("hermes_exec_agent.database_files.is_shared", answer)
+
+
 def test_a_slot_runs_once_and_its_end_is_delivered(desk: Desk) -> None:
     desk.add("0 8 * * *")
     asyncio.run(desk.tick("2026-11-02T07:59"))
@@ -244,7 +251,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_the_journal_fits_the_file_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool, journal: str
 ) -> None:
-    monkeypatch.setattr("hermes_exec_agent.database_files.is_shared", lambda _: shared)
+    use_journal(monkeypatch, shared=shared)
     with CronStore(tmp_path / "cron.sqlite") as store, store.transaction() as base:
         assert base.execute("PRAGMA journal_mode").fetchone()[0] == journal
         assert base.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL: a power failure repeats no run

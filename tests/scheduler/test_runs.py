@@ -12,12 +12,12 @@ from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable, Us
 from hermes_exec_agent.scheduler.jobs import add_job, approve_job, find_job, pause_job, remove_job, resume_job
 from hermes_exec_agent.scheduler.outbox import take_delivery
 from hermes_exec_agent.scheduler.slots import RunResult, list_deliveries, take_slots
+from hermes_exec_agent.scheduler.ticker import Ticker
 from tests.rigs.scheduling import elsewhere, moment, spec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from hermes_exec_agent.scheduler.ticker import Ticker
     from tests.rigs.scheduling import Desk
 
 
@@ -117,25 +117,22 @@ def test_an_error_ends_the_slot_and_not_the_ticker(desk: Desk, error: Exception,
     async def fail(job: object, slot: object) -> RunResult:
         raise error
 
-    ticker = desk.ticker()
-    ticker._do = fail
     desk.clock.set("2026-11-02T08:00")
-    asyncio.run(ticker.tick())
+    asyncio.run(Ticker(desk.store, fail, desk.mail, clock=desk.clock).tick())
     assert desk.history() == [(state, "2026-11-02T08:00")]
     assert str(error) in desk.slots()[0].reason
     assert str(error) in desk.mail.sent[0].body
 
 
-def test_a_ticker_that_is_stopped_records_the_end_of_its_runs(desk: Desk) -> None:
+def test_a_ticker_that_is_stopped_records_the_end_of_its_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_exec_agent.scheduler.ticker._GRACE_S", 0.1)
     desk.add("0 8 * * *")
 
     async def work() -> None:
         desk.clock.set("2026-11-02T08:00")
-        ticker = desk.ticker()
-        async with running(desk, ticker) as task:
-            stopping = asyncio.create_task(ticker._stop_all("its ticker was stopped", 0.0))
-            await stopping
+        async with running(desk) as task:
             task.cancel()
+            await until(desk, ["failed"])
 
     asyncio.run(work())
     assert desk.history() == [("failed", "2026-11-02T08:00")]

@@ -38,7 +38,8 @@ def _check_tickers(store: CronStore, active: list[Job], now: float) -> list[Chec
     if last is not None and now - last <= _STALE_S:
         return []
     when = "ever" if last is None else f"for {(now - last) / 60:.0f} min"
-    detail = f"{len(active)} jobs are active, and no ticker looked for due slots {when}"
+    count = "1 job is" if len(active) == 1 else f"{len(active)} jobs are"
+    detail = f"{count} active, and no ticker looked for due slots {when}"
     return [Check("cron", "warning", detail, "hermes-exec cron daemon, or a timer as in docs/cron.md")]
 
 

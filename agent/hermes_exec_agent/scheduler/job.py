@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
@@ -55,16 +55,16 @@ class JobSpec(BaseModel, frozen=True, extra="forbid"):
     """The skill that the agent follows."""
     approve: Approve = "deny"
     """Whether the agent may use tools that change something."""
-    budget: int | None = Field(None, ge=1, le=1000)
+    budget: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Replies of the model; as configured if None."""
-    most_cost: float | None = Field(None, gt=0)
+    most_cost: Annotated[float, Field(gt=0)] | None = None
     """US dollars that the models of one run may cost."""
     deliver: tuple[str, ...] = ()
     """The addresses that receive the end of each slot, such as ``file:/path``."""
-    time_limit_s: float = Field(TIME_LIMIT_S, gt=0)
+    time_limit_s: Annotated[float, Field(gt=0)] = TIME_LIMIT_S
     if_missed: IfMissed = "run"
     overlap: Overlap = "skip"
-    late_s: float | None = Field(None, ge=1)
+    late_s: Annotated[float, Field(ge=1)] | None = None
     """Seconds after a slot at which it still counts as on time; see `find_lateness`."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -32,7 +32,7 @@ _WHAT = 80
 class CronArguments(ToolArguments):
     """Propose a scheduled job, list jobs, or withdraw a proposal. A job runs only after a person approved it."""
 
-    action: Literal["create", "list", "remove"]
+    action: str = Field(description="create, list or remove")
     name: str = ""
     schedule: str = Field("", description="'30 8 * * mon-fri', 'every 15m' or 'at 2026-12-01T08:00'")
     prompt: str = Field("", description="Request to an agent that knows nothing of this conversation")
@@ -61,7 +61,12 @@ class CronJob(BaseTool[CronArguments]):
                 return Envelope(ok=True, place=HERE, output=await asyncio.to_thread(_list, store))
             if args.action == "remove":
                 return await asyncio.to_thread(_withdraw, store, args.name)
-            return await asyncio.to_thread(_propose, store, args, context)
+            if args.action == "create":
+                return await asyncio.to_thread(_propose, store, args, context)
+        raise UsageError(
+            f"cronjob has no action {args.action[:40]!r} for you",
+            remedy="create, list or remove; a person does the rest",
+        )
 
 
 def _propose(store: CronStore, args: CronArguments, context: Context) -> Envelope:
