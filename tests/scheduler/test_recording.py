@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.scheduler.jobs import edit_job, find_job, list_jobs, pause_job, resume_job
+from hermes_exec_agent.scheduler.jobs import edit_job, find_job, list_jobs, pause_job, remove_job, resume_job
 from hermes_exec_agent.scheduler.recording import record_due
 from hermes_exec_agent.scheduler.storage import CronStore
 from tests.rigs.scheduling import SetClock, elsewhere, moment, spec
@@ -193,6 +193,14 @@ def test_another_schedule_counts_from_now_on(desk: Desk) -> None:
     assert desk.history() == [("skipped", "2026-11-02T08:00"), ("completed", "2026-11-03T09:00")]
 
 
+def test_slots_that_no_ticker_saw_are_recorded_before_a_job_is_removed(desk: Desk) -> None:
+    job = desk.add("0 8 * * *")
+    desk.clock.set("2026-11-03T09:00")
+    remove_job(desk.store, job, desk.clock.now())
+    (row,) = desk.slots()
+    assert (row.state, row.count, row.reason) == ("skipped", 2, "the job was removed")
+
+
 def test_a_schedule_that_was_changed_meanwhile_is_not_recorded_by_the_old_one(desk: Desk) -> None:
     job = desk.add("0 8 * * *")
     edit_job(desk.store, job, spec("0 9 * * *"), desk.clock.now())
@@ -264,3 +272,15 @@ def test_a_clock_of_another_machine_is_of_no_account(desk: Desk) -> None:
     desk.clock = clock
     asyncio.run(desk.ticker(owner=elsewhere()).tick())
     assert desk.history() == [("completed", "2026-11-02T08:00")]
+
+
+def test_no_slot_is_recorded_again_if_the_schedule_is_changed_after_the_clock_went_back(desk: Desk) -> None:
+    job = desk.add("0 * * * *")
+    asyncio.run(desk.tick("2026-11-02T11:00"))
+    desk.clock.set("2026-11-02T08:30")
+    edit_job(desk.store, job, spec("0,30 * * * *"), desk.clock.now())
+    for minute in ("09:00", "11:00", "11:30"):
+        asyncio.run(desk.tick(f"2026-11-02T{minute}"))
+    slots = [slot.slot for slot in desk.slots()]
+    assert len(slots) == len(set(slots))
+    assert desk.history()[-1] == ("completed", "2026-11-02T11:30")

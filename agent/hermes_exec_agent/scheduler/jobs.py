@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sqlite3
@@ -113,20 +114,21 @@ def edit_job(store: CronStore, job: Job, spec: JobSpec, now: float, *, name: str
     Raises:
         UsageError: it is not valid, is never due from now on, or its name is taken.
     """
-    is_moved = (spec.schedule, spec.zone) != (job.spec.schedule, job.spec.zone)
-    anchor = math.floor(now) if is_moved else job.anchor
-    schedule = check_spec(spec, anchor)
-    values: dict[str, Any] = {
-        "spec": spec.model_dump_json(exclude_defaults=True), "name": check_name(name) if name else job.name,
-        "late": find_lateness(spec, schedule),
-    }  # fmt: skip
-    if is_moved:
-        cursor = math.floor(now)
-        values |= {"anchor": anchor, "cursor": cursor, "next": _find_next(schedule, spec, now)}
-        values |= {"state": "active"} if job.state == "ended" else {}
     with store.transaction() as base:
-        if is_moved and job.state == "active":
-            _skip_range(base, job, "the schedule was changed", now)
+        job = read_job(base, job.id)
+        is_moved = (spec.schedule, spec.zone) != (job.spec.schedule, job.spec.zone)
+        schedule = check_spec(spec, math.floor(now) if is_moved else job.anchor)
+        values: dict[str, Any] = {
+            "spec": spec.model_dump_json(exclude_defaults=True), "name": check_name(name) if name else job.name,
+            "late": find_lateness(spec, schedule),
+        }  # fmt: skip
+        if is_moved:
+            cursor = max(math.floor(now), job.cursor)
+            values |= {"anchor": math.floor(now), "cursor": cursor, "next": _find_next(schedule, spec, cursor)}
+            if job.state == "ended":
+                values["state"] = "active"
+            if job.state in ("active", "paused"):
+                _skip_range(base, job, "the schedule was changed", now)
         try:
             _update(base, job, **values)
         except sqlite3.IntegrityError:
@@ -140,9 +142,10 @@ def pause_job(store: CronStore, job: Job, now: float, reason: str = "by a person
     Raises:
         UsageError: it is not active.
     """
-    if job.state != "active":
-        raise UsageError(f"the job {job.name!r} is {job.state}", remedy="an active job")
     with store.transaction() as base:
+        job = read_job(base, job.id)
+        if job.state != "active":
+            raise UsageError(f"the job {job.name!r} is {job.state}", remedy="an active job")
         _update(base, job, state="paused", reason=reason)
         skip_waiting(base, job.id, "the job is paused", now)
         return read_job(base, job.id)
@@ -154,11 +157,11 @@ def resume_job(store: CronStore, job: Job, now: float) -> Job:
     Raises:
         UsageError: it is not paused, or is never due from now on.
     """
-    if job.state != "paused":
-        raise UsageError(f"the job {job.name!r} is {job.state}", remedy="a paused job")
-    schedule = job.schedule
-    following = _find_next(schedule, job.spec, now)
     with store.transaction() as base:
+        job = read_job(base, job.id)
+        if job.state != "paused":
+            raise UsageError(f"the job {job.name!r} is {job.state}", remedy="a paused job")
+        following = _find_next(job.schedule, job.spec, max(now, job.cursor))
         _skip_range(base, job, f"the job was paused: {job.reason}", now)
         cursor = math.floor(now)
         _update(base, job, state="active", reason="", failures=0, cursor=max(cursor, job.cursor), next=following)
@@ -193,6 +196,10 @@ def approve_job(store: CronStore, job: Job, now: float) -> Job:
 def remove_job(store: CronStore, job: Job, now: float) -> None:
     """Remove a job: its run is ended, and its history stays."""
     with store.transaction() as base:
+        job = read_job(base, job.id)
+        if job.state in ("active", "paused"):
+            with contextlib.suppress(UsageError):  # its schedule cannot be read on this machine
+                _skip_range(base, job, "the job was removed", now)
         skip_waiting(base, job.id, "the job was removed", now)
         for slot in list_open(base, job.id):
             base.execute("UPDATE slots SET stop = 'the job was removed' WHERE id = ?", (slot.id,))
