@@ -12,12 +12,14 @@ import pytest
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler.jobs import edit_job, find_job, list_jobs, pause_job, remove_job, resume_job
 from hermes_exec_agent.scheduler.recording import record_due
+from hermes_exec_agent.scheduler.schedule import find_due
 from hermes_exec_agent.scheduler.storage import CronStore
 from tests.rigs.scheduling import SetClock, elsewhere, moment, spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec_agent.scheduler.schedule import DueSlots, Schedule
     from tests.rigs.scheduling import Desk
 
 
@@ -217,6 +219,23 @@ def test_two_tickers_record_a_slot_once(desk: Desk) -> None:
 
     asyncio.run(tick_twice())
     assert len(desk.slots()) == len(desk.runs.begun) == 1
+
+
+def test_a_slot_that_another_ticker_recorded_since_the_job_was_read_is_left_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.add("* * * * *")
+    desk.clock.at += 60
+
+    def find_after_the_other(schedule: Schedule, after: float, now: float) -> DueSlots | None:
+        monkeypatch.setattr("hermes_exec_agent.scheduler.recording.find_due", find_due)
+        with CronStore(desk.store.path) as other:
+            assert record_due(other, now, "another-machine") == 1
+        return find_due(schedule, after, now)
+
+    monkeypatch.setattr("hermes_exec_agent.scheduler.recording.find_due", find_after_the_other)
+    record_due(desk.store, desk.clock.now(), "host")
+    assert [state for state, _ in desk.history()] == ["claimed"]
 
 
 def test_a_job_whose_zone_is_not_on_this_machine_does_not_stop_the_others(desk: Desk, tmp_path: Path) -> None:

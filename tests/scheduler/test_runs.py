@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable, UsageError
+from hermes_exec_agent.scheduler.holder import format_holder
 from hermes_exec_agent.scheduler.jobs import add_job, approve_job, find_job, pause_job, remove_job, resume_job
 from hermes_exec_agent.scheduler.outbox import take_delivery
-from hermes_exec_agent.scheduler.slots import RunResult, list_deliveries, take_slots
+from hermes_exec_agent.scheduler.recording import record_due
+from hermes_exec_agent.scheduler.slots import RunResult, begin_slot, finish_slot, list_deliveries, take_slots
 from hermes_exec_agent.scheduler.ticker import Ticker
 from tests.rigs.scheduling import elsewhere, moment, spec
 
@@ -161,9 +163,6 @@ def test_a_run_of_a_lost_ticker_is_of_unknown_outcome_and_not_repeated(desk: Des
 def test_a_slot_that_a_lost_ticker_took_and_did_not_begin_is_run_by_another(desk: Desk) -> None:
     desk.add("0 8 * * *")
     desk.clock.set("2026-11-02T08:00")
-    from hermes_exec_agent.scheduler.holder import format_holder
-    from hermes_exec_agent.scheduler.recording import record_due
-
     record_due(desk.store, desk.clock.now(), "host")
     taken = take_slots(desk.store, format_holder(elsewhere()), desk.clock.now(), 4)
     assert len(taken) == 1
@@ -172,6 +171,22 @@ def test_a_slot_that_a_lost_ticker_took_and_did_not_begin_is_run_by_another(desk
     asyncio.run(desk.tick("2026-11-02T08:03"))
     assert desk.history() == [("completed", "2026-11-02T08:00")]
     assert len(desk.runs.begun) == 1
+
+
+def test_a_ticker_that_was_taken_for_lost_does_not_begin_what_another_has(desk: Desk) -> None:
+    desk.add("0 8 * * *")
+    desk.clock.set("2026-11-02T08:00")
+    first, second = format_holder(elsewhere(1)), format_holder(elsewhere(2))
+    record_due(desk.store, desk.clock.now(), "host")
+    ((_, slot),) = take_slots(desk.store, first, desk.clock.now(), 4)
+    desk.clock.set("2026-11-02T08:03")
+    record_due(desk.store, desk.clock.now(), "host")
+    ((_, again),) = take_slots(desk.store, second, desk.clock.now(), 4)
+    assert again.id == slot.id
+    assert not begin_slot(desk.store, slot, first, desk.clock.now())
+    assert begin_slot(desk.store, again, second, desk.clock.now())
+    assert not finish_slot(desk.store, slot, first, RunResult("completed"), desk.clock.now())
+    assert [state for state, _ in desk.history()] == ["running"]
 
 
 def test_a_ticker_runs_so_many_at_the_same_time_and_the_others_after_them(desk: Desk) -> None:
@@ -283,8 +298,6 @@ def test_a_delivery_is_given_up_after_a_day_and_says_why(desk: Desk) -> None:
 
 
 def test_a_delivery_of_a_lost_ticker_is_sent_by_another(desk: Desk) -> None:
-    from hermes_exec_agent.scheduler.holder import format_holder
-
     desk.add("0 8 * * *")
     desk.mail.error = HermesError("not now")
     asyncio.run(desk.tick("2026-11-02T08:00"))

