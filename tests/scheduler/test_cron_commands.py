@@ -279,6 +279,7 @@ def test_an_agents_shell_changes_no_jobs(cli: Cli) -> None:
 
 def propose(cli: Cli, **arguments: str) -> str:
     """Let the agent call the tool in a chat; return what it was told."""
+    cli.configure("[agent]\nscheduled_jobs = true\n")
     script = cli.cwd / "script.jsonl"
     call = {"content": "", "tool_calls": [{"name": "cronjob", "arguments": arguments}]}
     script.write_text(f"{json.dumps(call)}\n{json.dumps({'content': 'Done.'})}\n")

@@ -95,9 +95,10 @@ def offered(names: Any = None) -> list[str]:
     return asyncio.run(create())
 
 
-# A conversation has the tools of memory if that is enabled.
+# A conversation has the tools of memory, proposals and jobs if those are enabled.
 CORE = sorted(
-    set(own_entry_points(GROUP)) - {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
+    set(own_entry_points(GROUP))
+    - {"cronjob", "delegate_task", "memory", "propose_change", "session_search", "user_ask"}
 )
 
 

@@ -142,6 +142,7 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
     context.descriptions = settings.agent.descriptions
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log
+    context.proposes_jobs = settings.agent.scheduled_jobs and not context.participant.is_guest
 
 
 def _keep_notes(

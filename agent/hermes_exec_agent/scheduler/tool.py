@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
-from hermes_exec.extras import is_installed
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.scheduler.job import JobSpec
 from hermes_exec_agent.scheduler.jobs import add_job, find_job, list_jobs, remove_job
@@ -30,7 +29,7 @@ _WHAT = 80
 
 
 class CronArguments(ToolArguments):
-    """Propose a scheduled job, list jobs, or withdraw a proposal. A job runs only after a person approved it."""
+    """Propose a job that runs at its times once a person approved it; or list jobs, or remove a proposal."""
 
     action: str = Field(description="create, list or remove")
     name: str = ""
@@ -51,8 +50,8 @@ class CronJob(BaseTool[CronArguments]):
 
     @classmethod
     def is_available(cls, context: Context) -> bool:
-        """Whether the extra is installed, and the conversation is that of a person."""
-        return not context.participant.is_guest and is_installed("cronsim")
+        """Whether the configuration lets the agent propose jobs."""
+        return context.proposes_jobs
 
     async def run(self, args: CronArguments, context: Context) -> Envelope:
         """Propose, list or withdraw."""

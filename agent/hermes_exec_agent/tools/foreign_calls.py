@@ -538,6 +538,6 @@ ABSENT: Mapping[str, str] = {
     "EnterPlanMode": "there are no modes; todo(todos=[…]) keeps a plan",
     "ExitPlanMode": "there are no modes; say the plan in a reply, or ask with clarify(question=…)",
     "view_image": "images cannot be shown; terminal(command='file …') tells what one is",
-    "cronjob": "nothing runs on a schedule; terminal(command='crontab …') where the target has one",
+    "cronjob": "no jobs can be proposed while [agent] scheduled_jobs is off; ask the person with clarify",
 }
 """Tools of other agents that have no equal, and what to do instead."""

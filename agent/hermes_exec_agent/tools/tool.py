@@ -229,6 +229,8 @@ class Context:
     """Configured descriptions of tools, by name."""
     proposals: EventLog | None = None
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
+    proposes_jobs: bool = False
+    """Whether the agent may propose scheduled jobs; not in a delegated conversation and a guest's."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -252,6 +254,7 @@ class Context:
             longterm=None,
             user_model=None,
             proposals=None,
+            proposes_jobs=False,
             _workspace=None,
             _services={},
         )
