@@ -123,7 +123,7 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec_agent.learning.proposals_watch import check_configuration
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.scheduler import beside
+    from hermes_exec_agent.scheduler import server_ticks
     from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.tools.tool import Approvals
 
@@ -165,7 +165,7 @@ async def _serve(arguments: _ServeArguments) -> int:
             for work in (
                 curator_schedule.run_when_idle(log),
                 review_schedule.run_regularly(log),
-                beside.run_regularly(CronStore.of_user()),
+                server_ticks.run_regularly(CronStore.of_user()),
             )
         ]
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
