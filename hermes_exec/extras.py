@@ -39,6 +39,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect_ai",),
     "mini-swe": ("minisweagent",),
     "web": ("ddgs", "trafilatura"),
+    "cron": ("cronsim",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

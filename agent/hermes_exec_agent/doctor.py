@@ -1,4 +1,4 @@
-"""The checks of the agent for ``doctor``: its models, the sandbox of the gate, registry, log and memory.
+"""The checks of the agent for ``doctor``: its models, the sandbox of the gate, registry, log, memory and jobs.
 
 The checks create nothing and cost nothing, except for the question to the model, which the caller has to request. No
 row contains a secret: it names an endpoint by its address and a key by its variable. Of the text of a server it
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.protocol import Item, Model, Reply
 
-EXTRAS = ("agent", "chat", "server", "memory", "skills")
+EXTRAS = ("agent", "chat", "server", "memory", "skills", "cron")
 """The extras that parts of the agent need."""
 _LIMIT_S = 10.0
 """The time limit of each check."""
@@ -62,6 +62,7 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         _limit_time("registry", asyncio.to_thread(_check_registry)),
         _limit_time("log", asyncio.to_thread(_check_log)),
         _limit_time("memory", _check_memory()),
+        _limit_time("cron", asyncio.to_thread(_check_cron)),
     ]
     return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
 
@@ -353,6 +354,16 @@ def _check_log() -> list[Check]:
         latest = queries.list_conversations(base, 1, None)
     detail = f"the file is {to_printable(path)}" + ("" if latest else ", none yet")
     return [_check_writable("log", path, detail, storage.VARIABLE)]
+
+
+def _check_cron() -> list[Check]:
+    from hermes_exec_agent.scheduler.examine import examine_jobs
+    from hermes_exec_agent.scheduler.storage import VARIABLE, scheduler_file
+
+    path = scheduler_file()
+    if not path.exists():
+        return [_check_writable("cron", path, f"no job yet; the file is {to_printable(path)}", VARIABLE)]
+    return examine_jobs(path, time.time())
 
 
 def _nearest_existing(path: Path) -> Path:

@@ -134,6 +134,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Modes of single tools by name, unless `--approve deny` denies them all."""
     commands: CommandSettings = Field(default_factory=CommandSettings)
     """The table of patterns of commands that `terminal` may run without a question, or never."""
+    scheduled_jobs: bool = False
+    """Whether the agent may propose scheduled jobs with the tool `cronjob`; a person approves each."""
     descriptions: Descriptions = Field(default_factory=dict)
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
     hooks: Annotated[tuple[HookSettings, ...], Field(strict=False, max_length=64)] = ()

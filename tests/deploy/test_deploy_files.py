@@ -35,6 +35,19 @@ def test_the_service_is_one_that_systemd_takes(require: Require, tmp_path: Path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_units_of_scheduled_jobs_are_such_that_systemd_takes(require: Require, tmp_path: Path) -> None:
+    require("systemd-analyze", "it reads the units")
+    names = ("hermes-exec-cron.service", "hermes-exec-cron-tick.service", "hermes-exec-cron-tick.timer")
+    for name in names:
+        text = (DEPLOY / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(
+            text.replace("%h/.local/bin/hermes-exec", str(Path(sys.executable).with_name("hermes-exec")))
+        )
+    argv = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in names)]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_service_is_not_exposed_more_than_sandboxes_need(require: Require) -> None:
     require("systemd-analyze", "it scores the unit")
     done = subprocess.run(

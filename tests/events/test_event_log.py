@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.database_files import is_shared
 from hermes_exec_agent.runtime.events import Conflict, EventLog, new_id
-from hermes_exec_agent.runtime.events.storage import conversations_file, is_shared
+from hermes_exec_agent.runtime.events.storage import conversations_file
 
 MOUNT = "36 35 0:30 / {} rw,relatime shared:1 - {} some-host:/export rw\n"
 ROOT_MOUNT = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda rw\n"
@@ -274,12 +275,12 @@ def journal(path: Path) -> str:
 
 
 def test_the_journal_is_one_that_the_file_system_can_keep(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.is_shared", Shared(answer=False))
+    monkeypatch.setattr("hermes_exec_agent.database_files.is_shared", Shared(answer=False))
     said(log, "a", "one")
     log.close()
     assert journal(log.path) == "wal"
     # The same file, moved to a file system that other machines have too.
-    monkeypatch.setattr("hermes_exec_agent.runtime.events.storage.is_shared", Shared(answer=True))
+    monkeypatch.setattr("hermes_exec_agent.database_files.is_shared", Shared(answer=True))
     said(log, "a", "two")
     log.close()
     assert journal(log.path) == "delete"

@@ -54,6 +54,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
 
     found = asyncio.run(made())
     assert set(found) == set(own_entry_points(GROUP)) - {
+        "cronjob",
         "memory",
         "propose_change",
         "session_search",

@@ -94,8 +94,8 @@ def offered(names: Any = None) -> list[str]:
     return asyncio.run(create())
 
 
-# A conversation has the tools of memory if that is enabled.
-NEED_SETTINGS = {"delegate_task", "memory", "propose_change", "session_search", "user_ask"}
+# A conversation has the tools of memory, proposals and jobs if those are enabled.
+NEED_SETTINGS = {"cronjob", "delegate_task", "memory", "propose_change", "session_search", "user_ask"}
 CORE = sorted({each.name for each in find_tools(["core"])} - NEED_SETTINGS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hermes_exec_agent.batch.ledger import Amounts
 from hermes_exec_agent.errors import ContextTooLong, ModelRefused
@@ -14,9 +14,21 @@ from hermes_exec_agent.models.wrapped import WrappedModel
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from hermes_exec_agent.batch.ledger import TrialAccount
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
+
+
+class Account(Protocol):
+    """What requests may still use."""
+
+    async def reserve(self, need: Amounts) -> None:
+        """Reserve an amount; raises a `HermesError` if it is not allowed."""
+        ...
+
+    def settle(self, reserved: Amounts, used: Amounts) -> None:
+        """Count what a request used."""
+        ...
+
 
 _FRAME = 64
 """Tokens of the frame of a message, and of the request, at most."""
@@ -35,9 +47,9 @@ def estimate_prompt_bound(messages: Sequence[Message], tools: Sequence[ToolSpec]
 
 
 class CappedModel(WrappedModel):
-    """The same model, within the caps of a trial and of its run."""
+    """The same model, within the caps of an account, such as that of a trial and its run."""
 
-    def __init__(self, model: Model, account: TrialAccount, price: Price | None, max_tokens: int | None) -> None:
+    def __init__(self, model: Model, account: Account, price: Price | None, max_tokens: int | None) -> None:
         """``price`` is the highest of the models that may answer; ``max_tokens`` is of replies without a limit."""
         super().__init__(model)
         self._account = account
@@ -59,7 +71,7 @@ class CappedModel(WrappedModel):
         so does a reply whose endpoint does not report what it used.
 
         Raises:
-            CapReached, TrialCapReached: a cap does not allow the request.
+            HermesError: a cap does not allow the request, such as `CapReached` and `TrialCapReached`.
         """
         max_tokens = max_tokens or self._max_tokens
         need = self._estimate_bound(messages, tools, schema, max_tokens or self._model.window)

@@ -128,6 +128,8 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec_agent.learning.proposals_watch import check_configuration
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
+    from hermes_exec_agent.scheduler import server_ticks
+    from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.tools.tool import Approvals
 
     require("server", "serve")
@@ -165,9 +167,13 @@ async def _serve(arguments: _ServeArguments) -> int:
             improve=arguments.improve,
         )
 
-        beside = [
+        helpers = [
             asyncio.create_task(work)
-            for work in (curator_schedule.run_when_idle(log), review_schedule.run_regularly(log))
+            for work in (
+                curator_schedule.run_when_idle(log),
+                review_schedule.run_regularly(log),
+                server_ticks.run_regularly(CronStore.of_user()),
+            )
         ]
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
@@ -180,7 +186,7 @@ async def _serve(arguments: _ServeArguments) -> int:
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
-            for each in beside:
+            for each in helpers:
                 each.cancel()
             if models is not None:
                 await models.close()

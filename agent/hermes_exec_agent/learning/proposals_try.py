@@ -25,6 +25,7 @@ from hermes_exec_agent.learning.proposals_judge import read_files
 from hermes_exec_agent.memory import database
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events import storage
+from hermes_exec_agent.scheduler import storage as scheduler_storage
 from hermes_exec_agent.skills.registry import home
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
 
 _LIMIT_S = 600.0
-_PERSONAL = frozenset({"HERMES_EXEC_CONFIG", storage.VARIABLE, home.VARIABLE, database.VARIABLE})
+_PERSONAL = frozenset(
+    {"HERMES_EXEC_CONFIG", storage.VARIABLE, home.VARIABLE, database.VARIABLE, scheduler_storage.VARIABLE}
+)
 """Variables that name a person's own files and databases, which a trial does not touch."""
 _FIELDS = {"instruction", "check", "name", "folder", "setup"}
 _FORM = '{"instruction": "…", "check": "COMMAND"}, and also "name", "folder" and "setup" if wanted'

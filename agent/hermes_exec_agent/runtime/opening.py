@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from hermes_exec.config.plan import Plan
     from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
@@ -168,6 +169,7 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
         context.hooks = ConversationHooks(settings.agent.hooks)
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log
+    context.proposes_jobs = settings.agent.scheduled_jobs and not context.participant.is_guest
 
 
 def _keep_notes(
@@ -242,6 +244,11 @@ def _create_skill_meaning(memory: LongTermMemory) -> SkillMeaning:
 async def _open_terminal(target: str | None, cwd: str | None, model: str) -> Terminal:
     plan = plan_open(target, cwd=cwd)
     mark_plan(plan, model)
+    limit_lease(plan)
+    return await open_plan(plan, plan.create_audit(wanted=None))
+
+
+def limit_lease(plan: Plan) -> None:
+    """Let what runs in a target end soon after a kill of this program, unless the profile has a lease of its own."""
     if not plan.lease_given:
         plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S
-    return await open_plan(plan, plan.create_audit(wanted=None))

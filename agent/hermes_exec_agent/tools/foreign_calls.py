@@ -582,6 +582,6 @@ ABSENT: Mapping[str, str] = {
     "ExitPlanMode": "there are no modes; say the plan in a reply, or ask with clarify(question=…)",
     "view_image": _NO_VISION,
     "vision_analyze": _NO_VISION,
-    "cronjob": "nothing runs on a schedule; terminal(command='crontab …') where the target has one",
+    "cronjob": "no jobs can be proposed while [agent] scheduled_jobs is off; ask the person with clarify",
 }
 """Tools of other agents that have no equal, and what to do instead."""

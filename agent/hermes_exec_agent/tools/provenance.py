@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Skill, Version
     from hermes_exec_agent.skills.registry.registry import Registry
 
-_INWARD = frozenset({"todo", "clarify", "memory", "propose_change", "skills_list", "skill_view", "skill_manage"})
+_INWARD = frozenset(
+    {"todo", "clarify", "memory", "cronjob", "propose_change", "skills_list", "skill_view", "skill_manage"}
+)
 """Tools whose results have no text from outside, except for text of skills, which has an origin of its own."""
-_NO_SOURCE = frozenset({"todo", "clarify", "propose_change", "skill_manage"})
+_NO_SOURCE = frozenset({"todo", "clarify", "cronjob", "propose_change", "skill_manage"})
 """Tools whose results have no text but the model's and the person's."""
 _NAMED = 3
 """Skills that a question names."""

@@ -242,6 +242,8 @@ class Context:
     """The configured hooks, which a delegated conversation shares; None without any."""
     is_delegate: bool = False
     """Whether another conversation delegated this one, so that a model wrote its requests."""
+    proposes_jobs: bool = False
+    """Whether the agent may propose scheduled jobs; not in a delegated conversation and a guest's."""
     delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
     """Hands a task to a conversation of its own, and returns how that one ended."""
     _workspace: Workspace | None = None
@@ -267,6 +269,7 @@ class Context:
             longterm=None,
             user_model=None,
             proposals=None,
+            proposes_jobs=False,
             _workspace=None,
             _delegated=None,
             _services={},

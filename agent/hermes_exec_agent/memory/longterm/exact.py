@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.database_files import create_private
+from hermes_exec_agent.database_files import create_private, is_shared
 from hermes_exec_agent.memory.entries import Source
 from hermes_exec_agent.memory.longterm.memory import KINDS, Memory
 from hermes_exec_agent.memory.longterm.store import PARTS, StoreUnavailable, another_embedder, name_position
-from hermes_exec_agent.runtime.events.storage import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -1,0 +1,41 @@
+"""Scheduled jobs: requests to the agent and plain commands that run at their time, each recorded whatever happens."""
+
+from hermes_exec_agent._lazy import lazy_loader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_exec_agent.scheduler.clock import Clock, SystemClock
+    from hermes_exec_agent.scheduler.delivery import Channel
+    from hermes_exec_agent.scheduler.job import Job, JobSpec
+    from hermes_exec_agent.scheduler.schedule import parse_schedule
+    from hermes_exec_agent.scheduler.slots import RunResult, Slot
+    from hermes_exec_agent.scheduler.storage import CronStore
+    from hermes_exec_agent.scheduler.ticker import Ticker
+
+_MODULES = {
+    "Channel": "delivery",
+    "Clock": "clock",
+    "CronStore": "storage",
+    "Job": "job",
+    "JobSpec": "job",
+    "RunResult": "slots",
+    "Slot": "slots",
+    "SystemClock": "clock",
+    "Ticker": "ticker",
+    "parse_schedule": "schedule",
+}
+
+__all__ = [
+    "Channel",
+    "Clock",
+    "CronStore",
+    "Job",
+    "JobSpec",
+    "RunResult",
+    "Slot",
+    "SystemClock",
+    "Ticker",
+    "parse_schedule",
+]
+
+__getattr__ = lazy_loader(__name__, _MODULES)
