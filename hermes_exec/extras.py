@@ -35,6 +35,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
     "ray": ("ray",),
+    "gateway": ("markdown_it",),
+    "telegram": ("telegram",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

@@ -238,9 +238,7 @@ class Session:
         models = Models(model or ScriptedModel(replies), named={"other": other})
         config = TurnConfig("local", "local", Approvals(approve), str(self.folder))  # type: ignore[arg-type]  # a word of the test
         adapters = [each.adapter() for each in self.rigs]
-        gateway = Gateway(
-            self.store, adapters, Turns(self.store, self.log, models, config), self.log, grace_s=grace_s
-        )
+        gateway = Gateway(self.store, adapters, Turns(self.store, self.log, models, config), self.log, grace_s=grace_s)
         connected: list[Adapter] = []
         self._task = asyncio.create_task(gateway.run(connected.append))
         await until(lambda: len(connected) >= len(adapters) or self._task is None or self._task.done())
@@ -266,6 +264,7 @@ class Session:
 
     async def read(self, name: str, wanted: str, count: int = 1) -> str:
         """Wait until a person has read ``count`` texts with these words; return the last of them."""
+
         def found() -> list[str]:
             return [text for text in self.rig.texts(name) if wanted in text]
 

@@ -1,4 +1,4 @@
-"""The behaviours that each adapter shows with the gateway around it. A subclass has a fixture ``rig`` with a platform."""
+"""The behaviours that each adapter shows with the gateway around it. A subclass has a fixture ``rig``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
-from tests.rigs.gateway import CODE, Held, PlatformRig, Session
+from tests.rigs.gateway import CODE, Held, Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
 LIMIT_S = 90.0
@@ -48,6 +47,13 @@ def behaviour(test: Callable[[Any, Session], Coroutine[Any, Any, None]]) -> Any:
     return run
 
 
+async def wait_until_back(session: Session) -> None:
+    """Wait until the gateway is connected again, if the doubt came from a connection that ended."""
+    if not session.rig.redelivers:
+        await until(lambda: session.store.platforms()[0]["state"] == "down", 30)
+        await until(lambda: session.store.platforms()[0]["state"] == "connected", 30)
+
+
 class GatewayConformance:
     """Each method is one behaviour."""
 
@@ -63,7 +69,6 @@ class GatewayConformance:
         await session.pair("ada")
         await session.say("ada", "hi")
         await session.read("ada", "echo: hi")
-        assert len(session.rig.texts("eve")) == len([each for each in session.rig.texts("eve") if "pair" in each or "know" in each])
         assert sum("gateway pair" in each for each in session.rig.texts("eve")) == 1
 
     @behaviour
@@ -230,8 +235,8 @@ class GatewayConformance:
         pieces = session.rig.texts("ada")[before:]
         assert len(pieces) > 1 or session.rig.adapter().traits.longest > len(LONG)
         words = re.findall(r"[\w.]+", "\n".join(pieces))
-        assert [each for each in words if each not in {"python"}] == [
-            each for each in re.findall(r"[\w.]+", LONG) if each not in {"python"}
+        assert [each for each in words if each != "python"] == [
+            each for each in re.findall(r"[\w.]+", LONG) if each != "python"
         ]
 
     @behaviour
@@ -263,7 +268,7 @@ class GatewayConformance:
         await session.rig.fail("unknown")
         await session.say("ada", "one")
         await until(lambda: session.store.count_states().get("unknown") == 1, 60)
-        await until(lambda: session.store.platforms()[0]["state"] == "connected", 30)
+        await wait_until_back(session)
         await session.say("ada", "two")
         text = await session.read("ada", "echo: two")
         assert text.startswith("(The message before this one may have arrived, or not.")
@@ -277,7 +282,7 @@ class GatewayConformance:
         await session.rig.fail("unknown")
         await session.say("ada", "one")
         await until(lambda: session.store.count_states().get("unknown") == 1, 60)
-        await until(lambda: session.store.platforms()[0]["state"] == "connected", 30)
+        await wait_until_back(session)
         before = sum("echo: one" in each for each in session.rig.texts("ada"))
         await session.say("ada", "/again")
         await session.read("ada", "echo: one", before + 1)

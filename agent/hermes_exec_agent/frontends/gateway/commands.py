@@ -133,10 +133,16 @@ class Commands:
     def _resume(self, word: str, record: PersonRecord, changes: dict[str, str]) -> str:
         participant = to_participant(record)
         if not word:
-            found = [each for each in list_conversations(self._log, 50) if read_participant(self._log, each.id) == participant]
+            found = [
+                each
+                for each in list_conversations(self._log, 50)
+                if read_participant(self._log, each.id) == participant
+            ]
             if not found:
                 return "You have no conversation yet."
-            return "\n".join(f"- `{each.id}` {quote_code(to_line(each.title), is_inline=True)}" for each in found[:_LISTED])
+            return "\n".join(
+                f"- `{each.id}` {quote_code(to_line(each.title), is_inline=True)}" for each in found[:_LISTED]
+            )
         id = find_conversation(self._log, word, participant)
         check_participant(self._log, id, participant)
         changes["conversation"] = id
@@ -146,4 +152,8 @@ class Commands:
         if not message.is_group or word not in {"on", "off"}:
             raise UsageError("/group is for groups", remedy="/group on or /group off in a group, with a mention")
         self._store.set_group(message.address, record.name, on=word == "on")
-        return "I answer mentions by paired persons in this group." if word == "on" else "I no longer answer in this group."
+        return (
+            "I answer mentions by paired persons in this group."
+            if word == "on"
+            else "I no longer answer in this group."
+        )

@@ -73,9 +73,7 @@ class ChatPerson:
                 return choices[int(answer) - 1]
             return answer
 
-    async def _ask(
-        self, token: str, text: str, choices: Sequence[Choice], summary: str, *, is_approval: bool
-    ) -> str:
+    async def _ask(self, token: str, text: str, choices: Sequence[Choice], summary: str, *, is_approval: bool) -> str:
         """Return the answer; empty if none came in time."""
         if self.say is None:
             raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
@@ -86,7 +84,9 @@ class ChatPerson:
             async with asyncio.timeout(self._limit_s):
                 return await question.answer
         except TimeoutError:
-            await self.say("No answer came in time, so it was denied." if is_approval else "No answer came in time.", ())
+            await self.say(
+                "No answer came in time, so it was denied." if is_approval else "No answer came in time.", ()
+            )
             return ""
         finally:
             self._questions.pop(token, None)

@@ -36,7 +36,7 @@ def _parser() -> MarkdownIt:
 
 def _clean(text: str) -> str:
     """Drop control characters, which codes of IRC and terminals begin with."""
-    return "".join(each if each in "\n\t" or each >= " " and each != "\x7f" else " " for each in text)
+    return "".join(each if each in "\n\t" or (each >= " " and each != "\x7f") else " " for each in text)
 
 
 class _Html:

@@ -192,7 +192,13 @@ class Store:
             return _to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
 
     def _insert(
-        self, base: sqlite3.Connection, address: Address, incoming: Incoming, person: str, kind: str, state: str = "queued"
+        self,
+        base: sqlite3.Connection,
+        address: Address,
+        incoming: Incoming,
+        person: str,
+        kind: str,
+        state: str = "queued",
     ) -> int:
         text = incoming.text[:_LONGEST] if person else ""
         values = (*address.key, incoming.message, person, kind, text, incoming.is_group, state, self._clock())
@@ -336,7 +342,9 @@ class Store:
             base.execute("DELETE FROM identities WHERE person = ?", (name,))
             base.execute("DELETE FROM groups WHERE person = ?", (name,))
             base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state = 'queued'", (name,))
-            base.execute("UPDATE outbox SET state = 'failed', error = 'unpaired' WHERE person = ? AND state = 'pending'", (name,))
+            base.execute(
+                "UPDATE outbox SET state = 'failed', error = 'unpaired' WHERE person = ? AND state = 'pending'", (name,)
+            )
             if not base.execute("DELETE FROM persons WHERE name = ? RETURNING name", (name,)).fetchone():
                 raise UsageError(f"there is no person {name!r}", remedy="hermes-exec gateway people")
 
@@ -377,7 +385,9 @@ class Store:
     def pending_chats(self, platform: str, account: str) -> list[str]:
         """Return the chats with pieces to send."""
         rows = self._query(
-            "SELECT DISTINCT chat FROM outbox WHERE state = 'pending' AND platform = ? AND account = ?", platform, account
+            "SELECT DISTINCT chat FROM outbox WHERE state = 'pending' AND platform = ? AND account = ?",
+            platform,
+            account,
         )
         return [str(row[0]) for row in rows]
 
@@ -405,9 +415,7 @@ class Store:
                 " AND (announced IS NULL OR announced = ?) RETURNING id",
                 (row["id"], *address.key, row["id"]),
             ).fetchall()
-            (last,) = base.execute(
-                "SELECT max(part) FROM outbox WHERE batch = ?", (row["batch"],)
-            ).fetchone()
+            (last,) = base.execute("SELECT max(part) FROM outbox WHERE batch = ?", (row["batch"],)).fetchone()
             choices = json.loads(row["choices"]) if row["part"] == last else []
             return Piece(int(row["id"]), text, tuple(Choice(*each) for each in choices), bool(told))
 
@@ -454,9 +462,7 @@ class Store:
 
     def outbox(self, state: str = "", limit: int = 50) -> list[dict[str, Any]]:
         """Return the newest pieces, in one state or in all."""
-        rows = self._query(
-            "SELECT * FROM outbox WHERE ? IN ('', state) ORDER BY id DESC LIMIT ?", state, limit
-        )
+        rows = self._query("SELECT * FROM outbox WHERE ? IN ('', state) ORDER BY id DESC LIMIT ?", state, limit)
         columns = ("id", "person", "platform", "account", "chat", "state", "error", "attempts", "at", "changed", "text")
         return [{column: row[column] for column in columns} for row in rows]
 
@@ -500,9 +506,7 @@ def _edit(base: sqlite3.Connection, address: Address, incoming: Incoming) -> Non
     )
 
 
-def _is_for_us(
-    base: sqlite3.Connection, address: Address, incoming: Incoming, person: PersonRecord | None
-) -> bool:
+def _is_for_us(base: sqlite3.Connection, address: Address, incoming: Incoming, person: PersonRecord | None) -> bool:
     """Whether a message of a group is one that a paired person addressed to the gateway, where it may answer."""
     if person is None or not incoming.is_mention:
         return False
@@ -541,7 +545,7 @@ def _pair(base: sqlite3.Connection, code: sqlite3.Row, name: str, role: Role | N
     return person
 
 
-def _put(  # noqa: PLR0913  the columns of a row
+def _put(
     base: sqlite3.Connection,
     person: str,
     address: Address,

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import Event, EventLog
 
 _log = logging.getLogger("hermes_exec.gateway")
-CUT_OFF = (
-    "The gateway ended while it worked on this request, and what was done by then is recorded. Write to continue."
-)
+CUT_OFF = "The gateway ended while it worked on this request, and what was done by then is recorded. Write to continue."
 _BUSY = "This conversation is in use elsewhere; your message waits for its turn."
 _BUSY_S = 2.0
 
@@ -215,5 +213,3 @@ def _describe_turn(events: Sequence[Event], turn: Sequence[Event]) -> str:
 def describe_failure(error: str) -> str:
     """Return the text for a turn that failed."""
     return f"This failed: {error}"
-
-
