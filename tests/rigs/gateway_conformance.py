@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-LIMIT_S = 90.0
+LIMIT_S = 60.0
 LONG = "\n\n".join(
     [f"Paragraph {number} has a few words." for number in range(30)]
     + ["```python", *[f"line_{number} = {number}" for number in range(60)], "```", "The end."]
@@ -264,7 +264,7 @@ class GatewayConformance:
     async def test_a_piece_in_doubt_is_unknown_and_not_sent_again(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
-        await until(lambda: session.store.count_states() == {"sent": 2})
+        await until(lambda: set(session.store.count_states()) == {"sent"})
         await session.rig.fail("unknown")
         await session.say("ada", "one")
         await until(lambda: session.store.count_states().get("unknown") == 1, 60)
@@ -278,7 +278,7 @@ class GatewayConformance:
     async def test_again_sends_a_piece_in_doubt_once_more(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
-        await until(lambda: session.store.count_states() == {"sent": 2})
+        await until(lambda: set(session.store.count_states()) == {"sent"})
         await session.rig.fail("unknown")
         await session.say("ada", "one")
         await until(lambda: session.store.count_states().get("unknown") == 1, 60)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
@@ -57,8 +58,8 @@ class Delivery:
                     chats = []
                 for chat in chats:
                     if chat not in self._chats:
-                        task = self._chats[chat] = asyncio.create_task(self._drain(chat))
-                        task.add_done_callback(lambda _, chat=chat: self._forget(chat))
+                        self._chats[chat] = asyncio.create_task(self._drain(chat))
+                        self._chats[chat].add_done_callback(partial(self._forget, chat))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_S):
                         await self._wake.wait()
@@ -67,8 +68,8 @@ class Delivery:
                 task.cancel()
             await asyncio.gather(*self._chats.values(), return_exceptions=True)
 
-    def _forget(self, chat: str) -> None:
-        task = self._chats.pop(chat)
+    def _forget(self, chat: str, task: asyncio.Task[None]) -> None:
+        del self._chats[chat]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("sending stopped, and is tried again: %s: %s", type(error).__name__, error)
 

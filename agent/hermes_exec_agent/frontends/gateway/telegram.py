@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 import httpx
@@ -121,9 +122,7 @@ class TelegramAdapter:
                 chat, text, parse_mode="HTML", reply_markup=markup, disable_web_page_preview=True
             )
         except RetryAfter as error:
-            after = error.retry_after
-            wait_s = after.total_seconds() if not isinstance(after, int) else after
-            raise NotSent("too many messages", retry_s=float(wait_s)) from error
+            raise NotSent("too many messages", retry_s=_read_wait(error)) from error
         except (BadRequest, Forbidden, ChatMigrated) as error:
             raise Rejected(str(error)) from error
         except (InvalidToken, Conflict) as error:
@@ -185,6 +184,13 @@ class TelegramAdapter:
         if word.startswith("/") and word.lower().endswith(name.lower()):
             return f"{word[: -len(name)]} {rest}".strip(), True
         return text, is_mention
+
+
+def _read_wait(error: RetryAfter) -> float:
+    with warnings.catch_warnings():  # the library warns that a later version returns a timedelta
+        warnings.simplefilter("ignore")
+        after = error.retry_after
+    return float(after) if isinstance(after, int) else after.total_seconds()
 
 
 def _describe(error: TelegramError) -> str:

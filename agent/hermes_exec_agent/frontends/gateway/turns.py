@@ -130,7 +130,7 @@ class Turns:
                 waited = True
                 await asyncio.sleep(_BUSY_S)
             except UsageError:
-                if not conversation or await asyncio.to_thread(self._log.last, conversation):
+                if not conversation or (await asyncio.to_thread(self._log.last, conversation)) > 0:
                     raise
                 conversation = ""  # the log was replaced
 
