@@ -34,7 +34,20 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "groups", "limits", "audit", "log", "hooks", "agent", "memory", "learning", "gateway", "models")
+KEYS = (
+    "default",
+    "backends",
+    "groups",
+    "limits",
+    "audit",
+    "log",
+    "hooks",
+    "agent",
+    "memory",
+    "learning",
+    "gateway",
+    "models",
+)
 USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key."""

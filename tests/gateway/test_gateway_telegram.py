@@ -1,4 +1,4 @@
-"""The behaviours of any platform with Telegram's own library and a server of the Bot API, and those of Telegram alone."""
+"""The behaviours of any platform with Telegram's library and a server of the Bot API, and those of Telegram alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway of the tests: a platform in this process, models that can be held, and what the suite needs of any platform."""
+"""A gateway of the tests: a platform in this process, models that can be held, and what the suite needs."""
 
 from __future__ import annotations
 

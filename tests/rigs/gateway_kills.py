@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.gateway.core import Gateway, hold_gateway
+from hermes_exec_agent.frontends.gateway.rendering import to_html
 from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
@@ -25,7 +26,7 @@ from tests.rigs.telegram_api import TOKEN
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-ANSWER_S = 0.03
+ANSWER_S = 0.1
 
 
 class Slow(Held):
@@ -41,17 +42,18 @@ async def serve(folder: Path, url: str) -> None:
     """Run a gateway until it is killed."""
     settings = TelegramSettings(token="env:X", base_url=url, poll_s=1.0, interval_s=0.0, limit_s=5.0)  # type: ignore[arg-type]  # pydantic parses it
     adapter = TelegramAdapter(settings, Secret("token", TOKEN))
-    with Store(folder / "gateway.sqlite") as store, EventLog(folder / "conversations.sqlite") as log:
-        with hold_gateway(store.path):
-            config = TurnConfig("local", "local", Approvals("allow"), str(folder))
-            turns = Turns(store, log, Models(Slow(go=True)), config)
-            await Gateway(store, [adapter], turns, log).run()
+    path = folder / "gateway.sqlite"
+    with hold_gateway(path), Store(path) as store, EventLog(folder / "conversations.sqlite") as log:
+        config = TurnConfig("local", "local", Approvals("allow"), str(folder))
+        turns = Turns(store, log, Models(Slow(go=True)), config)
+        await Gateway(store, [adapter], turns, log).run()
 
 
 def main(folder: Path, url: str) -> None:
     """Start children."""
-    import hermes_exec_agent.runtime.opening
     import hermes_exec_backends.local  # noqa: F401  imported once, for all children
+
+    to_html("x")  # imports the parser
 
     for _ in sys.stdin:
         child = os.fork()

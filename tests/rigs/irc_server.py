@@ -172,7 +172,12 @@ async def run_irc(folder: Path) -> AsyncGenerator[IrcRig]:
         f"[SSL]\nCertFile = {folder / 'cert.pem'}\nKeyFile = {folder / 'key.pem'}\nPorts = {tls_port}\n"
     )
     process = await asyncio.create_subprocess_exec(
-        server, "-n", "-f", str(folder / "ngircd.conf"), stdout=asyncio.subprocess.DEVNULL, stdin=asyncio.subprocess.DEVNULL
+        server,
+        "-n",
+        "-f",
+        str(folder / "ngircd.conf"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL,
     )
     rig = IrcRig(folder, (port, tls_port))
     proxy = await asyncio.start_server(rig.pass_on, "127.0.0.1", 0)

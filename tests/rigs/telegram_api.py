@@ -71,6 +71,10 @@ class TelegramRig:
         self.confirmed = 0
         self.delay_s = 0.0
         """How long the server takes for each request."""
+        self.polled = asyncio.Event()
+        """Set by each request for updates."""
+        self.send_s = 0.0
+        """How long it takes for a message before and after it keeps that."""
         self.url = ""
         self._names: dict[str, int] = {}
         self._number = 0
@@ -152,7 +156,7 @@ class TelegramRig:
             case "getupdates":
                 return await self._get_updates(request, form)
             case "sendmessage":
-                return self._send_message(request, form)
+                return await self._send_message(request, form)
             case "answercallbackquery":
                 self.answered.append(form["callback_query_id"])
                 return _succeed(True)
@@ -160,6 +164,7 @@ class TelegramRig:
                 return _fail(404, f"no method {other}")
 
     async def _get_updates(self, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        self.polled.set()
         offset, until = int(form.get("offset", 0)), time.monotonic() + float(form.get("timeout", 0))
         while self.updates and self.updates[0]["update_id"] < offset:
             self.updates.popleft()
@@ -174,7 +179,7 @@ class TelegramRig:
             return _drop(request)
         return _succeed(list(self.updates)[:100])
 
-    def _send_message(self, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+    async def _send_message(self, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         fault = self.faults.popleft() if self.faults else ""
         if fault == "flood":
             return _fail(429, "Too Many Requests: retry after 1", retry_after=1)
@@ -188,7 +193,9 @@ class TelegramRig:
             return _fail(400, "Bad Request: message text is empty")
         if len(form["plain"].encode("utf-16-le")) // 2 > LONGEST:
             return _fail(400, "Bad Request: message is too long")
+        await asyncio.sleep(self.send_s)
         self.sent.append(form)
+        await asyncio.sleep(self.send_s)
         if fault == "unknown":
             return _drop(request)
         if fault == "5xx":

@@ -157,8 +157,8 @@ def pair(
 ) -> int:
     """Let a person in: tie the account that got the code to NAME.
 
-    A guest works in the target of [gateway] guest_target, approves nothing and has a daily limit of requests. Everything
-    else is for the role owner. A person may have an account on each platform; all share one conversation.
+    A guest works in the target of [gateway] guest_target, approves nothing and has a daily limit of requests. A
+    person may have an account on each platform; all share one conversation.
     """
     from hermes_exec_agent.memory.persons import parse_person
 
@@ -176,9 +176,7 @@ def pair(
 
 def people(
     *,
-    remove: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Remove this person with all accounts.")
-    ] = None,
+    remove: Annotated[str | None, typer.Option(metavar="NAME", help="Remove this person with all accounts.")] = None,
     json: Json = False,
 ) -> int:
     """List the paired persons with their accounts, or remove one."""

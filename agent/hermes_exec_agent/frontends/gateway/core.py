@@ -112,7 +112,7 @@ class Gateway:
                 await adapter.receive(accept, connected)
             except (PlatformDown, HermesError) as error:
                 reason = str(error)
-            except Exception as error:  # an adapter of another distribution may raise anything
+            except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything
                 _log.exception("%s failed", adapter.platform)
                 reason = type(error).__name__
             _log.warning("%s is down, and is tried again in %g s: %s", adapter.platform, wait_s, reason)
@@ -178,7 +178,7 @@ class Gateway:
             return await self._turns.answer(message, record)
         except HermesError as error:
             return describe_failure(str(error))
-        except Exception as error:  # one request must not end the work on others
+        except Exception as error:  # noqa: BLE001  one request must not end the work on others
             _log.exception("a turn failed")
             return describe_failure(f"an internal error ({type(error).__name__}), which the gateway's log describes")
 
@@ -196,7 +196,7 @@ class Gateway:
         """Send for a short time what is left."""
         with contextlib.suppress(TimeoutError, HermesError):
             async with asyncio.timeout(_FLUSH_S):
-                while any(
+                while any(  # noqa: ASYNC110  pieces are settled in threads, which set no event
                     [
                         await asyncio.to_thread(self._store.pending_chats, each.platform, each.account)
                         for each in self._adapters

@@ -66,7 +66,7 @@ def _close(text: str, fence: str) -> str:
 
 
 def _find_longest(text: str, fits: Callable[[str], bool]) -> int:
-    """Return the number of characters at the beginning that fit; at least 1, and more than the line of an open fence."""
+    """Return how many characters of the beginning fit; at least one, and more than the line of an open fence."""
     least = len(fence) + 2 if text.startswith(fence := text.partition("\n")[0]) and _FENCE.fullmatch(fence) else 1
     low, high = least, max(len(text) - 1, least)
     while low < high:

@@ -99,7 +99,7 @@ class Delivery:
         except SendUnknown as error:
             _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
             await asyncio.to_thread(self._store.settle, piece, "unknown", error=str(error))
-        except Exception as error:  # an adapter of another distribution may raise anything, after it sent or before
+        except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything, after it sent or before
             _log.exception("%s: a piece may have arrived", self._adapter.platform)
             await asyncio.to_thread(self._store.settle, piece, "unknown", error=type(error).__name__)
         except asyncio.CancelledError:

@@ -23,7 +23,7 @@ def create_adapters(settings: GatewaySettings) -> list[Adapter]:
     """Return an adapter for each account of the configuration.
 
     Raises:
-        ConfigError: no account is configured, a table is wrong or a secret is missing; or two tables are of one account.
+        ConfigError: no account is configured, a table is wrong, a secret is missing, or an account has two tables.
         MissingExtra: the library of a platform is not installed.
     """
     if not settings.platforms:

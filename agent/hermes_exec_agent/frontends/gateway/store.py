@@ -259,10 +259,6 @@ class Store:
         )
         return _to_message(rows[0]) if rows else None
 
-    def reload(self, seq: int) -> Message:
-        """Return a message as it is now; an edit may have changed it."""
-        return _to_message(self._query("SELECT * FROM inbox WHERE seq = ?", seq)[0])
-
     def list_waiting(self) -> list[str]:
         """Return the persons with messages that are not done."""
         return [str(row[0]) for row in self._query("SELECT DISTINCT person FROM inbox WHERE state != 'done'")]
@@ -277,17 +273,23 @@ class Store:
         query = "SELECT count(*) FROM inbox WHERE person = ? AND state != 'done' AND kind = 'request'"
         return int(self._query(query, person)[0][0])
 
-    def begin(self, message: Message, conversation: str, after: int) -> None:
-        """Record that a turn begins for a message, and where its record begins."""
+    def begin(self, message: Message, conversation: str, after: int) -> Message | None:
+        """Record that a turn begins for a message, and where its record begins; from now on no edit changes it.
+
+        Returns:
+            the message as an edit left it, or None if the person deleted it.
+        """
         with self._transact() as base:
-            base.execute(
-                "UPDATE inbox SET state = 'running', conversation = ?, after = ? WHERE seq = ?",
+            row = base.execute(
+                "UPDATE inbox SET state = 'running', conversation = ?, after = ? WHERE seq = ? AND state != 'done'"
+                " RETURNING *",
                 (conversation, after, message.seq),
-            )
+            ).fetchone()
             base.execute("UPDATE persons SET conversation = ? WHERE name = ?", (conversation, message.person))
+            return None if row is None else _to_message(row)
 
     def finish(self, message: Message, texts: Sequence[str], **changes: str) -> None:
-        """Record the answer to a message and the person's new values; the message is done. A second call changes nothing.
+        """Record the answer to a message and new values of the person; the message is done. A second call is ignored.
 
         ``changes`` are columns of the person: ``conversation``, ``model`` and ``target``.
         """
@@ -424,7 +426,8 @@ class Store:
         now = self._clock()
         with self._transact() as base:
             base.execute(
-                "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = ?, changed = ? WHERE id = ? AND state = 'sending'",
+                "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = ?, changed = ?"
+                " WHERE id = ? AND state = 'sending'",
                 (state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
             )
 

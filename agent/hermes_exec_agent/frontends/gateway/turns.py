@@ -112,17 +112,17 @@ class Turns:
 
         chat.say = say
         try:
-            return await self._run(message, record, request)
+            return await self._run(message, record)
         finally:
             chat.say = None
             self._running.pop(record.name, None)
 
-    async def _run(self, message: Message, record: PersonRecord, request: str) -> str:
+    async def _run(self, message: Message, record: PersonRecord) -> str:
         waited = False
         conversation = record.conversation
         while True:
             try:
-                return await self._try(message, record, conversation, request)
+                return await self._try(message, record, conversation)
             except (ConversationInUse, PoolExhausted, TurnHeld):
                 if not waited:
                     await asyncio.to_thread(self._store.put, record.name, message.address, _BUSY)
@@ -134,7 +134,7 @@ class Turns:
                     raise
                 conversation = ""  # the log was replaced
 
-    async def _try(self, message: Message, record: PersonRecord, id: str, request: str) -> str:
+    async def _try(self, message: Message, record: PersonRecord, id: str) -> str:
         if record.name in self._stopped:
             return "Stopped."
         async with self._pool.acquire(id, Options(unattended=True), to_participant(record)) as conversation:
@@ -143,8 +143,10 @@ class Turns:
                 return "Stopped."
             conversation.set_model(record.model or "main")
             last = await asyncio.to_thread(self._log.last, conversation.id)
-            await asyncio.to_thread(self._store.begin, message, conversation.id, last)
-            answer = await conversation.ask(request)
+            begun = await asyncio.to_thread(self._store.begin, message, conversation.id, last)
+            if begun is None:
+                return ""
+            answer = await conversation.ask(format_request(begun))
             text = links_to_text(answer.text, conversation.hosts)
         if note := OUTCOME_MESSAGES.get(answer.outcome):
             text = f"{text}\n\n[{note}]".lstrip()
