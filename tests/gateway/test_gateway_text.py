@@ -13,7 +13,7 @@ from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown,
 from hermes_exec_agent.frontends.gateway.questions import quote_code
 from hermes_exec_agent.frontends.gateway.rendering import to_html, to_plain
 from tests.rigs.breadth import WHOLE
-from tests.rigs.telegram_api import _Markup
+from tests.rigs.telegram_api import Markup
 
 EXAMPLES = 5000 if WHOLE else 300
 WORDS = st.text("ab *_`~#>-[]()<&\n|!1.\\", max_size=120)
@@ -23,7 +23,7 @@ PROSE = st.lists(st.sampled_from(["word", "other.", "\n\n", "\n", "```\n", "```p
 @given(text=st.one_of(WORDS, st.text(max_size=80)))
 @settings(max_examples=EXAMPLES)
 def test_html_is_what_the_api_takes(text: str) -> None:
-    _Markup().parse(to_html(text))
+    Markup().parse(to_html(text))
 
 
 @given(parts=PROSE)
@@ -31,7 +31,7 @@ def test_html_is_what_the_api_takes(text: str) -> None:
 def test_both_forms_keep_every_word(parts: list[str]) -> None:
     text = " ".join(parts)
     words = re.findall(r"word|other|item", text)
-    assert re.findall(r"word|other|item", _Markup().parse(to_html(text))) == words
+    assert re.findall(r"word|other|item", Markup().parse(to_html(text))) == words
     assert re.findall(r"word|other|item", to_plain(text)) == words
 
 

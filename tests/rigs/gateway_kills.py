@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.gateway.core import Gateway, hold_gateway
-from hermes_exec_agent.frontends.gateway.rendering import to_html
 from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
@@ -51,10 +50,8 @@ async def serve(folder: Path, url: str) -> None:
 
 def main(folder: Path, url: str) -> None:
     """Start children."""
-    import hermes_exec_backends.local  # noqa: F401  imported once, for all children
-
-    to_html("x")  # imports the parser
-
+    for name in ("hermes_exec_agent.tools.toolset", "hermes_exec_backends.local", "markdown_it"):
+        import_module(name)  # once, for all children
     for _ in sys.stdin:
         child = os.fork()
         if not child:

@@ -26,7 +26,7 @@ LONGEST = 4096
 GROUP = -100
 
 
-class _Markup(HTMLParser):
+class Markup(HTMLParser):
     """Reads the HTML that the API takes, as strictly as the API does."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class TelegramRig:
         if fault == "rejected":
             return _fail(403, "Forbidden: bot was blocked by the user")
         try:
-            form["plain"] = _Markup().parse(form["text"]) if form.get("parse_mode") == "HTML" else form["text"]
+            form["plain"] = Markup().parse(form["text"]) if form.get("parse_mode") == "HTML" else form["text"]
         except ValueError as error:
             return _fail(400, f"Bad Request: can't parse entities: {error}")
         if not form["plain"].strip():

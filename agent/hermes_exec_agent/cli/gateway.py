@@ -65,7 +65,7 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
     from hermes_exec.config.load import load_settings, resolve
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.frontends.gateway.core import Gateway, hold_gateway
-    from hermes_exec_agent.frontends.gateway.load import create_adapters
+    from hermes_exec_agent.frontends.gateway.load import create_adapters, hide_tokens
     from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
     from hermes_exec_agent.models import load_models
     from hermes_exec_agent.runtime.events import EventLog
@@ -73,6 +73,7 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
 
     settings = load_settings()
     adapters = create_adapters(settings.gateway)
+    hide_tokens(settings.gateway)
     hide_environment()
     plan = plan_target(on)
     models = load_models()

@@ -96,7 +96,7 @@ class Gateway:
         """Receive from a platform, again and again; one that is down hinders no other."""
         wait_s = _FIRST_WAIT_S
 
-        def connected() -> None:
+        def report_connection() -> None:
             nonlocal wait_s
             wait_s = _FIRST_WAIT_S
             self._store.set_platform(adapter.platform, adapter.account, "connected")
@@ -109,7 +109,7 @@ class Gateway:
             reason = "the connection ended"
             try:
                 await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "connecting")
-                await adapter.receive(accept, connected)
+                await adapter.receive(accept, report_connection)
             except (PlatformDown, HermesError) as error:
                 reason = str(error)
             except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything

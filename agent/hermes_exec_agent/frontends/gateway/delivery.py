@@ -80,7 +80,7 @@ class Delivery:
             piece = await asyncio.to_thread(self._store.claim, address, self._cut)
             if piece is None:
                 return
-            if isinstance(piece, float):
+            if isinstance(piece, float | int):
                 await asyncio.sleep(max(piece - self._clock(), 0.01))
                 continue
             await self._send(chat, piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -35,6 +36,14 @@ def create_adapters(settings: GatewaySettings) -> list[Adapter]:
     if len(set(accounts)) != len(accounts):
         raise ConfigError("[gateway.platforms]: two tables are of one account", remedy="remove one of them")
     return adapters
+
+
+def hide_tokens(settings: GatewaySettings) -> None:
+    """Remove the variables with secrets of accounts from the environment, which commands of the agent inherit."""
+    for table in settings.platforms.values():
+        for source in table.values():
+            if isinstance(source, str) and source.startswith("env:"):
+                os.environ.pop(source.removeprefix("env:"), None)
 
 
 def _create(name: str, table: Mapping[str, object], known: Mapping[str, EntryPoint]) -> Adapter:

@@ -92,7 +92,7 @@ class ChatPerson:
             self._questions.pop(token, None)
 
     def decide(self, token: str, *, allow: bool) -> str:
-        """Answer an approval, and return what to tell the person. Without a token the only open one is meant."""
+        """Answer an approval, and return a reply for the person. Without a token the only open one is meant."""
         open_ones = [each for each, question in self._questions.items() if question.is_approval]
         chosen = token.upper() or (open_ones[0] if len(open_ones) == 1 else "")
         question = self._questions.get(chosen) if chosen in open_ones else None

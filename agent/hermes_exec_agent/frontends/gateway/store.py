@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.gateway.adapter import Choice
-from hermes_exec_agent.frontends.gateway.database import connect, gateway_file, translate_errors
+from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Incoming
@@ -114,15 +114,6 @@ class Store:
         self._lock = threading.Lock()
         with translate_errors(path):
             self._base = connect(path)
-
-    @classmethod
-    def of_user(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Return the user's own store.
-
-        Raises:
-            HermesError: it cannot be opened.
-        """
-        return cls(gateway_file(environ))
 
     def close(self) -> None:
         """Close the file."""
@@ -418,8 +409,9 @@ class Store:
                 (row["id"], *address.key, row["id"]),
             ).fetchall()
             (last,) = base.execute("SELECT max(part) FROM outbox WHERE batch = ?", (row["batch"],)).fetchone()
-            choices = json.loads(row["choices"]) if row["part"] == last else []
-            return Piece(int(row["id"]), text, tuple(Choice(*each) for each in choices), bool(told))
+            choices: list[tuple[str, str]] = json.loads(row["choices"]) if row["part"] == last else []
+            buttons = tuple(Choice(label, word) for label, word in choices)
+            return Piece(int(row["id"]), text, buttons, bool(told))
 
     def settle(self, piece: Piece, state: str, *, receipt: str = "", error: str = "", retry_s: float = 0.0) -> None:
         """Record how sending ended: ``sent``, ``failed``, ``unknown``, or ``pending`` again after ``retry_s``."""

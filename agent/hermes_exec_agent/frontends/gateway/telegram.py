@@ -173,7 +173,7 @@ class TelegramAdapter:
     def _read_text(self, message: Message) -> tuple[str, bool]:
         """Return the text without the mention of the bot at its beginning, and whether it is addressed to the bot."""
         text, name = message.text or message.caption or "", f"@{self._bot.username}"
-        kinds = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
+        kinds: list[str | None] = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
         found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}.values()
         reply = message.reply_to_message
         replies = reply is not None and reply.from_user is not None and reply.from_user.id == self._bot.id
