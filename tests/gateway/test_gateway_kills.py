@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,10 +55,14 @@ async def write(rig: TelegramRig, chance: random.Random, count: int) -> None:
         await asyncio.sleep(chance.uniform(0.0, 0.3))
 
 
+def has_code(rig: TelegramRig, name: str) -> bool:
+    return CODE.search("".join(rig.texts(name))) is not None
+
+
 async def pair_all(rig: TelegramRig, folder: Path) -> None:
     for name in PERSONS:
         await rig.say(name, "hello")
-        await until(lambda name=name: CODE.search("".join(rig.texts(name))), 30)
+        await until(partial(has_code, rig, name), 30)
         found = CODE.search("".join(rig.texts(name)))
         assert found is not None
         with Store(folder / "gateway.sqlite") as store:
