@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from typing import TYPE_CHECKING
 
 import httpx
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
 for _name in ("httpx", "httpcore", "telegram"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
+os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
 _RETRY_S = 5.0
 _UPDATES = ["message", "edited_message", "callback_query"]
 
@@ -187,9 +187,7 @@ class TelegramAdapter:
 
 
 def _read_wait(error: RetryAfter) -> float:
-    with warnings.catch_warnings():  # the library warns that a later version returns a timedelta
-        warnings.simplefilter("ignore")
-        after = error.retry_after
+    after = error.retry_after
     return float(after) if isinstance(after, int) else after.total_seconds()
 
 
