@@ -40,6 +40,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "mini-swe": ("minisweagent",),
     "web": ("ddgs", "trafilatura"),
     "cron": ("cronsim",),
+    "gateway": ("markdown_it",),
+    "telegram": ("telegram",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

@@ -63,6 +63,7 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         _limit_time("log", asyncio.to_thread(_check_log)),
         _limit_time("memory", _check_memory()),
         _limit_time("cron", asyncio.to_thread(_check_cron)),
+        _limit_time("gateway", asyncio.to_thread(_check_gateway)),
     ]
     return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
 
@@ -375,6 +376,28 @@ def _check_writable(name: str, path: Path, detail: str, variable: str) -> Check:
     if os.access(there, os.W_OK):
         return Check(name, "ok", detail)
     return Check(name, "missing", f"{to_printable(there)} cannot be written to", f"export {variable}=… elsewhere")
+
+
+def _check_gateway() -> list[Check]:
+    """Return a row for each account of the gateway, from what the running one records."""
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.frontends.gateway.core import is_gateway_running
+    from hermes_exec_agent.frontends.gateway.database import gateway_file
+    from hermes_exec_agent.frontends.gateway.store import Store
+
+    path = gateway_file()
+    if not load_settings().gateway.platforms or not path.exists():
+        return [Check("gateway", "ok", "not in use; it is optional")]
+    if not is_gateway_running(path):
+        return [Check("gateway", "warning", "configured, and not running", "hermes-exec gateway run")]
+    with closing(Store(path)) as store:
+        platforms = store.platforms()
+    return [
+        Check(f"gateway {each['platform']}", "ok", f"{each['account']}, {each['lag_s']:.0f} s behind")
+        if each["state"] == "connected"
+        else Check(f"gateway {each['platform']}", "warning", f"{each['state']}: {each['error']}", "gateway status")
+        for each in platforms
+    ]
 
 
 async def _check_memory() -> list[Check]:

@@ -15,6 +15,7 @@ from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
+    GatewaySettings,
     LearningSettings,
     LimitSettings,
     LogSettings,
@@ -33,8 +34,21 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "groups", "limits", "audit", "log", "hooks", "agent", "memory", "learning", "models")
-USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "models")
+KEYS = (
+    "default",
+    "backends",
+    "groups",
+    "limits",
+    "audit",
+    "log",
+    "hooks",
+    "agent",
+    "memory",
+    "learning",
+    "gateway",
+    "models",
+)
+USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key."""
 
@@ -53,6 +67,7 @@ class FileContents:
     agent: AgentSettings = field(default_factory=AgentSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
@@ -87,6 +102,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         agent=_section(AgentSettings, data, "agent", where),
         memory=_section(MemorySettings, data, "memory", where),
         learning=_section(LearningSettings, data, "learning", where),
+        gateway=_section(GatewaySettings, data, "gateway", where),
         models=_models(data.get("models", {}), where),
     )
 

@@ -83,6 +83,7 @@ def load_settings(
         agent=user.agent,
         memory=user.memory,
         learning=user.learning,
+        gateway=user.gateway,
         hooks=user.hooks,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -202,6 +202,21 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether the agent may propose changes of `[agent]`, `[limits]` and policies; a person alone accepts them."""
 
 
+class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of the gateway to messengers."""
+
+    guest_target: Annotated[str, Field(min_length=1)] = "bubblewrap"
+    """The target of the conversations of guests."""
+    guest_requests: Annotated[int, Field(ge=0, le=100_000)] = 50
+    """Requests of one guest in 24 hours; further ones are dropped."""
+    max_conversations: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Conversations whose targets are open at one time."""
+    keep_s: Seconds = 900.0
+    """Seconds that a target stays open after the last turn in it."""
+    platforms: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """The tables of accounts by name; `type` is the kind of platform, by default that name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Settings from the command line; None for a flag that was not given."""
@@ -290,6 +305,7 @@ class Settings:
     agent: AgentSettings = field(default_factory=AgentSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

@@ -26,6 +26,7 @@ from hermes_exec.config.settings import (
     AuditSettings,
     CommandSettings,
     Descriptions,
+    GatewaySettings,
     GuardrailSettings,
     HookSettings,
     LearningSettings,
@@ -81,6 +82,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "hooks": HookSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
+    "gateway": GatewaySettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
@@ -100,6 +102,7 @@ WORDS: dict[str, list[object]] = {
         dict[str, int],
         dict[str, values.Size],
         dict[str, Any],
+        dict[str, dict[str, Any]],
     ],
     "size": [values.Size],
     "seconds": [values.Seconds],

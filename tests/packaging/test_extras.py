@@ -35,7 +35,7 @@ README = (ROOT / "README.md").read_text()
 README_EXTRAS = re.findall(r"pip install '\.\[([\w,]+)\]'", README)[0]
 OTHERS = {"pydantic", "pydantic_core", "typer", "rich"}
 """What every installation has."""
-BROUGHT = {"certifi", "requests", "httpx2", "grpclib", "yarl"}
+BROUGHT = {"certifi", "requests", "httpx", "httpx2", "grpclib", "yarl"}
 """What an SDK brings along, imported only after the SDK itself."""
 _OF_REFUSED = 4
 """Of the command lines that a bare installation refuses, CI tries one in so many."""

@@ -13,6 +13,7 @@ COMMANDS = (
     ),
     Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
     Command("cron", "hermes_exec_agent.cli.cron", "Run requests and commands at their time."),
+    Command("gateway", "hermes_exec_agent.cli.gateway", "Reach the agent from messengers."),
     Command("learn", "hermes_exec_agent.cli.learn", "List and judge outcomes of tasks, and measure what helps."),
     Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),

@@ -1,0 +1,1 @@
+"""The gateway: persons reach the agent from messengers, each with one conversation over all of them."""

@@ -1,0 +1,249 @@
+"""The gateway: receives from all platforms, works on messages in their order, and sends the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import to_printable
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
+from hermes_exec_agent.frontends.gateway.commands import Commands, classify
+from hermes_exec_agent.frontends.gateway.delivery import Delivery
+from hermes_exec_agent.frontends.gateway.turns import describe_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from pathlib import Path
+
+    from hermes_exec_agent.frontends.gateway.adapter import Adapter, Incoming
+    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.turns import Turns
+    from hermes_exec_agent.runtime.events import EventLog
+
+_log = logging.getLogger("hermes_exec.gateway")
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 300.0
+_FLUSH_S = 5.0
+"""How long the last answers are sent when the gateway ends."""
+
+
+class Gateway:
+    """Connects platforms with conversations until cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        adapters: Sequence[Adapter],
+        turns: Turns,
+        log: EventLog,
+        *,
+        check_target: Callable[[str], object] = lambda _: None,
+        grace_s: float = 30.0,
+    ) -> None:
+        """Create a gateway.
+
+        Args:
+            store: the durable state.
+            adapters: the accounts to serve; their platforms and accounts differ.
+            turns: runs the turns.
+            log: the record of conversations.
+            check_target: raises a `ConfigError` for a word that is no target.
+            grace_s: the time for turns to end when the gateway ends.
+        """
+        self._store = store
+        self._adapters = adapters
+        self._turns = turns
+        self._commands = Commands(store, log, turns, check_target)
+        self._deliveries = [Delivery(store, adapter) for adapter in adapters]
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._dirty: set[str] = set()
+        """The persons with messages that their worker may not have seen."""
+        self._grace_s = grace_s
+        turns.notify = self._wake_deliveries
+
+    async def run(self, ready: Callable[[Adapter], None] = lambda _: None) -> None:
+        """Serve until cancelled; ``ready`` is called for each account that is connected.
+
+        Raises:
+            HermesError: the store cannot be used.
+        """
+        await asyncio.to_thread(self._store.recover)
+        for message in await asyncio.to_thread(self._store.list_immediate):
+            await self._handle(message)
+        for name in await asyncio.to_thread(self._store.list_waiting):
+            self._start_worker(name)
+        sending = [asyncio.create_task(each.run()) for each in self._deliveries]
+        receiving = [asyncio.create_task(self._receive(each, ready)) for each in self._adapters]
+        try:
+            await asyncio.gather(*receiving, *sending)
+        finally:
+            await _cancel(receiving)
+            await self._end_turns()
+            await self._flush()
+            await _cancel(sending)
+            await self._turns.close()
+            for adapter in self._adapters:
+                with contextlib.suppress(HermesError, OSError):
+                    await adapter.close()
+                await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
+
+    async def _receive(self, adapter: Adapter, ready: Callable[[Adapter], None]) -> None:
+        """Receive from a platform, again and again; one that is down hinders no other."""
+        wait_s = _FIRST_WAIT_S
+
+        def report_connection() -> None:
+            nonlocal wait_s
+            wait_s = _FIRST_WAIT_S
+            self._store.set_platform(adapter.platform, adapter.account, "connected")
+            ready(adapter)
+
+        async def accept(incoming: Incoming) -> None:
+            await self.accept(adapter, incoming)
+
+        while True:
+            reason = "the connection ended"
+            try:
+                await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "connecting")
+                await adapter.receive(accept, report_connection)
+            except (PlatformDown, HermesError) as error:
+                reason = str(error)
+            except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything
+                _log.exception("%s failed", adapter.platform)
+                reason = type(error).__name__
+            _log.warning("%s is down, and is tried again in %g s: %s", adapter.platform, wait_s, reason)
+            with contextlib.suppress(HermesError):
+                await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "down", reason)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    async def accept(self, adapter: Adapter, incoming: Incoming) -> None:
+        """Record a message, which is on the disk when this returns, and start to work on it.
+
+        Raises:
+            HermesError: it could not be recorded; the adapter must not acknowledge it.
+        """
+        message = await asyncio.to_thread(self._store.accept, adapter.platform, adapter.account, incoming, classify)
+        if message is not None and message.kind == "immediate":
+            await self._handle(message)
+        elif message is not None and not await self._answer_question(message):
+            self._start_worker(message.person)
+        self._wake_deliveries()
+
+    async def _answer_question(self, message: Message) -> bool:
+        """Give a message to the running turn if that waits for one; return whether it did."""
+        record = await asyncio.to_thread(self._store.person, message.person)
+        if record is None or message.kind != "request" or not self._turns.person(record).reply(message.text):
+            return False
+        await asyncio.to_thread(self._store.finish, message, [])
+        return True
+
+    def _start_worker(self, name: str) -> None:
+        self._dirty.add(name)
+        if name not in self._workers:
+            self._workers[name] = asyncio.create_task(self._work(name))
+
+    async def _work(self, name: str) -> None:
+        """Work on the messages of a person, one after another."""
+        try:
+            while name in self._dirty:
+                self._dirty.discard(name)
+                while (message := await asyncio.to_thread(self._store.next_message, name)) is not None:
+                    await self._handle(message)
+        except HermesError as error:  # the store is not usable; the next message, or the next start, tries again
+            _log.error("messages of %s wait: %s", name, error)
+        finally:
+            del self._workers[name]
+
+    async def _handle(self, message: Message) -> None:
+        """Work on a message, and record the answer."""
+        record = await asyncio.to_thread(self._store.person, message.person)
+        if record is None:  # removed meanwhile
+            await asyncio.to_thread(self._store.finish, message, [])
+        elif message.kind == "request":
+            text = await self._answer(message, record)
+            await asyncio.to_thread(self._store.finish, message, [text] if text else [])
+        elif (decided := self._commands.decide(message, record)) is not None:
+            await asyncio.to_thread(self._store.finish, message, [decided])
+        else:
+            await self._commands.handle(message, record)
+        self._wake_deliveries()
+
+    async def _answer(self, message: Message, record: PersonRecord) -> str:
+        try:
+            return await self._turns.answer(message, record)
+        except HermesError as error:
+            return describe_failure(str(error))
+        except Exception as error:  # noqa: BLE001  one request must not end the work on others
+            _log.exception("a turn failed")
+            return describe_failure(f"an internal error ({type(error).__name__}), which the gateway's log describes")
+
+    def _wake_deliveries(self) -> None:
+        for each in self._deliveries:
+            each.wake()
+
+    async def _end_turns(self) -> None:
+        """Let turns end in their time, and then cut them off; their messages are worked on at the next start."""
+        if tasks := list(self._workers.values()):
+            await asyncio.wait(tasks, timeout=self._grace_s)
+            await _cancel(tasks)
+
+    async def _flush(self) -> None:
+        """Send for a short time what is left."""
+        with contextlib.suppress(TimeoutError, HermesError):
+            async with asyncio.timeout(_FLUSH_S):
+                while any(  # noqa: ASYNC110  pieces are settled in threads, which set no event
+                    [
+                        await asyncio.to_thread(self._store.pending_chats, each.platform, each.account)
+                        for each in self._adapters
+                    ]
+                ):
+                    await asyncio.sleep(0.05)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def hold_gateway(path: Path) -> Generator[None]:
+    """Hold the only gateway of a store.
+
+    Raises:
+        UsageError: another one runs.
+        HermesError: the lock cannot be created.
+    """
+    lock = path.with_suffix(".lock")
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HermesError(f"{to_printable(lock)}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError("a gateway runs already", remedy="hermes-exec gateway status") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_gateway_running(path: Path) -> bool:
+    """Whether a gateway of this store runs."""
+    try:
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,60 @@
+"""Adapters from the configuration: ``[gateway.platforms.NAME]``, by the entry points of their kinds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.config.check import nearest_name
+from hermes_exec.config.paths import to_printable
+from hermes_exec.config.plugins import find_plugins, load_entry_point, own_entry_points
+from hermes_exec.errors import ConfigError
+from hermes_exec.extras import EXTRAS, require
+from hermes_exec_agent.frontends.gateway.adapter import ENTRY_POINTS
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from hermes_exec.config.settings import GatewaySettings
+    from hermes_exec_agent.frontends.gateway.adapter import Adapter
+
+
+def create_adapters(settings: GatewaySettings) -> list[Adapter]:
+    """Return an adapter for each account of the configuration.
+
+    Raises:
+        ConfigError: no account is configured, a table is wrong, a secret is missing, or an account has two tables.
+        MissingExtra: the library of a platform is not installed.
+    """
+    if not settings.platforms:
+        raise ConfigError("no platform is configured", remedy="[gateway.platforms.telegram] in your hermes.toml")
+    known = own_entry_points(ENTRY_POINTS)
+    known |= find_plugins(ENTRY_POINTS, is_reserved=known.__contains__)
+    adapters = [_create(name, table, known) for name, table in settings.platforms.items()]
+    accounts = [(each.platform, each.account) for each in adapters]
+    if len(set(accounts)) != len(accounts):
+        raise ConfigError("[gateway.platforms]: two tables are of one account", remedy="remove one of them")
+    return adapters
+
+
+def hide_tokens(settings: GatewaySettings) -> None:
+    """Remove the variables with secrets of accounts from the environment, which commands of the agent inherit."""
+    for table in settings.platforms.values():
+        for source in table.values():
+            if isinstance(source, str) and source.startswith("env:"):
+                os.environ.pop(source.removeprefix("env:"), None)
+
+
+def _create(name: str, table: Mapping[str, object], known: Mapping[str, EntryPoint]) -> Adapter:
+    kind = table.get("type", name)
+    if not isinstance(kind, str) or kind not in known:
+        shown = to_printable(str(kind))
+        raise ConfigError(
+            f"[gateway.platforms.{to_printable(name)}]: no kind of platform is called {shown!r}",
+            remedy=f'type = "{nearest_name(str(kind), known) or min(known)}"',
+        )
+    if kind in EXTRAS:
+        require(kind, f"the platform {kind}")
+    create = cast("Callable[[str, Mapping[str, object]], Adapter]", load_entry_point(known[kind]))
+    return create(name, {key: value for key, value in table.items() if key != "type"})

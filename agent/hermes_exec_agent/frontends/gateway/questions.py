@@ -1,0 +1,127 @@
+"""Questions of a running turn to its person: approvals by buttons or words, and questions with a text as the answer.
+
+A question is answered once, within ten minutes, by the person whose turn asks. It ends with its turn, so that an
+approval never outlives the act that it was for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Unsupported
+from hermes_exec_agent.frontends.gateway.adapter import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+LIMIT_S = 600.0
+"""Seconds in which a question may be answered."""
+_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
+
+@dataclass(slots=True)
+class _Question:
+    summary: str
+    answer: asyncio.Future[str] = field(repr=False)
+    is_approval: bool
+
+
+class ChatPerson:
+    """One person in a chat; implements `hermes_exec_agent.tools.tool.Person`."""
+
+    def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S) -> None:
+        self._is_guest = is_guest
+        self._limit_s = limit_s
+        self._questions: dict[str, _Question] = {}
+        self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
+        self.say: Callable[[str, Sequence[Choice]], Awaitable[None]] | None = None
+        """Sends a text with choices to the chat of the running turn; None while no turn runs."""
+
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  no lasting approvals in a chat
+        """Ask whether a call may run. No answer within ten minutes means no.
+
+        Raises:
+            Unsupported: the person is a guest, or no turn runs.
+        """
+        if self._is_guest:
+            raise Unsupported("a guest approves nothing", remedy="do without it, and say so")
+        async with self._turn:
+            token = "".join(secrets.choice(_LETTERS) for _ in range(4))
+            text = (
+                f"May this run?\n\n{quote_code(f'{tool}: {summary}')}\n\n"
+                f"/approve {token} or /deny {token}, within {self._limit_s / 60:g} minutes"
+            )
+            choices = (Choice("Approve", f"/approve {token}"), Choice("Deny", f"/deny {token}"))
+            return await self._ask(token, text, choices, f"{tool}: {summary}", is_approval=True) == "yes"
+
+    async def clarify(self, question: str, choices: Sequence[str]) -> str:
+        """Ask a question; the next message of the person is the answer.
+
+        Raises:
+            Unsupported: no answer came within ten minutes, or no turn runs.
+        """
+        async with self._turn:
+            listed = "".join(f"\n{number}. {choice}" for number, choice in enumerate(choices, 1))
+            answer = await self._ask("", f"{question}\n{listed}", (), question, is_approval=False)
+            if not answer:
+                raise Unsupported("the person did not answer", remedy="decide with the known facts, and say so")
+            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
+                return choices[int(answer) - 1]
+            return answer
+
+    async def _ask(self, token: str, text: str, choices: Sequence[Choice], summary: str, *, is_approval: bool) -> str:
+        """Return the answer; empty if none came in time."""
+        if self.say is None:
+            raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
+        question = _Question(summary, asyncio.get_running_loop().create_future(), is_approval)
+        self._questions[token] = question
+        try:
+            await self.say(text, choices)
+            async with asyncio.timeout(self._limit_s):
+                return await question.answer
+        except TimeoutError:
+            await self.say(
+                "No answer came in time, so it was denied." if is_approval else "No answer came in time.", ()
+            )
+            return ""
+        finally:
+            self._questions.pop(token, None)
+
+    def decide(self, token: str, *, allow: bool) -> str:
+        """Answer an approval, and return a reply for the person. Without a token the only open one is meant."""
+        open_ones = [each for each, question in self._questions.items() if question.is_approval]
+        chosen = token.upper() or (open_ones[0] if len(open_ones) == 1 else "")
+        question = self._questions.get(chosen) if chosen in open_ones else None
+        if question is None or question.answer.done():
+            if not token and len(open_ones) > 1:
+                return f"Which one? {', '.join(open_ones)}"
+            return "There is no such open question. Each is answered once, within ten minutes, by the person it is for."
+        question.answer.set_result("yes" if allow else "no")
+        return f"{'Approved' if allow else 'Denied'}: {quote_code(question.summary, is_inline=True)}"
+
+    def reply(self, text: str) -> bool:
+        """Give a text as the answer to an open question that is no approval; return whether there was one."""
+        question = self._questions.get("")
+        if question is None or question.answer.done():
+            return False
+        question.answer.set_result(text)
+        return True
+
+    @property
+    def pending(self) -> list[str]:
+        """The open approvals, each with what it is for."""
+        return [f"{token}: {each.summary}" for token, each in self._questions.items() if each.is_approval]
+
+
+def quote_code(text: str, *, is_inline: bool = False) -> str:
+    """Return untrusted text as Markdown code, which nothing in it can end."""
+    longest = max((len(each) for each in re.findall(r"`+", text)), default=0)
+    if is_inline:
+        fence, flat = "`" * (longest + 1), " ".join(text.split())
+        return f"{fence} {flat} {fence}" if longest else f"`{flat}`"
+    fence = "`" * max(longest + 1, 3)
+    return f"{fence}\n{text}\n{fence}"

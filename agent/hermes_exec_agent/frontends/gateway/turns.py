@@ -1,0 +1,217 @@
+"""Turns of persons: each request of the inbox becomes one turn in the person's current conversation.
+
+The inbox names the conversation and its last event before a turn begins. After a kill, the record of the conversation
+shows whether the turn had begun, how far it came, and whether its answer only has to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
+from hermes_exec_agent.frontends.gateway.questions import ChatPerson
+from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
+from hermes_exec_agent.memory.persons import OWNER, Participant
+from hermes_exec_agent.runtime import Options, open_conversation
+from hermes_exec_agent.runtime.events import TurnHeld
+from hermes_exec_agent.runtime.history import MessageHistory
+from hermes_exec_agent.runtime.links import links_to_text
+from hermes_exec_agent.tools.tool import Approvals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from hermes_exec_agent.frontends.gateway.adapter import Choice
+    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.runtime import Conversation
+    from hermes_exec_agent.runtime.events import Event, EventLog
+
+_log = logging.getLogger("hermes_exec.gateway")
+CUT_OFF = "The gateway ended while it worked on this request, and what was done by then is recorded. Write to continue."
+_BUSY = "This conversation is in use elsewhere; your message waits for its turn."
+_BUSY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """Where and how turns run."""
+
+    target: str | None = None
+    guest_target: str = "bubblewrap"
+    approvals: Approvals = field(default_factory=Approvals)
+    """Of owners; guests have no approvals."""
+    cwd: str | None = None
+    most: int = 16
+    """Conversations whose targets are open."""
+    keep_s: float = 900.0
+    """Seconds that a target stays open after its last turn."""
+    idle_s: float = 86400.0
+
+
+class Turns:
+    """Runs turns, one at a time for each person."""
+
+    def __init__(self, store: Store, log: EventLog, models: Models, config: TurnConfig | None = None) -> None:
+        self._store = store
+        self._log = log
+        self.models = models
+        self._config = config or TurnConfig()
+        self._pool = ConversationPool(
+            self._open, most=self._config.most, keep_s=self._config.keep_s, idle_s=self._config.idle_s
+        )
+        self._persons: dict[str, ChatPerson] = {}
+        self._running: dict[str, Conversation | None] = {}
+        """The persons with a turn; None before the conversation is open."""
+        self._stopped: set[str] = set()
+        self.notify: Callable[[], None] = lambda: None
+        """Called after a text was put into the outbox."""
+
+    def person(self, record: PersonRecord) -> ChatPerson:
+        """Return the questions of a person."""
+        return self._persons.setdefault(record.name, ChatPerson(is_guest=record.role == "guest"))
+
+    def is_running(self, name: str) -> bool:
+        """Whether a turn of this person runs."""
+        return name in self._running
+
+    def stop(self, name: str) -> bool:
+        """Interrupt the turn of a person; return whether one ran."""
+        if name not in self._running:
+            return False
+        self._stopped.add(name)
+        if (conversation := self._running[name]) is not None:
+            conversation.interrupt()
+        return True
+
+    async def close(self) -> None:
+        """Close all conversations."""
+        await self._pool.close()
+
+    async def answer(self, message: Message, record: PersonRecord) -> str:
+        """Run the turn of a message, or return what a turn that was cut off had come to.
+
+        Raises:
+            HermesError: the model or the target failed; the error is in the record.
+        """
+        request = format_request(message)
+        if message.is_running and (earlier := await asyncio.to_thread(self._find_earlier, message, request)):
+            return earlier
+        self._running[record.name] = None
+        self._stopped.discard(record.name)
+        chat = self.person(record)
+
+        async def say(text: str, choices: Sequence[Choice]) -> None:
+            await asyncio.to_thread(self._store.put, record.name, message.address, text, choices)
+            self.notify()
+
+        chat.say = say
+        try:
+            return await self._run(message, record)
+        finally:
+            chat.say = None
+            self._running.pop(record.name, None)
+
+    async def _run(self, message: Message, record: PersonRecord) -> str:
+        waited = False
+        conversation = record.conversation
+        while True:
+            try:
+                return await self._try(message, record, conversation)
+            except (ConversationInUse, PoolExhausted, TurnHeld):
+                if not waited:
+                    await asyncio.to_thread(self._store.put, record.name, message.address, _BUSY)
+                    self.notify()
+                waited = True
+                await asyncio.sleep(_BUSY_S)
+            except UsageError:
+                if not conversation or (await asyncio.to_thread(self._log.last, conversation)) > 0:
+                    raise
+                conversation = ""  # the log was replaced
+
+    async def _try(self, message: Message, record: PersonRecord, id: str) -> str:
+        if record.name in self._stopped:
+            return "Stopped."
+        async with self._pool.acquire(id, Options(unattended=True), to_participant(record)) as conversation:
+            self._running[record.name] = conversation
+            if record.name in self._stopped:
+                return "Stopped."
+            conversation.set_model(record.model or "main")
+            last = await asyncio.to_thread(self._log.last, conversation.id)
+            begun = await asyncio.to_thread(self._store.begin, message, conversation.id, last)
+            if begun is None:
+                return ""
+            answer = await conversation.ask(format_request(begun))
+            text = links_to_text(answer.text, conversation.hosts)
+        if note := OUTCOME_MESSAGES.get(answer.outcome):
+            text = f"{text}\n\n[{note}]".lstrip()
+        return text
+
+    def _find_earlier(self, message: Message, request: str) -> str:
+        """Return the answer of the turn that began for a message before a kill; empty if none began."""
+        events = self._log.events(message.conversation) if message.conversation else []
+        text = self._log.redact(request)
+        start = next(
+            (
+                index
+                for index, event in enumerate(events)
+                if event.number > message.after and event.kind == "user" and event.data["content"] == text
+            ),
+            None,
+        )
+        if start is None:
+            return ""
+        following = [index for index, event in enumerate(events) if index > start and event.kind == "user"]
+        end = following[0] if following else len(events)
+        return _describe_turn(events[:end], events[start:end])
+
+    def _open(self, id: str, options: Options, participant: Participant) -> AbstractAsyncContextManager[Conversation]:
+        record = self._store.person(participant.name or OWNER)
+        if record is None:
+            raise UsageError("this person was removed")
+        is_guest = record.role == "guest"
+        return open_conversation(
+            self._config.guest_target if is_guest else record.target or self._config.target,
+            models=self.models,
+            person=self.person(record),
+            log=self._log,
+            resume=id,
+            options=options,
+            cwd=None if is_guest or record.target else self._config.cwd,
+            approvals=Approvals("deny") if is_guest else self._config.approvals,
+            tell=lambda line: _log.info("%s", line),
+            participant=participant,
+        )
+
+
+def to_participant(record: PersonRecord) -> Participant:
+    """Return the person as a conversation records them."""
+    return Participant("" if record.name == OWNER else record.name, record.role == "guest")
+
+
+def format_request(message: Message) -> str:
+    """Return the request as the model reads it; in a group it names the person."""
+    return f"[{message.person}, in a group] {message.text}" if message.is_group else message.text
+
+
+def _describe_turn(events: Sequence[Event], turn: Sequence[Event]) -> str:
+    """Return the answer of a turn, or how it ended without one; ``events`` are all up to its end."""
+    texts = [str(event.data.get("content", "")) for event in turn if event.kind in ("assistant", "ended")]
+    for event in turn:
+        if event.kind == "failed":
+            return describe_failure(str(event.data.get("error", "")))
+    said = next((text for text in reversed(texts) if text), "")
+    history = MessageHistory(events)
+    if history.open or any(event.kind == "interrupted" for event in turn) or not said:
+        return f"{said}\n\n{CUT_OFF}".lstrip()
+    return links_to_text(said, history.hosts)
+
+
+def describe_failure(error: str) -> str:
+    """Return the text for a turn that failed."""
+    return f"This failed: {error}"

@@ -1,0 +1,133 @@
+"""The commands of the gateway: one line for what is wrong, and a whole run over Telegram's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.config.settings import GatewaySettings
+from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec_agent.frontends.gateway.core import hold_gateway, is_gateway_running
+from hermes_exec_agent.frontends.gateway.load import create_adapters
+from tests.rigs.bounded import until
+from tests.rigs.endpoint import ScriptedEndpoint
+from tests.rigs.gateway import CODE
+from tests.rigs.telegram_api import TOKEN, run_telegram
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_settings_without_a_platform_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no platform is configured"):
+        create_adapters(GatewaySettings())
+
+
+def test_an_unknown_kind_of_platform_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match='type = "telegram"'):
+        create_adapters(GatewaySettings(platforms={"telegrm": {}}))
+
+
+def test_two_tables_of_one_account_are_refused() -> None:
+    table = {"type": "irc", "host": "h", "nick": "a"}
+    with pytest.raises(ConfigError, match="one account"):
+        create_adapters(GatewaySettings(platforms={"x": table, "y": table}))
+
+
+def test_a_second_gateway_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.sqlite"
+    assert not is_gateway_running(path)
+    with hold_gateway(path):
+        assert is_gateway_running(path)
+        with pytest.raises(UsageError, match="a gateway runs already"), hold_gateway(path):
+            pass
+    assert not is_gateway_running(path)
+
+
+class Machine:
+    """The command line of one user."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        self.folder = folder
+        names = {"XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "HOME": str(folder)}
+        self.environ = {**os.environ, **names, **environ}
+
+    async def start(self, *words: str, **environ: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        argv = [sys.executable, "-m", "hermes_exec", "gateway", *words]
+        return await asyncio.create_subprocess_exec(
+            *argv, stdout=pipe, stderr=pipe, env={**self.environ, **environ}, cwd=self.folder
+        )
+
+    async def run(self, *words: str, **environ: str) -> tuple[int | None, str, str]:
+        process = await self.start(*words, **environ)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    async def work() -> None:
+        with ScriptedEndpoint(["The answer."], forever=True) as endpoint:
+            async with run_telegram() as rig:
+                keys = {"BOT": TOKEN, "LLM_BASE_URL": endpoint.url, "OPENAI_API_KEY": "k", "DEFAULT_MODEL": "m"}
+                machine = Machine(tmp_path, LLM_PROVIDER="custom", **keys)
+                (tmp_path / "hermes_exec").mkdir()
+                table = f'[gateway.platforms.telegram]\ntoken = "env:BOT"\nbase_url = "{rig.url}"\npoll_s = 1\n'
+                (tmp_path / "hermes_exec/hermes.toml").write_text(f"{table}interval_s = 0\n")
+                gateway = await machine.start("run", "--json")
+                assert gateway.stdout is not None
+                assert json.loads(await gateway.stdout.readline()) == {"connected": "telegram", "account": "4711"}
+                await talk(machine, rig)
+                gateway.send_signal(signal.SIGTERM)
+                out, err = await gateway.communicate()
+                assert gateway.returncode == 0, err
+                assert TOKEN not in f"{out!r}{err!r}"
+                code, shown, _ = await machine.run("status", "--json")
+                assert code == 0
+                assert not json.loads(shown)["running"]
+
+    async def talk(machine: Machine, rig: Any) -> None:
+        await rig.say("ada", "hello")
+        await until(lambda: rig.texts("ada"), 60)
+        found = CODE.search(rig.texts("ada")[0])
+        assert found is not None
+        refused = await machine.run("pair", found[1], "--as", "owner", HERMES_EXEC_AGENT="m")
+        assert refused[0] == 2
+        assert "for a person" in refused[2]
+        assert (await machine.run("pair", found[1], "--as", "owner"))[0] == 0
+        await rig.say("ada", "what is it?")
+        await until(lambda: "The answer." in rig.texts("ada"), 60)
+        assert (await machine.run("send", "owner", "**A note**"))[0] == 0
+        await until(lambda: "A note" in rig.texts("ada"), 60)
+        code, shown, _ = await machine.run("people", "--json")
+        assert (code, [each["name"] for each in json.loads(shown)]) == (0, ["owner"])
+        code, shown, _ = await machine.run("status", "--json")
+        assert json.loads(shown)["platforms"][0]["state"] == "connected"
+        code, shown, _ = await machine.run("outbox", "--state", "sent")
+        assert re.search(r"sent +owner +telegram", shown)
+
+    asyncio.run(asyncio.wait_for(work(), 130))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pair", "ABCDEFGH", "--as", "Not A Name"], "is no name of a person"),
+        (["pair", "ABCDEFGH", "--as", "owner", "--role", "king"], "there is no such role"),
+        (["send", "bob", "hi"], "there is no person 'bob'"),
+        (["outbox", "--state", "gone"], "there is no such state"),
+        (["people", "--remove", "bob"], "there is no person 'bob'"),
+    ],
+)
+def test_bad_input_gets_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    code, _, error = asyncio.run(Machine(tmp_path).run(*words))
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1

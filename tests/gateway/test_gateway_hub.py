@@ -1,0 +1,93 @@
+"""The behaviours of any platform on one in this process, and those that need its faults."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.rigs.bounded import until
+from tests.rigs.gateway import Held, Hub, Session
+from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+class TestHub(GatewayConformance):
+    @pytest.fixture
+    def rig(self) -> Any:
+        @asynccontextmanager
+        async def start() -> AsyncGenerator[Hub]:
+            yield Hub()
+
+        return start
+
+    @behaviour
+    async def test_a_message_that_is_delivered_twice_is_answered_once(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        session.rig.forgets_acknowledgements = True
+        await session.say("ada", "one")
+        await session.say("ada", "two")
+        await session.read("ada", "echo: two")
+        assert session.requests() == ["one", "two"]
+
+    @behaviour
+    async def test_an_edit_changes_a_message_whose_turn_has_not_begun(self, session: Session) -> None:
+        model = Held()
+        await session.start(model=model)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        await session.rig.edit("ada", "too late")
+        await session.say("ada", "tow")
+        await session.read("ada", "Queued")
+        await session.rig.edit("ada", "two")
+        await session.say("ada", "drop me")
+        await session.read("ada", "Queued; 2")
+        await session.rig.edit("ada", "")
+        await until(lambda: not session.rig.waiting)
+        model.go.set()
+        await session.read("ada", "echo: two")
+        assert session.requests() == ["one", "two"]
+
+    @behaviour
+    async def test_one_conversation_over_two_platforms(self, session: Session) -> None:
+        other = Hub("other")
+        session.rigs.append(other)
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        session.rigs.reverse()
+        await session.pair("ada-there", "owner")
+        await session.say("ada-there", "two")
+        await session.read("ada-there", "echo: two")
+        (conversation,) = session.log.conversations(9)
+        assert conversation.turns == 2
+
+    @behaviour
+    async def test_a_platform_that_is_down_hinders_no_other(self, session: Session) -> None:
+        session.rigs.append(Hub("other"))
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.rigs[1].cut()
+        await until(lambda: any(each["state"] == "down" for each in session.store.platforms()))
+        await session.say("ada", "hi")
+        await session.read("ada", "echo: hi")
+        (down,) = (each for each in session.store.platforms() if each["state"] == "down")
+        assert down["error"] == "the hub went away"
+
+    @behaviour
+    async def test_chats_have_a_rate_limit(self, session: Session) -> None:
+        session.rig.interval_s = 0.2
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        for word in ("one", "two", "three"):
+            await session.say("ada", word)
+        await session.read("ada", "echo: three")
+        times = [each.at for each in session.rig.sent]
+        assert all(late - early >= 0.2 for early, late in pairwise(times))

@@ -1,0 +1,138 @@
+"""The gateway is killed at random moments, while people write: no message is lost or answered twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.frontends.gateway.store import Store
+from hermes_exec_agent.frontends.gateway.turns import CUT_OFF
+from hermes_exec_agent.runtime.events import EventLog
+from tests.rigs.bounded import until
+from tests.rigs.breadth import SEED
+from tests.rigs.gateway import CODE
+from tests.rigs.telegram_api import TelegramRig, run_telegram
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PERSONS = ("owner", "bob", "cleo")
+
+
+class Killed:
+    """The process that starts gateways."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def start(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"start\n")
+        return int(await self._read())
+
+    async def kill(self, number: int) -> None:
+        os.kill(number, signal.SIGKILL)
+        assert await self._read() == b"ended\n"
+
+    async def _read(self) -> bytes:
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+
+async def write(rig: TelegramRig, chance: random.Random, count: int) -> None:
+    """Write numbered messages at random moments."""
+    for number in range(count):
+        await rig.say(chance.choice(PERSONS), f"message {number}.")
+        await asyncio.sleep(chance.uniform(0.0, 0.3))
+
+
+def has_code(rig: TelegramRig, name: str) -> bool:
+    return CODE.search("".join(rig.texts(name))) is not None
+
+
+async def pair_all(rig: TelegramRig, folder: Path) -> None:
+    for name in PERSONS:
+        await rig.say(name, "hello")
+        await until(partial(has_code, rig, name), 30)
+        found = CODE.search("".join(rig.texts(name)))
+        assert found is not None
+        with Store(folder / "gateway.sqlite") as store:
+            store.pair(found[1], name, "owner")
+
+
+async def die(folder: Path, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    async with run_telegram() as rig:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.rigs.gateway_kills", str(folder), rig.url,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        killed = Killed(process)
+        try:
+            number = await killed.start()
+            await pair_all(rig, folder)
+            count = kills * 3
+            rig.send_s = 0.03
+            writing = asyncio.create_task(write(rig, chance, count))
+            for _ in range(kills):
+                if chance.random() < 0.8:  # else it may still be starting
+                    await rig.polled.wait()
+                await asyncio.sleep(chance.uniform(0.0, 0.6))
+                await killed.kill(number)
+                rig.polled.clear()
+                number = await killed.start()
+            await writing
+            await until(lambda: is_settled(folder, rig))
+            await killed.kill(number)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        check(folder, rig, count, kills)
+
+
+def is_settled(folder: Path, rig: TelegramRig) -> bool:
+    with Store(folder / "gateway.sqlite") as store:
+        states = store.count_states()
+        return not (rig.updates or store.list_waiting() or states.get("pending") or states.get("sending"))
+
+
+def check(folder: Path, rig: TelegramRig, count: int, kills: int) -> None:
+    with EventLog(folder / "conversations.sqlite") as log, Store(folder / "gateway.sqlite") as store:
+        asked = Counter(
+            str(event.data["content"])
+            for summary in log.conversations(100)
+            for event in log.events(summary.id)
+            if event.kind == "user"
+        )
+        expected = {f"message {number}.": 1 for number in range(count)}
+        assert asked == expected, "a message was lost, or had two turns"
+        arrived = Counter(each["plain"] for each in rig.sent if each["plain"].startswith("echo: "))
+        assert [text for text, times in arrived.items() if times > 1] == [], "an answer was sent twice"
+        rows = store.outbox(limit=100_000)
+        answers = [row["text"] for row in rows if row["text"].startswith("echo: ") or CUT_OFF in row["text"]]
+        assert len(answers) == count, "a message was answered never, or twice"
+        states = Counter(row["state"] for row in rows)
+        assert set(states) <= {"sent", "unknown"}
+        assert states["unknown"] <= kills * len(PERSONS)  # chats that were being sent to
+        assert states["unknown"] or sum(CUT_OFF in row["text"] for row in rows), "the kills met nothing"
+        assert states["sent"] <= len(rig.sent) <= states["sent"] + states["unknown"]
+
+
+def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(die(tmp_path, 20, SEED), 140))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_three_hundred_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(die(tmp_path, 300, SEED), 1150))
