@@ -18,6 +18,7 @@ from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.tools.command_rules import CommandRules
+from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import check_tool_names, create_tools
 
@@ -139,6 +140,7 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
     commands = CommandRules.parse(() if given.mode == "deny" else rules.allow, rules.deny)
     context.approvals = Approvals(given.mode, {**given.tools, **own}, commands)
     context.descriptions = settings.agent.descriptions
+    context.checkpoints = FileCheckpoints(context.terminal) if settings.agent.keep_files else None
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
     from hermes_exec_agent.tools.workspace import Workspace
     from hermes_exec_policies.gate.cases import Case
 
@@ -229,6 +230,8 @@ class Context:
     """Configured descriptions of tools, by name."""
     proposals: EventLog | None = None
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
+    checkpoints: FileCheckpoints | None = None
+    """Keeps files before they change; None if nothing is kept."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
@@ -269,6 +272,16 @@ class Context:
     def background(self) -> bool:
         """Whether processes were started in the background that end with this conversation."""
         return self._workspace is not None and bool(self._workspace.background)
+
+    async def keep_files(self, changes: Mapping[str, bytes | None]) -> None:
+        """Keep files before they change, if this is enabled; see `FileCheckpoints.keep`."""
+        if self.checkpoints is not None:
+            await self.checkpoints.keep(changes)
+
+    async def begin_command(self, folder: str = "") -> None:
+        """Note that a command begins in ``folder``, or in the shell's folder; see `FileCheckpoints.begin_command`."""
+        if self.checkpoints is not None:
+            await self.checkpoints.begin_command(folder or await self.workspace.cwd())
 
     async def end_background(self) -> list[str]:
         """End background processes, except for jobs started with ``keep``; show and return a line for each."""
