@@ -207,7 +207,8 @@ def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventL
             await conversation.ask("change")
             after = look(tree)
             assert after["plain.txt/in"][1] == b"written"
-            await conversation.rollback(1)
+            report = await conversation.rollback(1)
+            assert (report.failed, report.uncovered) == ((), ())
             assert look(tree) == before | {"ignored": ("0o644", b"3\n")}
             await conversation.rollback(2)
             assert look(tree) == after

@@ -37,8 +37,6 @@ _LINK = "120000"
 _BATCH = 60_000
 """Bytes of arguments of one script."""
 
-Record = "Callable[[Kind, dict[str, Any]], Awaitable[Event]]"
-
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
@@ -198,7 +196,7 @@ async def keep_files(terminal: Terminal, paths: Iterable[str], *, follow: bool) 
 def _parse_kept(path: str, fields: Sequence[str]) -> FileChange:
     real, kind, digest, mode, owner, above, why = fields
     try:
-        state = FileState(kind, digest, mode, owner, above, why)  # pyright: ignore[reportArgumentType]  checked
+        state = FileState(kind, digest, mode, owner, above, why)
         return FileChange(real, state, state)
     except ValueError as error:
         state = FileState("unkept", why=str(error))
@@ -229,7 +227,8 @@ def _parse_differences(output: bytes, top: str, store: str) -> list[FileChange]:
     lines, separator, raw = output.partition(b"\0")
     if not separator:
         raise ValueError("the output is cut")
-    modes = dict(reversed(line.split(b" ", 1)) for line in lines.splitlines() if b" " in line)
+    pairs = [line.partition(b" ") for line in lines.split(b"\n") if line]
+    modes = {name: mode for mode, _, name in pairs}
     parts = raw.split(b"\0")[:-1]
     if len(parts) % 2:
         raise ValueError("the output is cut")

@@ -47,8 +47,8 @@ for path do
     fi
     name=${path##*/} above=${path%/*}
     while [ -n "$above" ] && [ ! -d "$above" ]; do name=${above##*/}/$name above=${above%/*}; done
-    real=$(cd -- "${above:-/}" && pwd -P && echo x) && real=${real%?x} || path=
-    path=${real%/}/$name
+    real=
+    [ -z "$path" ] || ! cd -P -- "${above:-/}" || real=$PWD path=${PWD%/}/$name
     kind=unkept digest= mode= owner= why=
     if [ -z "$real" ]; then
         why='its path leads nowhere'
@@ -75,7 +75,7 @@ for path do
             rm -f -- "$temporary"
         fi
     fi
-    printf '%s\0' "$path" "$kind" "${digest:+sha256:}${digest%% *}" "$mode" "$owner" "${above:-/}" "$why"
+    printf '%s\0' "$path" "$kind" "${digest:+sha256:}${digest%% *}" "$mode" "$owner" "${real:-/}" "$why"
 done
 """
 )
@@ -86,7 +86,7 @@ SNAPSHOT = (
     + _GIT
     + r"""
 folder=$1 id=$2 only=$3 before=$4 modes=$5
-top=$(cd -- "$folder" && pwd -P && echo x) && top=${top%?x} || exit 3
+cd -P -- "$folder" && top=$PWD || exit 3
 if [ -n "$only" ]; then
     top=$only
 else
@@ -127,7 +127,8 @@ touch -- "$store"
 rm -f -- "$index.lock"
 [ -f "$index" ] || [ ! -f "$store/index" ] || cp -- "$store/index" "$index"
 cd -- "$top" || exit 3
-g ls-files -z -o -m -d --exclude-standard | g update-index -z --add --remove --replace --stdin > /dev/null || exit 7
+g ls-files -z -m -d | g update-index -z --remove --replace --stdin > /dev/null &&
+    g ls-files -z -o --exclude-standard | g update-index -z --add --remove --replace --stdin > /dev/null || exit 7
 tree=$(g write-tree) || exit 7
 cp -- "$index" "$store/base.$id" && mv -f -- "$store/base.$id" "$store/index"
 listed=$(g ls-files -z | xargs -0 sh -c '
@@ -189,7 +190,7 @@ is() {
 physical() {
     folder=${path%/*}
     [ -d "${folder:-/}" ] || return 0
-    real=$(cd -- "${folder:-/}" && pwd -P && echo x) && [ "${real%?x}" = "${folder:-/}" ]
+    cd -P -- "${folder:-/}" && [ "$PWD" = "${folder:-/}" ]
 }
 remove() {
     [ ! -e "$path" ] && [ ! -L "$path" ] || [ -d "$path" ] || rm -f -- "$path" || return

@@ -21,7 +21,8 @@ _OWNER = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 class FileState:
     """What is at a path: a file or a link whose content is kept, nothing, or something that was not kept."""
 
-    kind: Kind
+    kind: Kind | str
+    """One of `Kind`, as `__post_init__` checks."""
     digest: str = ""
     """Of a file's content, or of a link's text: ``sha256:HEX``, or ``git:STORE:ID`` in a private repository."""
     mode: str = ""
@@ -66,7 +67,7 @@ class FileState:
             raise ValueError("the state of a file is no object")  # noqa: TRY004  callers handle one error
         fields = cast("dict[str, Any]", record)
         names = ("kind", "digest", "mode", "owner", "above", "why")
-        return cls(*(str(fields.get(name, "")) for name in names))  # pyright: ignore[reportArgumentType]  checked
+        return cls(*(str(fields.get(name, "")) for name in names))
 
     def to_record(self) -> dict[str, str]:
         """Return the state as an event contains it."""

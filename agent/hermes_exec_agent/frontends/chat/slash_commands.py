@@ -237,7 +237,7 @@ class SlashCommands:
         if number:
             lines = (await conversation.rollback(number, force=force)).describe()
         else:
-            lines = describe_steps(await conversation.list_steps())
+            lines = list(describe_steps(await conversation.list_steps()))
         for line in lines:
             self._show(escape_text(line))
 
