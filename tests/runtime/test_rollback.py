@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import subprocess
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,10 @@ ODD = ["plain.txt", "two words", "quote'\"$(x)`", "line\nbreak", "-rf", "tab\t\\
 
 @asynccontextmanager
 async def talking(
-    log: EventLog, folder: Path, replies: list[ScriptEntry], resume: str = ""
+    log: EventLog, folder: Path, replies: list[ScriptEntry], resume: str = "", **options: Any
 ) -> AsyncGenerator[Conversation]:
-    state = str(folder.parent / "state")
-    async with await hermes_exec.open("local", cwd=str(folder), env={"XDG_STATE_HOME": state}) as terminal:
+    env = {"XDG_STATE_HOME": str(folder.parent / "state"), **options.pop("env", {})}
+    async with await hermes_exec.open("local", cwd=str(folder), env=env, **options) as terminal:
         context = Context(terminal, "local", Nobody(), resume, approvals=Approvals("allow"))
         context.checkpoints = FileCheckpoints(terminal)
         context.tools = create_tools(context)
@@ -87,7 +88,26 @@ def run(command: str) -> tuple[str, dict[str, Any]]:
     return "terminal", {"command": command}
 
 
-def test_what_tools_wrote_is_restored_byte_for_byte_with_its_mode(work: Path, log: EventLog) -> None:
+@pytest.fixture(params=["guest", "plain", "busybox"])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Options of a target with Python, of one without it, and of one whose programs are those of BusyBox, too."""
+    if request.param == "guest":
+        return {}
+    if request.param == "plain":
+        return {"carrier": "plain"}
+    if (busybox := shutil.which("busybox")) is None:
+        pytest.skip("there is no busybox")
+    (programs := tmp_path / "bin").mkdir()
+    for each in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        (programs / each).symlink_to(busybox)
+    (programs / "git").symlink_to(str(shutil.which("git")))
+    (programs / "bash").symlink_to("/bin/bash")
+    return {"carrier": "plain", "env": {"PATH": str(programs)}}
+
+
+def test_what_tools_wrote_is_restored_byte_for_byte_with_its_mode(
+    work: Path, log: EventLog, options: dict[str, Any]
+) -> None:
     for index, name in enumerate(ODD):
         (path := work / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(f"{index}\r\nold\n".encode() * 100 + "ß".encode())
@@ -98,7 +118,7 @@ def test_what_tools_wrote_is_restored_byte_for_byte_with_its_mode(work: Path, lo
         calls = ask(*(write(name, "new") for name in ODD), write("made/here/new.txt", "x"))
         change = "*** Begin Patch\n*** Delete File: plain.txt\n*** Add File: more.txt\n+x\n*** End Patch"
         later = ask(("patch", {"mode": "patch", "patch": change}), write("two words", "again"))
-        async with talking(log, work, [calls, "One.", later, "Two."]) as conversation:
+        async with talking(log, work, [calls, "One.", later, "Two."], **options) as conversation:
             await conversation.ask("one")
             between = look(work)
             await conversation.ask("two")
@@ -181,7 +201,7 @@ def test_links_are_followed_as_the_write_does(work: Path, log: EventLog) -> None
     assert look(work) == {"real": ("0o644", b"old"), "link": ("link", "real")}
 
 
-def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventLog) -> None:
+def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventLog, options: dict[str, Any]) -> None:
     (tree / ".gitattributes").write_text("* text=auto eol=crlf ident working-tree-encoding=UTF-16\n*.f filter=evil\n")
     (tree / ".gitignore").write_text("ignored\n")
     (tree / "ignored").write_text("old")
@@ -203,7 +223,7 @@ def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventL
             "echo 1 > plain.txt/in; rm -r deep; echo 2 > deep; echo new > new; chmod +x new; echo 3 > ignored"
         )
         calls = ask(run(script), write("plain.txt/in", "written"), write("crlf.txt", "x"))
-        async with talking(log, tree, [calls, "Done."]) as conversation:
+        async with talking(log, tree, [calls, "Done."], **options) as conversation:
             await conversation.ask("change")
             after = look(tree)
             assert after["plain.txt/in"][1] == b"written"
