@@ -20,8 +20,8 @@ def rollback(
         str, typer.Argument(metavar="ID", help="The id of a conversation or its beginning; last is the newest.")
     ],
     number: Annotated[
-        int, typer.Argument(metavar="[N]", min=1, help="Restore the files as they were before this turn.")
-    ] = 0,
+        int | None, typer.Argument(metavar="[N]", min=1, help="Restore the files as they were before this turn.")
+    ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Also replace files that were changed since.")] = False,
 ) -> int:
