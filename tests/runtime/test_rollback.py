@@ -346,7 +346,7 @@ def test_a_delegated_task_counts_to_the_turn(work: Path, log: EventLog) -> None:
     async def whole() -> None:
         async with talking(log, work, ["Done.", "Done."]) as conversation:
             await conversation.ask("x")
-            context = conversation._context.fork()
+            context = conversation._context.fork()  # pyright: ignore[reportPrivateUsage]  as `Delegator` makes it
             await perform(create_tools(context), _call(*write("a", "new")), context)
             await context.close()
             await conversation.ask("y")
