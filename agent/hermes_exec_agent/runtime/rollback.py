@@ -220,7 +220,8 @@ _FAILURES = {"changed": "it was changed at this moment", "damaged": "its kept co
 async def _keep(todo: Sequence[_Restoration], terminal: Terminal, number: int, *, force: bool) -> list[FileState]:
     """Keep the current states of files."""
     states: list[FileState] = []
-    for each, kept in zip(todo, await keep_files(terminal, [each.path for each in todo], follow=False), strict=True):
+    _, found = await keep_files(terminal, [each.path for each in todo], follow=False)
+    for each, kept in zip(todo, found, strict=True):
         state = kept.before or FileState("unkept")
         states.append(state if kept.path == each.path else FileState("unkept", why="its folder leads elsewhere"))
     lost = [f"{quote_name(each.path)} ({state.why})" for each, state in zip(todo, states, strict=True) if state.why]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import posixpath
 import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, TransferError
 from hermes_exec_agent.tools import file_scripts
 from hermes_exec_agent.tools.file_states import FileChange, FileState
 
@@ -30,6 +31,10 @@ SNAPSHOT_S = 10.0
 """Seconds of a snapshot; changes of commands in a work tree that takes longer are not covered."""
 _MOST_CHANGES = 5000
 """Files that commands of one turn change; more of them are not covered."""
+_NEAR = frozenset({"local", "docker", "bubblewrap", "singularity"})
+"""Kinds of targets on which several calls take less time than several programs."""
+_SMALL = 256 << 10
+"""Bytes of a file that is copied by way of this program."""
 _MOST_OUTPUT = 16 << 20
 _FIELDS = 7
 _SUBMODULE = "160000"
@@ -64,6 +69,8 @@ class FileCheckpoints:
         self._folders: set[str] = set()
         self._snapshots: dict[str, _Snapshot] = {}
         self._is_pruned = False
+        self._blobs = ""
+        """The folder of contents in the target; empty before it is known."""
 
     def begin(self, record: Callable[[Kind, dict[str, Any]], Awaitable[Event]]) -> None:
         """Record with ``record`` from now on."""
@@ -91,11 +98,37 @@ class FileCheckpoints:
             await self._note("change", changes=[each.to_record() for each in records])
 
     async def _keep(self, paths: Sequence[str]) -> list[FileChange]:
+        kept: dict[str, FileChange] = {}
         try:
-            return await keep_files(self._terminal, paths, follow=True)
+            for path in paths:
+                if change := await self._keep_small(path):
+                    kept[path] = change
+            if rest := [path for path in paths if path not in kept]:
+                self._blobs, found = await keep_files(self._terminal, rest, follow=True)
+                kept |= zip(rest, found, strict=True)
         except HermesError as error:
             state = FileState("unkept", why=str(error))
-            return [FileChange(path, state, state) for path in paths]
+            return [kept.get(path) or FileChange(path, state, state) for path in paths]
+        return [kept[path] for path in paths]
+
+    async def _keep_small(self, path: str) -> FileChange | None:
+        """Keep a small file by calls of a near guest, each of which takes less than a program; None otherwise."""
+        if self._terminal.kind not in _NEAR or not self._terminal.capabilities.file_transfer or not self._blobs:
+            return None
+        files = self._terminal.files
+        try:
+            info = await files.stat(path)
+            if not info.is_file or info.size > _SMALL:
+                return None
+            where, data = await files.read_resolved(path, 0, _SMALL + 1)
+            if not where.path or len(data) > _SMALL:
+                return None
+            state = replace(FileState.of_content(data), mode=f"{info.mode:o}", owner=f"{info.uid}:{info.gid}")
+            change = FileChange(where.path, state, state)
+            await files.write(posixpath.join(self._blobs, state.digest.partition(":")[2]), data, mode=0o600)
+        except (TransferError, ValueError):
+            return None
+        return change
 
     async def begin_command(self, folder: str) -> None:
         """Take a snapshot of the work tree around ``folder`` before the turn's first command there.
@@ -172,13 +205,14 @@ class FileCheckpoints:
         return (await self._record("files", {"what": what, "target": self._terminal.target, **data})).number
 
 
-async def keep_files(terminal: Terminal, paths: Iterable[str], *, follow: bool) -> list[FileChange]:
-    """Copy files to the folder of kept contents; return the resolved path and the state of each.
+async def keep_files(terminal: Terminal, paths: Iterable[str], *, follow: bool) -> tuple[str, list[FileChange]]:
+    """Copy files to the folder of kept contents; return that folder, and the resolved path and the state of each.
 
     Raises:
         HermesError: the target failed.
     """
     kept: list[FileChange] = []
+    blobs = ""
     for group in group_arguments([[path] for path in paths]):
         given = [path for (path,) in group]
         flags = ["1" if follow else "0", str(file_scripts.LARGEST)]
@@ -186,11 +220,12 @@ async def keep_files(terminal: Terminal, paths: Iterable[str], *, follow: bool) 
             ["sh", "-c", file_scripts.KEEP, "sh", *flags, *given], timeout=_LIMIT_S, check=True, max_output=_MOST_OUTPUT
         )
         fields = [os.fsdecode(each) for each in result.stdout.split(b"\0")[:-1]]
-        if len(fields) != _FIELDS * len(given):
+        if len(fields) != _FIELDS * len(given) + 1:
             raise HermesError("the target sent an invalid list of kept files")
+        blobs = fields[-1]
         for index, path in enumerate(given):
             kept.append(_parse_kept(path, fields[_FIELDS * index : _FIELDS * (index + 1)]))
-    return kept
+    return blobs, kept
 
 
 def _parse_kept(path: str, fields: Sequence[str]) -> FileChange:

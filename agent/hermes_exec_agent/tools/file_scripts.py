@@ -77,9 +77,13 @@ for path do
     fi
     printf '%s\0' "$path" "$kind" "${digest:+sha256:}${digest%% *}" "$mode" "$owner" "${real:-/}" "$why"
 done
+printf '%s\0' "$kept/blobs"
 """
 )
-"""Arguments: 1 to follow links at the paths, the greatest size, and paths. Prints seven fields for each path."""
+"""Arguments: 1 to follow links at the paths, the greatest size, and paths.
+
+Prints seven fields for each path, and then the folder of contents.
+"""
 
 SNAPSHOT = (
     _KEPT
