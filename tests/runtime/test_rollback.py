@@ -255,9 +255,13 @@ def test_the_configuration_of_a_repository_runs_nothing(tree: Path, log: EventLo
             (each / ".git/hooks" / hook).write_text(evil.read_text())
             (each / ".git/hooks" / hook).chmod(0o755)
     own = {path: path.read_bytes() for path in (tree / ".git").rglob("*") if path.is_file()}
+    spoil = (
+        f"for each in ../state/hermes_exec/kept/git/*; do git config -f $each/config core.fsmonitor {evil}; "
+        f"mkdir $each/common; cp $each/config $each/common; echo common > $each/commondir; done"
+    )
 
     async def whole() -> None:
-        async with talking(log, tree, [ask(run("echo new > a.f")), "Done."]) as conversation:
+        async with talking(log, tree, [ask(run("echo new > a.f"), run(spoil)), "Done."]) as conversation:
             await conversation.ask("change")
             await conversation.rollback(1)
 

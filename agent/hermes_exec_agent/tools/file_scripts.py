@@ -28,10 +28,22 @@ _CREATE = r"""
 """
 
 _GIT = """
+configure() {  # each time, as a command of the agent may have changed it
+    for each in "$store/config" "$store/HEAD" "$store/info/attributes" "$store/info/exclude"; do
+        [ ! -L "$each" ] || rm -f -- "$each" || return
+    done
+    printf '* -text !eol !crlf !filter !ident !working-tree-encoding\\n' > "$store/info/attributes" &&
+        printf 'ref: refs/heads/kept\\n' > "$store/HEAD" &&
+        printf '%s\\n' '[core]' 'repositoryformatversion = 0' 'bare = false' 'filemode = true' 'symlinks = true' \\
+            'autocrlf = false' 'ignorecase = false' 'precomposeunicode = false' 'protectHFS = false' \\
+            'protectNTFS = false' 'excludesFile = /dev/null' 'attributesFile = /dev/null' 'looseCompression = 1' \\
+            'fsync = none' '[gc]' 'auto = 0' > "$store/config"
+}
 g() {
     env -i PATH="$PATH" HOME=/nonexistent LC_ALL=C GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_SYSTEM=/dev/null \\
-        GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_DIR="$store" GIT_WORK_TREE="$top" \\
-        GIT_INDEX_FILE="$index" git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"
+        GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_LAZY_FETCH=1 \\
+        GIT_DIR="$store" GIT_COMMON_DIR="$store" GIT_WORK_TREE="$top" GIT_INDEX_FILE="$index" \\
+        git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"
 }
 """
 
@@ -103,27 +115,7 @@ command -v git > /dev/null || exit 5
     + r"""
 key=$(printf %s "$top" | sha256sum) && key=${key%% *} && store=$kept/git/$key index=$store/index.$id || exit 6
 mkdir -p -- "$store/objects" "$store/refs" "$store/info" || exit 6
-if [ ! -f "$store/HEAD" ]; then
-    printf '* -text !eol !crlf !filter !ident !working-tree-encoding\n' > "$store/info/attributes" &&
-    cat > "$store/config" << 'END' && printf 'ref: refs/heads/kept\n' > "$store/HEAD" || exit 6
-[core]
-    repositoryformatversion = 0
-    bare = false
-    filemode = true
-    symlinks = true
-    autocrlf = false
-    ignorecase = false
-    precomposeunicode = false
-    protectHFS = false
-    protectNTFS = false
-    excludesFile = /dev/null
-    attributesFile = /dev/null
-    looseCompression = 1
-    fsync = none
-[gc]
-    auto = 0
-END
-fi
+configure || exit 6
 if [ -f "$top/.git/info/exclude" ] && [ ! -L "$top/.git/info/exclude" ]; then
     cat -- "$top/.git/info/exclude" > "$store/info/exclude"
 fi
@@ -173,14 +165,14 @@ content() {
     split "$1"
     case $1 in
     sha256:*) cat -- "$kept/blobs/$rest" ;;
-    git:*) g cat-file blob "${rest#*:}" ;;
+    git:*) configure && g cat-file blob "${rest#*:}" ;;
     esac
 }
 hash() {
     split "$1"
     case $1 in
     sha256:*) sum=$(sha256sum) && printf 'sha256:%s' "${sum%% *}" ;;
-    git:*) sum=$(g hash-object --stdin) && printf 'git:%s:%s' "${rest%%:*}" "$sum" ;;
+    git:*) configure && sum=$(g hash-object --stdin) && printf 'git:%s:%s' "${rest%%:*}" "$sum" ;;
     esac
 }
 is() {

@@ -96,7 +96,7 @@ class FileChange:
         """Check the path, which a target sent or a log contains.
 
         Raises:
-            ValueError: it is not an absolute path without dots, or it is below a folder ``.git``.
+            ValueError: it is not an absolute path without dots.
         """
         parts = self.path.split("/")
         if parts[0] or len(parts) < 2 or any(each in ("", ".", "..") for each in parts[1:]) or "\0" in self.path:
