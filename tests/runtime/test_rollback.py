@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import hermes_exec
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.models import Models, ScriptedModel, ask
 from hermes_exec_agent.runtime import Conversation
+from hermes_exec_agent.tools import file_scripts
 from hermes_exec_agent.tools.dispatch import perform
 from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
@@ -364,3 +366,39 @@ def _call(name: str, arguments: dict[str, Any]) -> Any:
     from hermes_exec_agent.models.messages import ToolCall
 
     return ToolCall("1", name, json.dumps(arguments))
+
+
+def test_old_contents_are_removed_and_the_oldest_until_the_rest_fits(tmp_path: Path) -> None:
+    kept = tmp_path / "hermes_exec/kept"
+    for folder in ("blobs", "git/old", "git/new"):
+        (kept / folder).mkdir(parents=True)
+    now = time.time()
+    for age, name in ((20, "blobs/ancient"), (3, "blobs/old"), (1, "blobs/new"), (20, "git/old"), (1, "git/new")):
+        path = kept / name
+        content = path / "objects" if path.is_dir() else path
+        content.write_bytes(random.Random(name).randbytes(400_000))
+        os.utime(path, (now - age * 86_400,) * 2)
+
+    def prune(days: int, most: int) -> set[str]:
+        argv = ["sh", "-c", file_scripts.PRUNE, "sh", str(days), str(most)]
+        subprocess.run(argv, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}, check=True)
+        return {str(path.relative_to(kept)) for part in ("blobs", "git") for path in (kept / part).iterdir()}
+
+    assert prune(14, 1 << 30) == {"blobs/old", "blobs/new", "git/new"}
+    assert prune(14, 1_000_000) == {"blobs/new", "git/new"}
+    assert prune(14, 100_000) == set()
+
+
+def test_a_snapshot_that_takes_too_long_is_listed_as_not_covered(
+    tree: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_exec_agent.tools.file_checkpoints.SNAPSHOT_S", 0.01)
+
+    async def whole() -> list[str]:
+        async with talking(log, tree, [ask(run("echo x > y")), "Done."]) as conversation:
+            await conversation.ask("change")
+            (step,) = await conversation.list_steps()
+            return step.list_uncovered()
+
+    (line,) = asyncio.run(whole())
+    assert line.endswith("a snapshot takes more than 0.01 s")
