@@ -377,7 +377,7 @@ def test_old_contents_are_removed_and_the_oldest_until_the_rest_fits(tmp_path: P
         path = kept / name
         content = path / "objects" if path.is_dir() else path
         content.write_bytes(random.Random(name).randbytes(400_000))
-        os.utime(path, (now - age * 86_400,) * 2)
+        os.utime(path, (now - age * 86_400, now - age * 86_400))
 
     def prune(days: int, most: int) -> set[str]:
         argv = ["sh", "-c", file_scripts.PRUNE, "sh", str(days), str(most)]
