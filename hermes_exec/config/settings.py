@@ -122,6 +122,8 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether new conversations begin with the text of `SOUL.md` next to your `hermes.toml`."""
     project_files: bool = True
     """Whether new conversations read AGENTS.md, CLAUDE.md and .hermes.md of the working folder and its repository."""
+    keep_files: bool = True
+    """Whether files of a target are kept before a conversation changes them, so that `/rollback` restores them."""
     personalities: dict[str, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(default_factory=dict)
     """Texts by name; `/personality NAME` adds one to the system message of a new conversation."""
     budget: Annotated[int, Field(ge=1, le=1000)] = 90

@@ -79,6 +79,7 @@ FORMS = (
     Form("conversations show last"),
     Form("conversations search hi"),
     Form("conversations export last"),
+    Form("conversations rollback last"),
     Form("serve --port 0 --json", ("server",), serves=True),
     Form("serve --port 0 --json", ("server", "memory"), env={"MEMORY_DB_URL": "postgresql://127.0.0.1:1/"},
          serves=True),

@@ -1,4 +1,4 @@
-"""``conversations``: list, show, search and export recorded conversations with the agent."""
+"""``conversations``: list, show, search, export and roll back recorded conversations with the agent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.conversations_rollback import rollback
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/chat.md.")
     group.command("list")(print_conversations)
-    for command in (show, search, export):
+    for command in (show, search, export, rollback):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 

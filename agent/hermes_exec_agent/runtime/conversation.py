@@ -23,6 +23,7 @@ from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, 
 from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.runtime.rollback import list_steps, rollback
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.hooks import HooksOfTurn
+    from hermes_exec_agent.runtime.rollback import RollbackReport, RollbackStep
     from hermes_exec_agent.runtime.updates import Answer, Update
     from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.tool import Approvals, Context, Tool
@@ -90,6 +92,9 @@ class Conversation:
         if not self.options.parent and (self.options.most_cost or self.options.most_cost_day):
             context.meter = CostMeter(log, turn=self.options.most_cost, day=self.options.most_cost_day)
         context.list_requests = self._list_requests
+        self._checkpoints = None if self.options.parent else context.checkpoints
+        if self._checkpoints is not None:
+            self._checkpoints.begin(self._recorder.record)
         self._executor = ToolExecutor(tools, context, record=self._recorder.record, clean=self._redact)
         self._compactor = Compactor()
         self._tokens = TokenRecorder(self._redact)
@@ -423,29 +428,59 @@ class Conversation:
         hooks = self._context.hooks
         return None if hooks is None else hooks.of_turn(self._context, is_delegated=bool(self.options.parent))
 
+    async def list_steps(self) -> list[RollbackStep]:
+        """Return the turns of this conversation, with the files that they changed in its target."""
+        loop = asyncio.get_running_loop()
+        return list_steps(
+            await loop.run_in_executor(self._log.executor, self._log.events, self.id), self.terminal.target
+        )
+
+    async def rollback(self, number: int, *, force: bool = False) -> RollbackReport:
+        """Restore the files that turn ``number`` and later ones changed; see `rollback.rollback`.
+
+        Raises:
+            UsageError: a turn runs, there is no such turn, or files would be lost without ``force``.
+            HermesError: the target failed, or the log cannot be written.
+        """
+        if self._task is not None:
+            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        async with self._hold_turn():
+            loop = asyncio.get_running_loop()
+            events = await loop.run_in_executor(self._log.executor, self._log.events, self.id)
+            return await rollback(events, self.terminal, number, self._recorder.record, force=force)
+
     async def _run(self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]) -> Answer:
         if self._context.meter is not None and not self.options.parent:
             await self._context.meter.begin_turn(self.model.name)
         async with self._hold_turn():
             try:
-                parts = [*map(_describe_image, images), *await self._find_parts(request)]
-                answer = await turn.run(request, parts, images)
-            except TurnLost:
-                self._recorder.drop_notes()
-                raise
-            except ModelError:
-                self._record_outcome(turn)
-                raise
-            except asyncio.CancelledError:
-                if self._lost is not None:
-                    self._recorder.drop_notes()
-                    raise self._lost from None
-                await shield_to_completion(self._context.end_tasks(), limit_s=None)
-                await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
-                self._record_outcome(turn)
-                raise
+                return await self._run_held(turn, request, images, tell)
+            finally:
+                if self._checkpoints is not None and self._lost is None:
+                    await shield_to_completion(self._checkpoints.end_turn(), limit_s=None)
+
+    async def _run_held(
+        self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]
+    ) -> Answer:
+        try:
+            parts = [*map(_describe_image, images), *await self._find_parts(request)]
+            answer = await turn.run(request, parts, images)
+        except TurnLost:
+            self._recorder.drop_notes()
+            raise
+        except ModelError:
             self._record_outcome(turn)
-            return answer
+            raise
+        except asyncio.CancelledError:
+            if self._lost is not None:
+                self._recorder.drop_notes()
+                raise self._lost from None
+            await shield_to_completion(self._context.end_tasks(), limit_s=None)
+            await shield_to_completion(self._record_interruption(turn, tell), limit_s=None)
+            self._record_outcome(turn)
+            raise
+        self._record_outcome(turn)
+        return answer
 
     def _record_outcome(self, turn: Turn) -> None:
         """Record the outcome of a task in the log's thread, before that thread releases the turn."""

@@ -21,6 +21,7 @@ from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.soul import read_soul
 from hermes_exec_agent.tools.command_rules import CommandRules
+from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import check_tool_names, create_tools
 
@@ -167,6 +168,7 @@ def _apply_settings(context: Context, approvals: Approvals | None, settings: Set
         from hermes_exec_agent.runtime.hooks import ConversationHooks
 
         context.hooks = ConversationHooks(settings.agent.hooks)
+    context.checkpoints = FileCheckpoints(context.terminal) if settings.agent.keep_files else None
     if settings.learning.proposals and not context.participant.is_guest:
         context.proposals = log
     context.proposes_jobs = settings.agent.scheduled_jobs and not context.participant.is_guest

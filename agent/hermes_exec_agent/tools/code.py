@@ -56,6 +56,7 @@ class ExecuteCode(BaseTool[ExecuteCodeArguments]):
         """Run the script and answer its calls. When it ends, or is cancelled, nothing of it is left running."""
         workspace = context.workspace
         folder = await workspace.cwd()
+        await context.begin_command(folder)
         stream = context.terminal.stream(
             build_argv(context.terminal, "code", "-u"), interactive=True, timeout=args.timeout, cwd=folder,
             env=workspace.env,

@@ -17,6 +17,8 @@ from hermes_exec_agent.tools.instructing import check_instructing, instructs
 from hermes_exec_agent.tools.reader import FileReader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hermes_exec_agent.tools.tool import Context
 
 _PIECE = 1 << 20
@@ -118,6 +120,7 @@ class WriteFile(BaseTool[WriteFileArguments]):
         if args.create and await _current(path, FileReader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
         data = args.content.encode("utf-8", "surrogatepass")
+        await context.keep_files({path: data})
         await _write(path, data, context)
         return Envelope(ok=True, place=context.place, output=f"wrote {len(data)} bytes to {path}")
 
@@ -170,6 +173,7 @@ class Patch(BaseTool[PatchArguments]):
             path = await context.workspace.path(operation.path)
             reader = FileReader(self.name, context, seen=(path,))
             plan.append((path, operation.change(await _current(path, reader))))
+        await context.keep_files(await _list_changes(plan, context))
         done: list[str] = []
         try:
             for path, change in plan:
@@ -208,6 +212,18 @@ async def _current(path: str, reader: FileReader) -> str | None:
         return data.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8 text, and would be damaged", remedy="the tool terminal") from error
+
+
+async def _list_changes(plan: Sequence[tuple[str, v4a.FileChange]], context: Context) -> dict[str, bytes | None]:
+    """Return the new content of each path; None if it is removed."""
+    changes: dict[str, bytes | None] = {}
+    for path, change in plan:
+        content = None if change.text is None else change.text.encode()
+        if content is not None and change.moved:
+            changes |= {path: None, await context.workspace.path(change.moved): content}
+        else:
+            changes[path] = content
+    return changes
 
 
 async def _apply(path: str, change: v4a.FileChange, context: Context) -> str:

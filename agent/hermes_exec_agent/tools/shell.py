@@ -76,6 +76,7 @@ class TerminalTool(BaseTool[TerminalArguments]):
                 no := await check_approval(self.name, what, context, scope=what, always=True, command=args.command)
             ) is not None:
                 return failure_envelope(context.place, no)
+        await context.begin_command(await workspace.path(args.workdir) if args.workdir else "")
         if not args.background:
             return await workspace.run(args.command, timeout=args.timeout, workdir=args.workdir)
         folder = await workspace.path(args.workdir or ".")
@@ -141,6 +142,8 @@ class ProcessTool(BaseTool[ProcessArguments]):
         if context.delegated.has(args.session_id):
             return await self._manage_task(args, context)
         job = await context.terminal.job(args.session_id)
+        if args.action not in _LOOKS:
+            await context.begin_command()
         if args.action in _LOOKS and job.id not in context.workspace.jobs:
             what = f"read the output of {job.id}, which this conversation did not start"
             if (no := await check_approval(self.name, what, context, scope=what)) is not None:

@@ -93,6 +93,7 @@ class SkillScript(BaseTool[SkillScriptArguments]):
         asked = f"run {command} without a sandbox in {context.place}"
         if (no := await check_approval(self.name, asked, context, scope=asked, always=True)) is not None:
             return Envelope(ok=False, place=context.place, error=no)
+        await context.begin_command()
         with private_folder() as folder:
             tree = folder / version.name
             preconditions.copy_files(registry, version, tree)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.delegated_tasks import DelegatedTasks, Task, TaskAnswer
     from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
     from hermes_exec_agent.tools.workspace import Workspace
     from hermes_exec_policies.gate.cases import Case
 
@@ -244,6 +245,8 @@ class Context:
     """Whether another conversation delegated this one, so that a model wrote its requests."""
     proposes_jobs: bool = False
     """Whether the agent may propose scheduled jobs; not in a delegated conversation and a guest's."""
+    checkpoints: FileCheckpoints | None = None
+    """Keeps files before they change; None if nothing is kept."""
     delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
     """Hands a task to a conversation of its own, and returns how that one ended."""
     _workspace: Workspace | None = None
@@ -317,6 +320,16 @@ class Context:
         """End tasks and processes in the background, except for jobs started with ``keep``; return a line for each."""
         tasks = await self.end_tasks()
         return [*tasks, *(await self._workspace.end_background() if self._workspace is not None else [])]
+
+    async def keep_files(self, changes: Mapping[str, bytes | None]) -> None:
+        """Keep files before they change, if this is enabled; see `FileCheckpoints.keep`."""
+        if self.checkpoints is not None:
+            await self.checkpoints.keep(changes)
+
+    async def begin_command(self, folder: str = "") -> None:
+        """Note that a command begins in ``folder``, or in the shell's folder; see `FileCheckpoints.begin_command`."""
+        if self.checkpoints is not None:
+            await self.checkpoints.begin_command(folder or await self.workspace.cwd())
 
     async def end_background(self) -> list[str]:
         """Do the same, and show each line, as the conversation ends."""

@@ -55,6 +55,7 @@ COMMAND_HELP = {
     "/compact": "shorten the context of the model",
     "/undo": "take back the latest request, or the latest N: /undo [N]",
     "/retry": "take back the latest request, and send it again",
+    "/rollback": "list the turns with the files they changed, or restore these: /rollback N [--force]",
     "/title": "give this conversation a title: /title WORDS",
     "/personality": "list the personalities, or start a new conversation with one: /personality NAME",
     "/approvals": "list what runs without a question, or ask again: /approvals remove N",
@@ -299,6 +300,18 @@ class SlashCommands:
         (self._request,) = await conversation.rewind()
         self._talk.images = images
         self._show(f"again: {to_line(self._request)}")
+
+    async def _rollback(self, words: str) -> None:
+        from hermes_exec_agent.frontends.chat.rollback_lines import describe_steps, parse_rollback
+
+        number, force = parse_rollback(words)
+        conversation = await self._talk.conversation()
+        if number:
+            lines = (await conversation.rollback(number, force=force)).describe()
+        else:
+            lines = list(describe_steps(await conversation.list_steps()))
+        for line in lines:
+            self._show(escape_text(line))
 
     async def _title(self, words: str) -> None:
         title = to_line(words, _TITLE)

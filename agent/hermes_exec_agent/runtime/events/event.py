@@ -58,6 +58,10 @@ Kind = Literal[
     # {action, number, …}: of proposals to change the configuration, in a stream of its own: see `learning.proposals`
     "proposal",
     "rewound",  # {turns}: the person took back that many of the latest requests, which the model no longer reads
+    # {what, target, …}: files of the target before and after they change. ``change`` and ``rollback`` have {changes:
+    # [{path, before, after}]}, ``snapshot`` {top, store, tree, modes}, ``commands`` {top, since, changes}, and
+    # ``uncovered`` {folder, why, since}; see `FileChange` and `FileCheckpoints`
+    "files",
     "titled",  # {title}: the person's title of the conversation; the latest counts
     # {schemas}: the tools of a request as the endpoint receives them, once in each log, in the stream `tools:DIGEST`
     "tools",
