@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from hermes_exec._async import shield_to_completion, wait_done
@@ -14,17 +13,17 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
 from hermes_exec_agent.models.images import MAX_IMAGES, refuse_blind
 from hermes_exec_agent.models.protocol import Usage, sum_usage
+from hermes_exec_agent.runtime.beginning import create_start_record, read_branch
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.context_use import measure_context
 from hermes_exec_agent.runtime.cost_meter import CostMeter
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
-from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, EventRecorder, MessageHistory, to_record
+from hermes_exec_agent.runtime.history import TIME_LIMIT, EventRecorder
 from hermes_exec_agent.runtime.inbox import Inbox
-from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.runtime.request_notices import RequestNotices
 from hermes_exec_agent.runtime.rollback import list_steps, rollback
-from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.learning.review_queue import ReviewRules
-    from hermes_exec_agent.memory.longterm.recall import Recaller
     from hermes_exec_agent.memory.persons import Participant
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.images import Image
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.hooks import HooksOfTurn
     from hermes_exec_agent.runtime.rollback import RollbackReport, RollbackStep
     from hermes_exec_agent.runtime.updates import Answer, Update
-    from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.tool import Approvals, Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -103,9 +100,9 @@ class Conversation:
         self._turn: Turn | None = None
         self._reason = ""
         self._lost: TurnLost | None = None
-        self._recaller: Recaller | None = None
         has_skills = any(spec.name == SkillView.name for spec in self._specs)
-        self._skill_recall = SkillRecall(context) if has_skills else None
+        recall = SkillRecall(context) if has_skills else None
+        self._notices = RequestNotices(context, log, self._inbox, recall, is_delegated=bool(self.options.parent))
 
     @property
     def id(self) -> str:
@@ -197,18 +194,18 @@ class Conversation:
         Raises:
             HermesError: the log cannot be read or written.
         """
+        loop = asyncio.get_running_loop()
         before = await self._recorder.load()
         inherited, self._context.provenance = self._context.provenance, self._recorder.history.provenance
         if not before:
-            remembered = await self._read_journal(inherited)
-            started = self._start_record(remembered) | inherited.to_record()
-            if self.options.branch_of:
-                started |= await self._branch(self.options.branch_of)
+            remembered = await self._notices.read_journal(inherited)
+            started = create_start_record(self._context, self.options, self.model, remembered) | inherited.to_record()
+            if other := self.options.branch_of:
+                started |= await loop.run_in_executor(self._log.executor, read_branch, self._log, other, self.place)
             await self._recorder.record("started", started)
-        loop = asyncio.get_running_loop()
         self._schemas = await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
         self._count(before)
-        self._recaller = self._create_recaller(before)
+        self._notices.begin(before)
         if self._recorder.history.open:
             with contextlib.suppress(TurnHeld):
                 async with self._hold_turn():
@@ -218,22 +215,6 @@ class Conversation:
     def _count(self, events: Sequence[Event]) -> None:
         counted = [read_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
         self.usage = sum_usage([self.usage, *counted])
-
-    async def _branch(self, other: str) -> dict[str, object]:
-        """Return the events of another conversation as the beginning of this one; the other stays unchanged."""
-        loop = asyncio.get_running_loop()
-        events = await loop.run_in_executor(self._log.executor, self._log.events, other)
-        history = MessageHistory(events)
-        history.cut(BRANCHED, UNANSWERED)
-        branch: dict[str, object] = {
-            "history": [to_record(message) for message in history.messages[1:]],
-            "branch_of": {"conversation": other, "upto": events[-1].number if events else 0},
-            "hosts": sorted(history.hosts),
-            **history.provenance.to_record(),
-        }
-        if events and events[0].data.get("target") == self.place:
-            branch["system"] = events[0].data["system"]
-        return branch
 
     @contextlib.asynccontextmanager
     async def _hold_turn(self) -> AsyncGenerator[None]:
@@ -266,35 +247,6 @@ class Conversation:
                 return
             except HermesError as error:
                 _log.warning("the turn's lease was not renewed: %s", error)
-
-    async def _read_journal(self, provenance: Provenance) -> str:
-        """Return the end of the system message with what the journal holds; add its untrusted text to the sources."""
-        journal = self._context.journal
-        if journal is None:
-            return ""
-        from hermes_exec_agent.memory.prompt import read_prompt
-
-        text, is_untrusted = await asyncio.to_thread(read_prompt, journal, self._context.tell)
-        provenance.has_output = provenance.has_output or is_untrusted
-        return text
-
-    def _start_record(self, remembered: str) -> dict[str, object]:
-        record: dict[str, object] = {
-            "target": self.place,
-            "model": self.model.name,
-            "scripted": self.model.scripted,
-            "parent": self.options.parent,
-            "version": _version(),
-            **self._context.participant.to_record(),
-            "system": system_prompt(self.place, self.options.instructions, remembered, self._context.project),
-        }
-        if self.options.history:
-            record["history"] = [to_record(message) for message in self.options.history]
-            said = (message.content for message in self.options.history if message.role == "user")
-            record["hosts"] = sorted({host for text in said for host in find_hosts(text)})
-            if any(message.images for message in self.options.history):
-                record["has_output"] = True
-        return record
 
     async def ask(
         self,
@@ -463,7 +415,7 @@ class Conversation:
         self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]
     ) -> Answer:
         try:
-            parts = [*map(_describe_image, images), *await self._find_parts(request)]
+            parts = await self._notices.find(request, self.messages, images)
             answer = await turn.run(request, parts, images)
         except TurnLost:
             self._recorder.drop_notes()
@@ -494,49 +446,6 @@ class Conversation:
                 target=self.place,
                 reviews=self._reviews,
             )
-
-    async def _find_parts(self, request: str) -> list[dict[str, object]]:
-        """Return the notices that accompany a request.
-
-        They are texts of hooks, notices of the program, changes of the journal, and the skills and the memories that
-        fit the request.
-
-        Raises:
-            HookRefused: a hook blocks the request.
-        """
-        hooks = None if self.options.parent else self._context.hooks
-        parts = await hooks.check_prompt(request, self._context) if hooks else []
-        parts += [{"source": "program", "content": each} for each in self._inbox.take_notices()]
-        parts += await self._find_journal_changes()
-        if self._skill_recall is not None:
-            parts += await self._skill_recall.find_parts(request, self.messages)
-        if self._recaller is not None:
-            shown = [message.content for message in self.messages] + [str(each["content"]) for each in parts]
-            parts += await self._recaller.find_parts(request, shown)
-        return parts
-
-    def _create_recaller(self, events: Sequence[Event]) -> Recaller | None:
-        context = self._context
-        if context.longterm is None:
-            return None
-        from hermes_exec_agent.memory.longterm.recall import Recaller
-
-        def is_own(conversation: str) -> bool:
-            return self._log.start(conversation).person == context.participant.name
-
-        own, tell = context.conversation, context.tell
-        return Recaller(context.longterm, context.journal, tell, own, events, is_own=is_own)
-
-    async def _find_journal_changes(self) -> list[dict[str, object]]:
-        """Return the notice of entries that were added to the journal, or left it, after the latest notice."""
-        journal = self._context.journal
-        if journal is None:
-            return []
-        from hermes_exec_agent.memory.prompt import read_changes
-
-        text, is_untrusted = await asyncio.to_thread(read_changes, journal, self.messages, self._context.tell)
-        self._context.provenance.has_output = self._context.provenance.has_output or is_untrusted
-        return [{"source": "memory", "content": text}] if text else []
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
         """Record it; at the time limit with the program's list of the turn, as the model cannot be asked."""
@@ -657,22 +566,10 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
         task.cancel()
 
 
-def _version() -> str:
-    try:
-        return version("hermes-exec")
-    except PackageNotFoundError:
-        return ""
-
-
 def _check_images(images: Sequence[Image], model: Model) -> None:
     refuse_blind(model)
     if len(images) > MAX_IMAGES:
         raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")
-
-
-def _describe_image(image: Image) -> dict[str, object]:
-    """Return the notice of an image, which stays where the image itself is left out."""
-    return {"source": "image", "content": f"attached image: {image.describe()}", "has_output": True}
 
 
 def _ignore_update(update: Update) -> None:
