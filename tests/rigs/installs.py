@@ -82,6 +82,7 @@ FORMS = (
     Form("serve --port 0 --json", ("server",), serves=True),
     Form("serve --port 0 --json", ("server", "memory"), env={"MEMORY_DB_URL": "postgresql://127.0.0.1:1/"},
          serves=True),
+    Form("mcp serve --http --port 0 --json", ("mcp",), serves=True),
     Form("log"),
     Form("bench local --runs 1"),
     Form("demo --offline --on local"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from hermes_exec.config.plan import Plan
     from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
@@ -215,6 +216,11 @@ def _create_skill_meaning(memory: LongTermMemory) -> SkillMeaning:
 async def _open_terminal(target: str | None, cwd: str | None, model: str) -> Terminal:
     plan = plan_open(target, cwd=cwd)
     mark_plan(plan, model)
+    set_lease(plan)
+    return await open_plan(plan, plan.create_audit(wanted=None))
+
+
+def set_lease(plan: Plan) -> None:
+    """Let commands end soon after this program was killed, unless the profile has a lease of its own."""
     if not plan.lease_given:
         plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S
-    return await open_plan(plan, plan.create_audit(wanted=None))
