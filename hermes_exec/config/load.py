@@ -84,6 +84,7 @@ def load_settings(
         memory=user.memory,
         learning=user.learning,
         hooks=user.hooks,
+        mcp=user.mcp,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),
         warnings=tuple(warnings),

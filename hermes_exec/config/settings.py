@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
-from hermes_exec.config.values import Names, Seconds, Size, Source
+from hermes_exec.config.values import Argument, LocalPath, Names, Seconds, Size, Source, Sources, Words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +156,54 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether the agent may propose changes of `[agent]`, `[limits]` and policies; a person alone accepts them."""
 
 
+class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """A server of the Model Context Protocol, whose tools the agent may use."""
+
+    command: Argument | None = None
+    """The program of a server that is started here; its messages go over its standard input and output."""
+    args: Words = ()
+    """Arguments of that program."""
+    env: Sources = Field(default_factory=dict)
+    """Variables that the program gets besides PATH, HOME and LANG: names, or a table of `NAME = source`."""
+    cwd: LocalPath | None = None
+    """The folder that the program starts in; the present one when left out."""
+    url: str | None = None
+    """The address of a server over HTTP, in place of `command`."""
+    token: Source | None = None
+    """Source of the token that this server needs: env:NAME, file:/path or {command = [argv]}."""
+    tools: Names = ()
+    """Names of the tools that the agent may use; `*` for all."""
+    approval: Literal["ask", "allow", "deny"] | None = None
+    """Mode of these tools, unless `--approve deny` denies them all; that of the conversation when left out."""
+    trust_hints: bool = False
+    """Whether its word counts that a tool only reads, or may be called twice with the effect of one call."""
+    timeout_s: Seconds = 60.0
+    """Seconds after which a call has no answer."""
+    enabled: bool = True
+    """Whether it is used."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either 'command' or 'url'")
+        if self.url is None:
+            if self.token is not None:
+                raise ValueError("'token' is for a server with 'url'; 'env' gives a program its variables")
+            return self
+        if self.args or self.env or self.cwd:
+            raise ValueError("'args', 'env' and 'cwd' are for a server with 'command'")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError("'url' should be an address such as https://example.org/mcp, without a user")
+        if (
+            self.token is not None
+            and parts.scheme == "http"
+            and parts.hostname not in ("localhost", "127.0.0.1", "::1")
+        ):
+            raise ValueError("a token is sent to 'url' over https alone, or to this machine")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Settings from the command line; None for a flag that was not given."""
@@ -243,6 +292,8 @@ class Settings:
     agent: AgentSettings = field(default_factory=AgentSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict[str, McpSettings])
+    """Servers of the Model Context Protocol, by name."""
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

@@ -86,7 +86,7 @@ class Turn:
     ) -> None:
         """``schemas`` is the digest of the tools in the log; ``tokens`` packs those of the conversation's calls."""
         self._model = model
-        self._schemas = schemas
+        self.schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
         self._auxiliary = auxiliary
         self._compactor = compactor
@@ -241,7 +241,7 @@ class Turn:
 
     def _trace_record(self, reply: Reply, prompt: Sequence[Message]) -> dict[str, object]:
         """Return the fields of an assistant's event that describe its request."""
-        record: dict[str, object] = {"schemas": self._schemas} if self._schemas else {}
+        record: dict[str, object] = {"schemas": self.schemas} if self.schemas else {}
         if (trace := reply.trace) is not None:
             record |= {"sampling": trace.sampling} if trace.sampling else {}
             record |= {"request_id": self._executor.clean(trace.request_id)} if trace.request_id else {}

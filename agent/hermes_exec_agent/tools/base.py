@@ -91,6 +91,8 @@ class BaseTool(Generic[A]):
 
 
 _ERROR_TYPES = {
+    "AnswerLost": "outcome_unknown",
+    "CallRefused": "refused",
     "ContentChanged": "changed",
     "ConversationInUse": "in_use",
     "GuestLost": "lost",

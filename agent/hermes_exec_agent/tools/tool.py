@@ -231,6 +231,10 @@ class Context:
     """The log with the queue of proposals to change the configuration; None if the agent may not propose any."""
     delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
     """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
+    new_tools: Callable[[], Sequence[Tool]] = tuple
+    """Returns the tools that this conversation gets in addition, since the last call."""
+    servers: Callable[[], list[str]] = list
+    """Describes the servers whose tools the conversation has, a line for each."""
     _workspace: Workspace | None = None
     _services: dict[object, object] = field(default_factory=dict[object, object])
 
@@ -252,6 +256,7 @@ class Context:
             longterm=None,
             user_model=None,
             proposals=None,
+            new_tools=tuple,
             _workspace=None,
             _services={},
         )
