@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.config.profile import Profile
+    from hermes_exec.config.secrets import SecretSource
 
 
 Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
@@ -181,6 +182,11 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Seconds after which a call has no answer."""
     enabled: bool = True
     """Whether it is used."""
+
+    @property
+    def sources(self) -> dict[str, SecretSource]:
+        """The sources of its variables by name, and that of its token as ``token``."""
+        return dict(self.env) | ({"token": self.token} if self.token is not None else {})
 
     @model_validator(mode="after")
     def _check(self) -> Self:

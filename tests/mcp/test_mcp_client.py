@@ -21,7 +21,7 @@ from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
     from tests.cli.conftest import Cli
@@ -419,7 +419,7 @@ def test_calls_run_side_by_side(run: Run, rig: Rig, talking: Talking) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving_http(cli: Cli, port: int = 0) -> Any:
+async def serving_http(cli: Cli, port: int = 0) -> AsyncGenerator[str]:
     """``mcp serve`` over HTTP."""
     child = cli.start("mcp", "serve", "--http", "--port", str(port), "--json")
     line = await asyncio.to_thread(child.out.readline)

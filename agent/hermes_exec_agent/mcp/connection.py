@@ -183,8 +183,7 @@ class Connection:
             HermesError: there is no connection.
         """
         module: Any = await asyncio.to_thread(importlib.import_module, "hermes_exec_agent.mcp.client_session")
-        wanted = dict(self.settings.env) | ({"token": self.settings.token} if self.settings.token else {})
-        keys = await asyncio.to_thread(resolve_secrets, wanted, os.environ)
+        keys = await asyncio.to_thread(resolve_secrets, self.settings.sources, os.environ)
         self.keys = tuple(keys.values())
         self._has_ended = False
         self._news.clear()
