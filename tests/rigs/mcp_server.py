@@ -83,9 +83,11 @@ class Server:
             self.send({"id": id, "error": {"code": -32601, "message": f"no {method}"}})
             return
         if self.how == "era":
-            result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if method != "tools/call" else {
-                "resultType": "complete"
-            }
+            result |= (
+                {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+                if method != "tools/call"
+                else {"resultType": "complete"}
+            )
         self.send({"id": id, "result": result})
 
     def tools(self) -> list[dict[str, Any]]:
