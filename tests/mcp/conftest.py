@@ -72,7 +72,7 @@ class Rig:
     def settings(self, how: str = "", **fields: Any) -> McpSettings:
         """What the person's file says of it: all tools, by default."""
         args = ["-I", str(RIG), str(self.folder), *([how] if how else [])]
-        return McpSettings(**{"command": sys.executable, "args": tuple(args), "tools": ("*",), **fields})
+        return McpSettings.model_validate({"command": sys.executable, "args": args, "tools": ["*"], **fields})
 
     def seen(self, file: str = "calls") -> list[str]:
         """The calls that it got, or with ``starts`` the numbers of its processes."""

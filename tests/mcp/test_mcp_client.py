@@ -316,7 +316,7 @@ def test_a_server_that_breaks_the_protocol_in_its_list_is_not_used(run: Run, rig
     async def use() -> None:
         async with talking(rig.settings()) as talk:
             await until(lambda: talk.connection.reason)
-            assert "lists no tools: what it answers is none of the protocol" in talk.connection.reason
+            assert "lists no tools: its answer breaks the protocol" in talk.connection.reason
             assert talk.tools == {}
 
     run(use())
@@ -378,7 +378,7 @@ def test_a_program_gets_the_named_variables_alone(
     monkeypatch.setenv("MY_KEY", "for-it-alone")
 
     async def use() -> None:
-        async with talking(McpSettings(**{**rig.settings().model_dump(), "env": ["MY_KEY"]})) as talk:
+        async with talking(rig.settings(env=["MY_KEY"])) as talk:
             assert (await talk.call("variables"))["output"].split() == ["HOME", "LANG", "MY_KEY", "PATH"]
             assert (await talk.call("echo", text="it is for-it-alone"))["output"] == "it is [secret MY_KEY]"
 
@@ -387,8 +387,8 @@ def test_a_program_gets_the_named_variables_alone(
 
 def test_a_missing_variable_or_program_is_named(run: Run, rig: Rig, talking: Talking) -> None:
     async def use() -> None:
-        async with talking(McpSettings(command="no-such-program"), other=McpSettings(**{
-            **rig.settings().model_dump(), "env": ["NO_SUCH_VARIABLE"]})) as talk:  # fmt: skip
+        wrong = rig.settings(env=["NO_SUCH_VARIABLE"])
+        async with talking(McpSettings(command="no-such-program"), other=wrong) as talk:
             first, second = (each.connection for each in talk.servers.servers)
             await until(lambda: first.reason and second.reason)
             assert "no-such-program cannot be started: No such file" in first.reason
@@ -443,7 +443,7 @@ def test_a_server_over_http_is_used_with_its_token_and_again_after_it_was_restar
 
     async def use() -> None:
         async with serving_http(cli) as url:
-            settings = McpSettings(url=url, token="env:REMOTE_TOKEN", tools=("run",))  # type: ignore[arg-type]
+            settings = McpSettings.model_validate({"url": url, "token": "env:REMOTE_TOKEN", "tools": ["run"]})
             async with talking(far=settings) as talk:
                 answer = await talk.call("run", server="far", command="echo $((6 * 7))")
                 assert json.loads(answer["output"])["stdout"] == "42\n"
@@ -467,7 +467,7 @@ def test_a_wrong_token_is_named(run: Run, cli: Cli, talking: Talking, monkeypatc
 
     async def use() -> None:
         async with serving_http(cli) as url:
-            settings = McpSettings(url=url, token="env:REMOTE_TOKEN")  # type: ignore[arg-type]
+            settings = McpSettings.model_validate({"url": url, "token": "env:REMOTE_TOKEN"})
             async with talking(far=settings) as talk:
                 await until(lambda: talk.connection.reason)
                 assert "HTTP status 401" in talk.connection.reason

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
 
 from tests.cli.conftest import COMMAND
 from tests.rigs.bounded import PATIENCE_S, until, wait_until
@@ -36,7 +37,9 @@ async def call(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]
     """The fields of a result, which its text repeats."""
     result = await client.call_tool(name, arguments)
     fields: dict[str, Any] = result.structured_content
-    assert json.loads(result.content[0].text) == fields  # type: ignore[union-attr]
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    assert json.loads(content.text) == fields
     assert result.is_error == ("error" in fields)
     return fields
 

@@ -66,9 +66,9 @@ def add_server(
 ) -> int:
     """Add a server whose tools the agent may use, after it was asked for them once.
 
-    The program follows a --: hermes-exec mcp add files --allow read_file -- npx -y PACKAGE /folder. What the server
-    says of its tools is accepted with that: a later change disables a tool until `mcp test NAME --accept`. Nothing is
-    written if the server does not answer.
+    The program follows a --: hermes-exec mcp add files --allow read_file -- npx -y PACKAGE /folder. The
+    descriptions of its tools are accepted with that: a later change disables a tool until `mcp test NAME --accept`.
+    Nothing is written if the server does not answer.
     """
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.mcp import config_edit, pins
@@ -179,11 +179,11 @@ def examine_server(
     name: Name,
     *,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Accept what the server says of its tools now, after a look at it.")
+        bool, typer.Option("--accept", help="Accept the descriptions of its tools as they are now.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Connect to a server, and compare what it says of its tools with what was accepted.
+    """Connect to a server, and compare the descriptions of its tools with the accepted ones.
 
     The exit code is 1 if an allowed tool is new, has changed or is gone, as a conversation does not have it then.
     """
@@ -203,7 +203,7 @@ def examine_server(
 
 
 def remove_server(name: Name) -> int:
-    """Remove a server from your configuration, and forget what was accepted of it."""
+    """Remove a server from your configuration, and its accepted descriptions."""
     from hermes_exec_agent.mcp import config_edit, pins
 
     refuse_agents_descendant()
@@ -225,7 +225,7 @@ def _find(name: str) -> "McpSettings":
 
 
 def _read_or_none(name: str) -> "Pins | None":
-    """Return what was accepted, or None where that cannot be read, as it is about to be replaced."""
+    """Return the accepted descriptions, or None where that cannot be read, as it is about to be replaced."""
     from hermes_exec.errors import ConfigError
     from hermes_exec_agent.mcp.pins import read_pins
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
 
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # what goes wrong with a server is in its errors
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
 CONNECT_S = 30.0
 _ANSWER_S = 10.0
 """Seconds for each answer while connecting; a server of an older era may ignore the first question."""
@@ -144,12 +144,12 @@ class ClientSession:
             state = "unknown: the call has run, and its result cannot be read"
             raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
-            raise self._lost(what, number) from None
+            raise self._explain_loss(what, number) from None
         return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
 
     def _translate(self, error: MCPError, what: str, number: str) -> HermesError:
         if error.code == CONNECTION_CLOSED:
-            return self._lost(what, number)
+            return self._explain_loss(what, number)
         if error.code == REQUEST_TIMEOUT:
             return OutcomeUnknown(
                 f"{what} gave no answer within {self._timeout_s:g} s",
@@ -162,7 +162,7 @@ class ClientSession:
             return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
         return CallRefused(f"{what} was refused: {_describe(error)}")
 
-    def _lost(self, what: str, number: str) -> HermesError:
+    def _explain_loss(self, what: str, number: str) -> HermesError:
         if self._limits.take_unsent(number):
             return PlaceUnavailable(f"the MCP server {self._name} cannot be reached")
         return AnswerLost(f"the connection was lost before {what} was answered")
@@ -285,7 +285,7 @@ def _describe(error: BaseException) -> str:
         return quote(error.message, _SHOWN)
     if isinstance(error, httpx2.ConnectError):
         return "nothing listens there"
-    return "what it answers is none of the protocol" if isinstance(error, ValidationError) else type(error).__name__
+    return "its answer breaks the protocol" if isinstance(error, ValidationError) else type(error).__name__
 
 
 def _version() -> str:

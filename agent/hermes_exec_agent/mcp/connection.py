@@ -1,7 +1,7 @@
-"""A connection to one server, which is made in the background, and made again for ever after it was lost.
+"""A connection to one server, which is opened in the background, and opened again whenever it was lost.
 
 States: *connecting*, *ready*, *waiting* (until the next attempt) and *closed*. A call while it waits begins the next
-attempt at once. The time between attempts doubles up to a minute, and begins anew after a connection that lasted.
+attempt at once. The time between attempts doubles up to a minute, and starts again after a connection that lasted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Connection:
         self.version = known_version
         """Of the protocol that the server spoke last."""
         self.program = ""
-        """What the server calls itself."""
+        """The name that the server gives itself."""
         self.attempts = 0
         self.keys: tuple[Secret, ...] = ()
         self._listener = listener

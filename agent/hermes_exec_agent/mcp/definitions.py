@@ -81,7 +81,7 @@ class ToolDefinition:
         return ""
 
     def to_spec(self, server: str, name: str) -> ToolSpec:
-        """Return what a model reads of it; ``name`` is the tool's name for the model."""
+        """Return the description for a model; ``name`` is the tool's name for the model."""
         about = flatten(self.description or self.title, _LONGEST_DESCRIPTION) or "no description"
         return ToolSpec(name, f"[MCP server {server}] {about}", {**self.schema, "properties": self._properties()})
 
@@ -91,7 +91,7 @@ class ToolDefinition:
 
 
 def _check_schema(schema: Mapping[str, Any]) -> str:
-    """Return what is wrong with the schema of arguments; empty if it can be given to a model."""
+    """Return the fault of a schema of arguments; empty if it can be given to a model."""
     if schema.get("type") != "object":
         return "the schema of its arguments is none of an object"
     properties: Any = schema.get("properties", {})
@@ -99,8 +99,8 @@ def _check_schema(schema: Mapping[str, Any]) -> str:
         isinstance(each, dict | bool) for each in cast("dict[str, Any]", properties).values()
     ):
         return "the schema of its arguments is not valid"
-    required: Any = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+    required: object = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in cast("list[object]", required)):
         return "the schema of its arguments is not valid"
     if _measure_depth(schema) > _DEEPEST or len(json.dumps(schema)) > _LONGEST_SCHEMA:
         return f"the schema of its arguments is larger than {_LONGEST_SCHEMA} characters, or nested too deeply"

@@ -1,4 +1,4 @@
-"""Look at one server: what it is, what it lists, and how that differs from what was accepted."""
+"""Connect to one server, and compare the tools that it lists with the accepted ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a server answered."""
+    """The answer of a server."""
 
     tools: tuple[ToolDefinition, ...]
     version: str
     program: str
-    """What the server calls itself, which is untrusted text."""
+    """The name that the server gives itself, which is untrusted text."""
     took_s: float
 
 
@@ -61,7 +61,7 @@ class Row:
 
 
 async def list_server(name: str, settings: McpSettings) -> Listing:
-    """Connect to a server once, and return what it lists.
+    """Connect to a server once, and return its list of tools.
 
     Raises:
         PlaceUnavailable: it cannot be started or reached.

@@ -1,6 +1,6 @@
-"""The descriptions that a person accepted: those of the first use, or of ``mcp test --accept``.
+"""The accepted descriptions of servers' tools: those of the first use, or of ``mcp test --accept``.
 
-A model reads these, whatever the server says later. A file for each server is in the folder of state.
+A model reads these, also after the server has others. A file for each server is in the folder of state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ State = Literal["same", "changed", "new", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What was accepted of one server."""
+    """The accepted descriptions of one server."""
 
     tools: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
     """By the server's names."""
@@ -44,7 +44,7 @@ class Pins:
 
 
 def read_pins(server: str, environ: Mapping[str, str]) -> Pins | None:
-    """Return what was accepted of a server; None if it was never used.
+    """Return the accepted descriptions of a server; None if it was never used.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -65,7 +65,7 @@ def read_pins(server: str, environ: Mapping[str, str]) -> Pins | None:
 
 
 def write_pins(server: str, tools: Iterable[ToolDefinition], version: str, environ: Mapping[str, str]) -> Pins:
-    """Record what is accepted of a server, and return it.
+    """Record descriptions of a server as accepted, and return them.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -81,7 +81,7 @@ def write_pins(server: str, tools: Iterable[ToolDefinition], version: str, envir
 
 
 def remove_pins(server: str, environ: Mapping[str, str]) -> None:
-    """Forget what was accepted of a server."""
+    """Remove the accepted descriptions of a server."""
     pins_file(server, environ).unlink(missing_ok=True)
 
 

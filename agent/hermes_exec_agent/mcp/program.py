@@ -1,7 +1,7 @@
 """A server as a program of this machine, whose messages go over its standard input and output.
 
-It gets the variables that its configuration names, and no others but those without which hardly a program starts. A
-message of more than 16 MiB ends the connection. At the end its input is closed; what then still runs of it is ended.
+It gets the variables that its configuration names, and those without which hardly a program starts. A message of more
+than 16 MiB ends the connection. At the end its input is closed, and processes of it that still run are ended.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Program:
 
 async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]]) -> None:
     await _stop(process)
-    await asyncio.wait(tasks, timeout=_POLL_S)  # what it wrote at its end is read
+    await asyncio.wait(tasks, timeout=_POLL_S)  # its last output is read
     await cancel_and_wait(tasks)
     transport = getattr(process, "_transport", None)
     if transport is not None:  # a process that it left may hold a pipe, and nothing public closes our end

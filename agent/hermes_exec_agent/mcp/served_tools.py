@@ -1,7 +1,7 @@
 """The tools of a server: commands, shells, jobs and files of one target.
 
 The arguments are models, which are also the schemas that clients read; so are the results. The annotations of each tool
-state what it can do at most.
+state the most that it can do.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class SessionRunArguments(ToolArguments):
 
 
 class SessionCloseArguments(ToolArguments):
-    """Close a named shell, and end what its commands left running."""
+    """Close a named shell, and end the processes that its commands left."""
 
     session: str = Field(min_length=1, max_length=64)
 
@@ -226,7 +226,7 @@ class ListArguments(ToolArguments):
 
 @dataclass(frozen=True, slots=True)
 class ServedTool:
-    """A tool of the server, with what it can do at most."""
+    """A tool of the server, with the most that it can do."""
 
     name: str
     arguments: type[ToolArguments]

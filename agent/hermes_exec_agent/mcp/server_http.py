@@ -62,7 +62,7 @@ async def serve_http(
     """Serve until this is cancelled.
 
     Args:
-        server: what is served.
+        server: the server of the protocol.
         host: the address to listen on.
         port: its port; 0 selects a free one.
         token: every request needs it.

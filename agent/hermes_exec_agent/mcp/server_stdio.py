@@ -1,7 +1,7 @@
 """Serve over standard input and output.
 
 The streams are read and written on the event loop, without threads, so that a signal ends the server at once. While it
-serves, what a library prints goes to standard error, and not among the messages.
+serves, the prints of libraries go to standard error, and not among the messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The servers of a conversation, and the tools of theirs that its model reads.
 
-A conversation begins with the descriptions that were accepted last, and does not wait for a server. What a server lists
-at its first use is accepted; a conversation that has begun gets these tools with its next request. What a server
-changes later is not read by a model, and disables the tool until a person accepts it.
+A conversation begins with the accepted descriptions, and does not wait for a server. The list of a server at its first
+use is accepted; a conversation that has begun gets these tools with its next request. No model reads a later
+description, and a tool whose description changed is disabled until a person accepts it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Server:
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
     def _compare(self, connection: Connection, listed: Sequence[ToolDefinition]) -> None:
-        """Take what the server lists now."""
+        """Compare the present list of the server with the accepted descriptions."""
         if self.pins is None:
             self.pins = write_pins(self.name, listed, connection.version, os.environ)
         elif self.pins.version != connection.version:
