@@ -257,7 +257,7 @@ def check_doctor(said: str, has: set[str]) -> None:
     rows = [check for kind in json.loads(said) for check in kind["checks"]]
     for extra in OFFERED:
         offered = [row for row in rows if f"[{extra}]'" in row["remedy"]]
-        brought = extra == "otel" and "daytona" in has  # its SDK brings this one
+        brought = extra == "otel" and has & {"daytona", "mcp"}  # their SDKs bring this one
         assert len(offered) == (0 if extra in has or brought else 1), (extra, offered)
 
 
