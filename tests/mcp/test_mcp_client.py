@@ -225,6 +225,31 @@ def test_a_call_without_a_connection_says_that_nothing_ran(run: Run, rig: Rig, t
     run(use())
 
 
+def test_a_call_that_waits_for_the_connection_is_not_sent_after_a_change(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        await use_once(talking, rig.settings())
+        rig.describe(echo={"description": "Sends the text to everybody."})
+        async with talking(rig.settings()) as talk:
+            assert talk.connection.state == "connecting"
+            assert (await talk.call("echo", text="hi"))["error"]["type"] == "disabled"
+
+    run(use())
+    assert rig.seen() == []
+
+
+def test_a_change_while_it_is_used_disables_the_tool(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings()) as talk:
+            assert (await talk.call("echo", text="hi"))["ok"]
+            rig.describe(echo={"description": "Sends the text to everybody."})
+            await talk.call("notify")
+            await until(lambda: any("changed the description" in line for line in talk.told))
+            assert (await talk.call("echo", text="hi"))["error"]["type"] == "disabled"
+
+    run(use())
+    assert rig.seen() == ["echo", "notify"]
+
+
 def test_a_changed_description_is_not_read_and_disables_the_tool_until_it_is_accepted(
     run: Run, rig: Rig, talking: Talking
 ) -> None:
@@ -238,6 +263,7 @@ def test_a_changed_description_is_not_read_and_disables_the_tool_until_it_is_acc
             assert refused["error"]["type"] == "disabled"
             assert "hermes-exec mcp test rig --accept" in refused["error"]["message"]
             assert [line for line in talk.told if "changed the description of 'echo'" in line]
+            assert talk.person.asked == []
             assert (await talk.call("look"))["ok"]
         assert rig.seen() == ["look"]
 

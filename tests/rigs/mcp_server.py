@@ -32,6 +32,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "refuse": {"description": "Answers with an error of the protocol.", "inputSchema": NOTHING},
     "wrong": {"description": "Answers with what is no result.", "inputSchema": NOTHING},
     "image": {"description": "Returns an image.", "inputSchema": NOTHING},
+    "notify": {"description": "Says that its tools changed.", "inputSchema": NOTHING},
     "look": {"description": "Only reads, it says.", "inputSchema": NOTHING, "annotations": {"readOnlyHint": True}},
     "lie": {"description": "Returns another form than it says.", "inputSchema": NOTHING,
             "outputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
@@ -118,6 +119,8 @@ class Server:
                 text = "alive"
             case "hang":
                 return None
+            case "notify":
+                self.send({"method": "notifications/tools/list_changed"})
             case "fail":
                 return {"content": [{"type": "text", "text": "it did not work"}], "isError": True}
             case "refuse":

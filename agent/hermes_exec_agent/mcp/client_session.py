@@ -40,7 +40,7 @@ from pydantic import ValidationError
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
 from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused
-from hermes_exec_agent.mcp.http_transport import AnswerLimits, connect_http
+from hermes_exec_agent.mcp.http_transport import RequestRecord, connect_http
 from hermes_exec_agent.mcp.program import Program
 from hermes_exec_agent.quoting import quote
 
@@ -83,10 +83,10 @@ class ToolAnswer:
 class ClientSession:
     """An open connection."""
 
-    def __init__(self, name: str, client: Client, limits: AnswerLimits, timeout_s: float) -> None:
+    def __init__(self, name: str, client: Client, record: RequestRecord, timeout_s: float) -> None:
         self._name = name
         self._client = client
-        self._limits = limits
+        self._record = record
         self._timeout_s = timeout_s
 
     @property
@@ -163,7 +163,7 @@ class ClientSession:
         return CallRefused(f"{what} was refused: {_describe(error)}")
 
     def _explain_loss(self, what: str, number: str) -> HermesError:
-        if self._limits.take_unsent(number):
+        if self._record.take_unsent(number):
             return PlaceUnavailable(f"the MCP server {self._name} cannot be reached")
         return AnswerLost(f"the connection was lost before {what} was answered")
 
@@ -196,11 +196,11 @@ async def open_session(
         if isinstance(message, ToolListChangedNotification):
             on_change()
 
-    limits = AnswerLimits()
+    record = RequestRecord()
     program: Program | None = None
     transport: AbstractAsyncContextManager[Any]
     if settings.url is not None:
-        transport = connect_http(settings.url, keys.get("token"), limits, settings.timeout_s)
+        transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
     else:
         variables = {key: keys[key].reveal() for key in settings.env}
         program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end)
@@ -216,11 +216,11 @@ async def open_session(
     try:
         async with asyncio.timeout(CONNECT_S) as limit, client:
             limit.reschedule(None)
-            yield ClientSession(name, client, limits, settings.timeout_s)
+            yield ClientSession(name, client, record, settings.timeout_s)
     except TimeoutError:
         raise PlaceUnavailable(f"the MCP server {name} does not answer within {CONNECT_S:g} s") from None
     except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
-        raise _explain(name, _flatten(error), program, limits.refused) from None
+        raise _explain(name, _flatten(error), program, record.refused) from None
 
 
 def _explain(name: str, errors: list[Exception], program: Program | None, refused: int) -> HermesError:

@@ -11,22 +11,20 @@ import importlib
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_agent.mcp.errors import AnswerLost
+from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.mcp.client_session import ClientSession, ToolAnswer
     from hermes_exec_agent.mcp.definitions import ToolDefinition
-
-    Listener = Callable[["Connection", Sequence[ToolDefinition]], None]
 
 State = Literal["connecting", "ready", "waiting", "closed"]
 FIRST_S = 0.25
@@ -39,11 +37,22 @@ _SETTLE_S = 0.5
 _log = logging.getLogger("hermes_exec.agent")
 
 
+class Listener(Protocol):
+    """Learns the tools of a server, and decides which of them may be called."""
+
+    async def compare(self, connection: Connection, listed: Sequence[ToolDefinition], /) -> None:
+        """Take the tools that the server lists now; called after each connection, and after each change."""
+
+    def find_refusal(self, tool: str, /) -> str:
+        """Return why a tool may not be called now; empty if it may."""
+        ...
+
+
 class Connection:
     """Keeps a connection to one server. It belongs to the event loop of `start`."""
 
     def __init__(self, name: str, settings: McpSettings, listener: Listener, *, known_version: str = "") -> None:
-        """``listener`` is called with the server's tools after each connection, and after each change of them."""
+        """``known_version`` is that of the protocol that the server spoke last; empty if that is not known."""
         self.name = name
         self.settings = settings
         self.state: State = "connecting"
@@ -97,6 +106,7 @@ class Connection:
 
         Raises:
             PlaceUnavailable: there is no connection; nothing ran.
+            ToolDisabled: the tool is not as it was accepted; nothing ran.
             OutcomeUnknown: the answer was lost.
             HermesError: the server refused the call.
         """
@@ -108,12 +118,22 @@ class Connection:
         return await self._send(await self._require_session(), tool, arguments)
 
     async def _send(self, session: ClientSession, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        self.check_tool(tool)
         try:
             return await session.call(tool, arguments)
         except AnswerLost:
             if self.settings.url is None:  # one over HTTP may have lost this answer alone
                 self._drop(session)
             raise
+
+    def check_tool(self, tool: str) -> None:
+        """Check that a tool is as it was accepted, as far as that is known.
+
+        Raises:
+            ToolDisabled: it is not.
+        """
+        if why := self._listener.find_refusal(tool):
+            raise ToolDisabled(why)
 
     async def settle(self) -> None:
         """Wait a moment until a broken connection is noticed, so that the next call uses a new one."""
@@ -194,14 +214,14 @@ class Connection:
             self.version, self.program = session.version, session.program
             while not self._has_ended:
                 self._news.clear()
-                tools = await session.list_tools()
+                await self._listener.compare(self, await session.list_tools())
+                if self._has_ended:
+                    break
                 if self._session is None:
                     self.reason = ""
                 self._session = session
-                self._listener(self, tools)
                 self._set_state("ready")
-                if not self._has_ended:
-                    await self._news.wait()
+                await self._news.wait()
             self.reason = "its program ended" if self.settings.url is None else "the server ended the session"
 
     def _end(self) -> None:

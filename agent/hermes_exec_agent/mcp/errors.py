@@ -9,6 +9,10 @@ class AnswerLost(OutcomeUnknown):
     state = "unknown: the call may have run, wholly or in part, and is not sent again"
 
 
+class ToolDisabled(HermesError):
+    """The description of a tool differs from the accepted one; the call was not sent."""
+
+
 class CallRefused(HermesError):
     """The server answered a call with an error of the protocol."""
 

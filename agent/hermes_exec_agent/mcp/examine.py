@@ -60,20 +60,35 @@ class Row:
         }  # fmt: skip
 
 
+class _Taker:
+    """Takes the tools of a server, and calls none."""
+
+    def __init__(self) -> None:
+        self.tools: tuple[ToolDefinition, ...] | None = None
+
+    async def compare(self, _: Connection, listed: Sequence[ToolDefinition], /) -> None:
+        """Take the tools."""
+        self.tools = tuple(listed)
+
+    def find_refusal(self, _: str, /) -> str:
+        """Refuse all calls."""
+        return "no tool is called"
+
+
 async def list_server(name: str, settings: McpSettings) -> Listing:
     """Connect to a server once, and return its list of tools.
 
     Raises:
         PlaceUnavailable: it cannot be started or reached.
     """
-    found: list[Sequence[ToolDefinition]] = []
-    connection = Connection(name, settings, lambda _, tools: found.append(tools))
+    taker = _Taker()
+    connection = Connection(name, settings, taker)
     began = time.monotonic()
     connection.start()
     try:
-        if not await connection.wait(_LIMIT_S, attempts=1) or not found:
+        if not await connection.wait(_LIMIT_S, attempts=1) or taker.tools is None:
             raise PlaceUnavailable(connection.reason or f"the MCP server {name} does not answer")
-        return Listing(tuple(found[-1]), connection.version, connection.program, time.monotonic() - began)
+        return Listing(taker.tools, connection.version, connection.program, time.monotonic() - began)
     finally:
         await connection.close()
 

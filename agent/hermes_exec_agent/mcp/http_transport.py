@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -21,29 +23,36 @@ _MORE_S = 30.0
 """Seconds that a silent connection is kept beyond the time limit of a call."""
 
 
-class AnswerLimits(httpx2.AsyncHTTPTransport):
-    """Ends answers that are too long, and knows which requests were refused or never sent."""
+class RequestRecord:
+    """Which requests of a connection were refused or never sent."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.refused = 0
         """An HTTP status of at least 400; 0 if the last request was not refused."""
-        self._unsent: list[bytes] = []
+        self.unsent: list[bytes] = []
 
     def take_unsent(self, mark: str) -> bool:
         """Return whether the request with this text in it was never sent, as there was no connection for it."""
-        found = [body for body in self._unsent if mark.encode() in body]
-        self._unsent = []
+        found = [body for body in self.unsent if mark.encode() in body]
+        self.unsent = []
         return bool(found)
+
+
+class _Transport(httpx2.AsyncHTTPTransport):
+    """Ends answers that are too long, and keeps a record of the requests."""
+
+    def __init__(self, verify: ssl.SSLContext, record: RequestRecord) -> None:
+        super().__init__(verify=verify)
+        self._record = record
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._unsent.append(await request.aread())
+            self._record.unsent.append(await request.aread())
             raise
-        self.refused = response.status_code if response.status_code >= 400 else 0
+        self._record.refused = response.status_code if response.status_code >= 400 else 0
         if isinstance(response.stream, httpx2.AsyncByteStream) and "event-stream" not in response.headers.get(
             "content-type", ""
         ):
@@ -69,13 +78,17 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect_http(
-    url: str, token: Secret | None, limits: AnswerLimits, timeout_s: float
+    url: str, token: Secret | None, record: RequestRecord, timeout_s: float
 ) -> AsyncGenerator[TransportStreams]:
     """Yield the streams of messages to and from the server at ``url``."""
     headers = {"Authorization": f"Bearer {token.reveal()}"} if token is not None else {}
     timeout = httpx2.Timeout(_CONNECT_S, read=timeout_s + _MORE_S)
+    if url.startswith("https:"):
+        verify = await asyncio.to_thread(httpx2.create_ssl_context)  # reading certificates takes a tenth of a second
+    else:
+        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=limits) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_Transport(verify, record)) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as streams,
     ):
         yield streams

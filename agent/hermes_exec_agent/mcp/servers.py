@@ -40,7 +40,7 @@ class Server:
         self.name = name
         self.settings = settings
         self.pins = pins
-        self.connection = Connection(name, settings, self._compare, known_version=pins.version if pins else "")
+        self.connection = Connection(name, settings, self, known_version=pins.version if pins else "")
         self._tell = tell
         self._states: dict[str, State] = {}
         """Of the tools as the server lists them now; empty before it did."""
@@ -58,7 +58,7 @@ class Server:
             spec = definition.to_spec(self.name, name)
             if about := context.descriptions.get(name):
                 spec = replace(spec, description=" ".join(about.split()))
-            found.setdefault(name, McpTool(self.connection, definition, spec, self.find_refusal))
+            found.setdefault(name, McpTool(self.connection, definition, spec))
         return list(found.values())
 
     def find_refusal(self, tool: str) -> str:
@@ -84,12 +84,11 @@ class Server:
             parts.append(f"disabled: {', '.join(map(quote_name, changed))}")
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
-    def _compare(self, connection: Connection, listed: Sequence[ToolDefinition]) -> None:
+    async def compare(self, connection: Connection, listed: Sequence[ToolDefinition]) -> None:
         """Compare the present list of the server with the accepted descriptions."""
-        if self.pins is None:
-            self.pins = write_pins(self.name, listed, connection.version, os.environ)
-        elif self.pins.version != connection.version:
-            self.pins = write_pins(self.name, self.pins.tools.values(), connection.version, os.environ)
+        if self.pins is None or self.pins.version != connection.version:
+            accepted = listed if self.pins is None else tuple(self.pins.tools.values())
+            self.pins = await asyncio.to_thread(write_pins, self.name, accepted, connection.version, os.environ)
         before, self._states = self._states, self.pins.compare(listed)
         for tool, state in self._states.items():
             if state == "changed" and before.get(tool) != "changed" and is_allowed(tool, self.settings):

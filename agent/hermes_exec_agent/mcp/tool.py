@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.answers import to_envelope
-from hermes_exec_agent.mcp.errors import AnswerLost
+from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
 from hermes_exec_agent.tools.base import failure_envelope, to_failure
-from hermes_exec_agent.tools.envelope import Failure
 from hermes_exec_agent.tools.tool import check_approval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_exec_agent.mcp.client_session import ToolAnswer
     from hermes_exec_agent.mcp.connection import Connection
     from hermes_exec_agent.mcp.definitions import ToolDefinition
@@ -29,14 +26,10 @@ if TYPE_CHECKING:
 class McpTool:
     """A tool of another server. Each call is approved like that of a tool of ours that acts, and is sent once."""
 
-    def __init__(
-        self, connection: Connection, definition: ToolDefinition, spec: ToolSpec, find_refusal: Callable[[str], str]
-    ) -> None:
-        """``find_refusal`` returns why a tool may not be called now; empty if it may."""
+    def __init__(self, connection: Connection, definition: ToolDefinition, spec: ToolSpec) -> None:
         self.spec = spec
         self.connection = connection
         self._definition = definition
-        self._find_refusal = find_refusal
 
     @property
     def place(self) -> str:
@@ -55,8 +48,10 @@ class McpTool:
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Call the tool if the person approves it."""
-        if why := self._find_refusal(self._definition.name):
-            return failure_envelope(self.place, Failure("disabled", why))
+        try:
+            self.connection.check_tool(self._definition.name)
+        except ToolDisabled as error:
+            return failure_envelope(self.place, to_failure(error))
         if self.changes or self.spec.name in context.approvals.tools:
             summary = f"call it with {json.dumps(arguments, ensure_ascii=False)}"
             if no := await check_approval(self.spec.name, summary, context):

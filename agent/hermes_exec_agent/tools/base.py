@@ -107,6 +107,7 @@ _ERROR_TYPES = {
     "ReadDenied": "denied",
     "SkillRefused": "refused",
     "TargetSilent": "silent",
+    "ToolDisabled": "disabled",
 }
 """The types of errors in envelopes, for classes with other names: recorded types do not change."""
 
