@@ -1,4 +1,4 @@
-"""The checks of the agent for ``doctor``: its models, the sandbox of the gate, registry, log, memory and jobs.
+"""The checks of the agent for ``doctor``: models, the gate's sandbox, registry, log, memory, jobs and servers.
 
 The checks create nothing and cost nothing, except for the question to the model, which the caller has to request. No
 row contains a secret: it names an endpoint by its address and a key by its variable. Of the text of a server it
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import time
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
     from pathlib import Path
 
+    from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.protocol import Item, Model, Reply
@@ -64,6 +66,7 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         _limit_time("memory", _check_memory()),
         _limit_time("cron", asyncio.to_thread(_check_cron)),
         _limit_time("gateway", asyncio.to_thread(_check_gateway)),
+        _limit_time("mcp", asyncio.to_thread(_check_mcp)),
     ]
     return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
 
@@ -431,6 +434,45 @@ async def _check_database() -> list[Check]:
         return [Check("memory", "ok", f"the database of {VARIABLE} answers, and has pgvector")]
     what, _, remedy = detail.partition(". Try: ")
     return [Check("memory", "missing", what, remedy or f"check {VARIABLE} and the server")]
+
+
+def _check_mcp() -> list[Check]:
+    """Check the configured servers of other programs without starting or reaching them."""
+    from hermes_exec.config.load import load_settings
+
+    servers = {name: each for name, each in load_settings().mcp.items() if each.enabled}
+    if servers and (lacking := missing_modules("mcp")):
+        return [Check("mcp", "missing", f"not installed: {', '.join(lacking)}", install_command("mcp"))]
+    return [_check_mcp_server(name, each) for name, each in servers.items()]
+
+
+def _check_mcp_server(name: str, settings: McpSettings) -> Check:
+    from hermes_exec.config.secrets import resolve_secrets
+    from hermes_exec_agent.mcp.pins import read_pins
+    from hermes_exec_agent.mcp.servers import is_allowed
+
+    row = f"mcp {name}"
+    if settings.command is not None and shutil.which(settings.command) is None:
+        detail = f"there is no program {to_printable(settings.command)} on the PATH"
+        return Check(row, "missing", detail, f"install it, or correct command in [mcp.{name}]")
+    try:
+        resolve_secrets(settings.sources, os.environ)
+        pins = read_pins(name, os.environ)
+    except HermesError as error:
+        return Check(row, "missing", error.what, error.remedy)
+    if pins is None:
+        return Check(row, "warning", "its tools were not listed yet", f"hermes-exec mcp test {name}")
+    allowed = [tool for tool in pins.tools.values() if is_allowed(tool.name, settings)]
+    if not allowed:
+        return Check(row, "warning", "none of its tools is allowed", f'tools = ["NAME"] in [mcp.{name}]')
+    withheld = [tool for tool in allowed if tool.find_problem()]
+    if withheld:
+        detail = f"{to_printable(withheld[0].name)} is left out: {withheld[0].find_problem()}"
+        return Check(row, "warning", detail, f"hermes-exec mcp test {name}")
+    detail = (
+        f"{len(allowed)} of {len(pins.tools)} tools, protocol {pins.version}; hermes-exec mcp test {name} reaches it"
+    )
+    return Check(row, "ok", detail)
 
 
 DOCTOR = Doctor(examine_agent, extras=EXTRAS, examine_with_model=partial(examine_agent, ask=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from hermes_exec.config.settings import (
     LearningSettings,
     LimitSettings,
     LogSettings,
+    McpSettings,
     MemorySettings,
     Origin,
     ProfileEntry,
@@ -46,11 +48,15 @@ KEYS = (
     "memory",
     "learning",
     "gateway",
+    "mcp",
     "models",
 )
-USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "models")
+USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "mcp", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
-the hooks that receive them, nor the model that receives a conversation and its API key."""
+the hooks that receive them, nor the model that receives a conversation and its API key, nor the servers whose programs
+are started here."""
+MCP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,28}(?<!_)\Z")
+"""The name of a server of the Model Context Protocol, which is a part of its tools' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class FileContents:
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    mcp: dict[str, McpSettings] = field(default_factory=dict[str, McpSettings])
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
@@ -103,6 +110,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         memory=_section(MemorySettings, data, "memory", where),
         learning=_section(LearningSettings, data, "learning", where),
         gateway=_section(GatewaySettings, data, "gateway", where),
+        mcp=_mcp(data.get("mcp", {}), where, path.parent),
         models=_models(data.get("models", {}), where),
     )
 
@@ -173,6 +181,23 @@ def _models(table: object, where: str) -> dict[str, object]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: 'models' should be a table of models")
     return {str(name): each for name, each in cast("Mapping[object, object]", table).items()}
+
+
+def _mcp(table: object, where: str, folder: Path) -> dict[str, McpSettings]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: 'mcp' should be a table of servers")
+    servers: dict[str, McpSettings] = {}
+    for name, server in cast("Mapping[object, object]", table).items():
+        if not (isinstance(name, str) and MCP_NAME.match(name)):
+            raise ConfigError(
+                f"{where}: an MCP server cannot be called {name!r}",
+                remedy="at most 29 letters, digits and -; also _, but not two in a row or at the end",
+            )
+        if not isinstance(server, Mapping):
+            raise ConfigError(f"{where}: 'mcp.{name}' should be a table")
+        fields = cast("Mapping[str, object]", server)
+        servers[name] = validate_table(McpSettings, fields, f"[mcp.{name}] in {where}", folder)
+    return servers
 
 
 def _groups(table: object, where: str) -> dict[str, tuple[str, ...]]:

@@ -85,6 +85,7 @@ def load_settings(
         learning=user.learning,
         gateway=user.gateway,
         hooks=user.hooks,
+        mcp=user.mcp,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),
         warnings=tuple(warnings),

@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, model_validator
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
-from hermes_exec.config.values import Names, Seconds, Size, Source
+from hermes_exec.config.values import Argument, LocalPath, Names, Seconds, Size, Source, Sources, Words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.config.profile import Profile
+    from hermes_exec.config.secrets import SecretSource
 
 
 Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
@@ -219,6 +221,59 @@ class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The tables of accounts by name; `type` is the kind of platform, by default that name."""
 
 
+class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """A server of the Model Context Protocol, whose tools the agent may use."""
+
+    command: Argument | None = None
+    """The program of a server that is started here; its messages go over its standard input and output."""
+    args: Words = ()
+    """Arguments of that program."""
+    env: Sources = Field(default_factory=dict)
+    """Variables that the program gets besides PATH, HOME and LANG: names, or a table of `NAME = source`."""
+    cwd: LocalPath | None = None
+    """The folder that the program starts in; the present one when left out."""
+    url: str | None = None
+    """The address of a server over HTTP, in place of `command`."""
+    token: Source | None = None
+    """Source of the token that this server needs: env:NAME, file:/path or {command = [argv]}."""
+    tools: Names = ()
+    """Names of the tools that the agent may use; `*` for all."""
+    approval: Literal["ask", "allow", "deny"] | None = None
+    """Mode of these tools, unless `--approve deny` denies them all; that of the conversation when left out."""
+    trust_hints: bool = False
+    """Whether its word counts that a tool only reads, or may be called twice with the effect of one call."""
+    timeout_s: Seconds = 60.0
+    """Seconds after which a call has no answer."""
+    enabled: bool = True
+    """Whether it is used."""
+
+    @property
+    def sources(self) -> dict[str, SecretSource]:
+        """The sources of its variables by name, and that of its token as ``token``."""
+        return dict(self.env) | ({"token": self.token} if self.token is not None else {})
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either 'command' or 'url'")
+        if self.url is None:
+            if self.token is not None:
+                raise ValueError("'token' is for a server with 'url'; 'env' gives a program its variables")
+            return self
+        if self.args or self.env or self.cwd:
+            raise ValueError("'args', 'env' and 'cwd' are for a server with 'command'")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError("'url' should be an address such as https://example.org/mcp, without a user")
+        if (
+            self.token is not None
+            and parts.scheme == "http"
+            and parts.hostname not in ("localhost", "127.0.0.1", "::1")
+        ):
+            raise ValueError("a token is sent to 'url' over https alone, or to this machine")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Settings from the command line; None for a flag that was not given."""
@@ -308,6 +363,8 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict[str, McpSettings])
+    """Servers of the Model Context Protocol, by name."""
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

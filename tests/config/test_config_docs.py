@@ -32,6 +32,7 @@ from hermes_exec.config.settings import (
     LearningSettings,
     LimitSettings,
     LogSettings,
+    McpSettings,
     MemorySettings,
     Origin,
     Patterns,
@@ -83,6 +84,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "memory": MemorySettings,
     "learning": LearningSettings,
     "gateway": GatewaySettings,
+    "mcp": McpSettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],

@@ -252,7 +252,7 @@ def forms_of(extra: str) -> list[Form]:
     return [form for form in FORMS if form not in of_skills[3:]]
 
 
-BRINGING = {"otel": {"daytona", "providers"}, "prices": {"providers"}}
+BRINGING = {"otel": {"daytona", "mcp", "providers"}, "prices": {"providers"}}
 """The extras whose packages bring those of another one."""
 
 

@@ -16,6 +16,7 @@ COMMANDS = (
     Command("gateway", "hermes_exec_agent.cli.gateway", "Reach the agent from messengers."),
     Command("learn", "hermes_exec_agent.cli.learn", "List and judge outcomes of tasks, and measure what helps."),
     Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
+    Command("mcp", "hermes_exec_agent.cli.mcp", "Serve a target over MCP, and use tools of other servers."),
     Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
     Command("review", "hermes_exec_agent.cli.review", "Look at past tasks once more, and keep what is worth it."),
     Command("proposals", "hermes_exec_agent.cli.proposals", "Decide on changes that the agent proposes to itself."),

@@ -143,7 +143,8 @@ async def _serve(arguments: _ServeArguments) -> int:
     hide_environment()
     plan = plan_target(arguments.on)
     names = list_host_names(arguments.host, arguments.names) if is_loopback(arguments.host) else frozenset[str]()
-    token, kept = _load_token(arguments.token_from, over_socket=arguments.socket is not None)
+    needs_token = arguments.socket is None or arguments.token_from is not None or os.environ.get(_TOKEN)
+    token, kept = resolve_token(arguments.token_from) if needs_token else (None, None)
     guard = RequestGuard(token, names)
     models, why = _load_models()
     secrets = (*plan.secrets, *(models.secrets if models is not None else ()), *([token] if token else ()))
@@ -219,20 +220,17 @@ def _make_announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None
     return announce
 
 
-def _load_token(source: str | None, *, over_socket: bool) -> "tuple[Secret | None, Path | None]":
-    """Return the token, and its file if it was created. A unix socket needs no token.
+def resolve_token(source: str | None) -> "tuple[Secret, Path | None]":
+    """Return the token of a server, and its file if it has one of ours, which is created if it is missing.
 
     Raises:
         ConfigError: the token is missing or too short, or other users can read it.
     """
     from hermes_exec.config.secrets import SecretSource, resolve_secrets
-    from hermes_exec_agent.frontends.http.guard import SHORTEST_TOKEN
-    from hermes_exec_agent.frontends.http.token_file import load_token, token_file
+    from hermes_exec_agent.frontends.http.token_file import SHORTEST_TOKEN, load_token, token_file
 
     kept = None
     if source is None and not os.environ.get(_TOKEN):
-        if over_socket:
-            return None, None
         kept = token_file(os.environ)
         token = load_token(kept)
     else:

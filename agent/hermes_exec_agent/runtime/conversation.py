@@ -145,6 +145,11 @@ class Conversation:
         return self._specs
 
     @property
+    def servers(self) -> list[str]:
+        """A line about each server whose tools the conversation has."""
+        return self._context.servers()
+
+    @property
     def hosts(self) -> frozenset[str]:
         """The hosts that the person named in this conversation."""
         return frozenset(self._recorder.history.hosts)
@@ -203,7 +208,7 @@ class Conversation:
             if other := self.options.branch_of:
                 started |= await loop.run_in_executor(self._log.executor, read_branch, self._log, other, self.place)
             await self._recorder.record("started", started)
-        self._schemas = await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
+        self._schemas = await self._record_schemas()
         self._count(before)
         self._notices.begin(before)
         if self._recorder.history.open:
@@ -211,6 +216,10 @@ class Conversation:
                 async with self._hold_turn():
                     pass
         return before
+
+    async def _record_schemas(self) -> str:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
 
     def _count(self, events: Sequence[Event]) -> None:
         counted = [read_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
@@ -278,6 +287,7 @@ class Conversation:
         if images:
             _check_images(images, self.model)
         tell = listener or _ignore_update
+        self._add_new_tools()
         self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
         turn = self._create_turn(tell)
         self._turn, self._task = turn, asyncio.create_task(self._run(turn, request, images, tell))
@@ -359,6 +369,15 @@ class Conversation:
         finally:
             self.usage = sum_usage([self.usage, *turn.usages])
 
+    def _add_new_tools(self) -> None:
+        """Add the tools of servers that have answered for the first time."""
+        tools = self._context.new_tools()
+        if tools:
+            self._executor.add(tools)
+            self._specs += tuple(tool.spec for tool in tools)
+            self._context.tools = (*self._context.tools, *tools)
+            self._schemas = ""
+
     def _create_turn(self, tell: Callable[[Update], None]) -> Turn:
         return Turn(
             self.model,
@@ -405,6 +424,8 @@ class Conversation:
         if self._context.meter is not None and not self.options.parent:
             await self._context.meter.begin_turn(self.model.name)
         async with self._hold_turn():
+            if self._specs and not self._schemas:
+                turn.schemas = self._schemas = await self._record_schemas()
             try:
                 return await self._run_held(turn, request, images, tell)
             finally:

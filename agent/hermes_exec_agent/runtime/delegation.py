@@ -46,7 +46,8 @@ class Delegator:
             own.person = task.person
         tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]
         classes = [type(each) for each in tools_of_parent if each.available_to_delegates]
-        tools = create_instances(classes, own)
+        others = [each for each in context.tools if not isinstance(each, BaseTool)]  # of other servers
+        own.tools = tools = (*create_instances(classes, own), *others)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation, guardrails=self.guardrails)
         ended: list[str] = []
         other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)

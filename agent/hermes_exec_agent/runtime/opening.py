@@ -15,6 +15,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.agent_shell import mark_plan
 from hermes_exec_agent.learning.review_schedule import read_rules
+from hermes_exec_agent.mcp.definitions import PREFIX
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
     from hermes_exec.config.settings import MemorySettings, Settings
     from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec_agent.mcp.servers import Servers
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.models.catalog import Models
@@ -98,7 +100,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     if settings.agent.soul and not chosen:
         soul = await asyncio.to_thread(read_soul, os.environ, tell or _log.warning)
         options = replace(options, instructions="\n\n".join(filter(None, (soul, options.instructions))))
-    check_tool_names((*settings.agent.approvals, *settings.agent.descriptions))
+    named = (*settings.agent.approvals, *settings.agent.descriptions)
+    check_tool_names(name for name in named if not name.startswith(PREFIX))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
     async with longterm as opened, await _open_terminal(target, cwd, models.main.name) as terminal:
@@ -117,17 +120,32 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             await _read_project(context)
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
         reviews = None if participant.is_guest else read_rules(settings)
-        conversation = Conversation(
-            models=models, tools=created, context=context, log=log, options=options, reviews=reviews
-        )
-        await conversation.begin()
-        async with _run_hooks(context, is_resumed=bool(chosen)), _keep_notes(log, models, settings.memory, context):
-            try:
-                yield conversation
-            finally:
-                await conversation.end_background()
-                await context.close()
-                await _send_words(conversation.id, context, log)
+        async with _open_servers(settings, context, wanted=tools is None) as servers:
+            others = servers.tools if servers is not None else ()
+            context.tools = (*context.tools, *others)
+            conversation = Conversation(
+                models=models, tools=(*created, *others), context=context, log=log, options=options, reviews=reviews
+            )
+            await conversation.begin()
+            async with _run_hooks(context, is_resumed=bool(chosen)), _keep_notes(log, models, settings.memory, context):
+                try:
+                    yield conversation
+                finally:
+                    await conversation.end_background()
+                    await context.close()
+                    await _send_words(conversation.id, context, log)
+
+
+def _open_servers(settings: Settings, context: Context, *, wanted: bool) -> AbstractAsyncContextManager[Servers | None]:
+    """Return a context manager of the servers whose tools the conversation has; a guest has none.
+
+    ``wanted`` is whether the conversation has the tools of the configuration.
+    """
+    if not settings.mcp or not wanted or context.participant.is_guest:
+        return nullcontext()
+    from hermes_exec_agent.mcp.servers import open_servers
+
+    return open_servers(settings.mcp, context)
 
 
 @asynccontextmanager

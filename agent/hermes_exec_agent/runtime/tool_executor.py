@@ -60,6 +60,10 @@ class ToolExecutor:
         self.clean = clean
         self._cut = ""
 
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Add tools."""
+        self._tools |= {tool.spec.name: tool for tool in tools}
+
     async def run(
         self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False
     ) -> list[ExecutedCall]:

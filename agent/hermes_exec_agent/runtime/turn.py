@@ -110,7 +110,7 @@ class Turn:
         """
         self._hooks = hooks
         self._model = model
-        self._schemas = schemas
+        self.schemas = schemas
         self._tokens = tokens or TokenRecorder(acting.clean)
         self._inbox = inbox or Inbox()
         self._meter = meter
@@ -296,7 +296,7 @@ class Turn:
 
     def _trace_record(self, reply: Reply, prompt: Sequence[Message]) -> dict[str, object]:
         """Return the fields of an assistant's event that describe its request."""
-        record: dict[str, object] = {"schemas": self._schemas} if self._schemas else {}
+        record: dict[str, object] = {"schemas": self.schemas} if self.schemas else {}
         if (trace := reply.trace) is not None:
             record |= {"sampling": trace.sampling} if trace.sampling else {}
             record |= {"request_id": self._executor.clean(trace.request_id)} if trace.request_id else {}

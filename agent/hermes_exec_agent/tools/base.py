@@ -91,6 +91,8 @@ class BaseTool(Generic[A]):
 
 
 _ERROR_TYPES = {
+    "AnswerLost": "outcome_unknown",
+    "CallRefused": "refused",
     "ContentChanged": "changed",
     "ConversationInUse": "in_use",
     "GuestLost": "lost",
@@ -105,6 +107,7 @@ _ERROR_TYPES = {
     "ReadDenied": "denied",
     "SkillRefused": "refused",
     "TargetSilent": "silent",
+    "ToolDisabled": "disabled",
 }
 """The types of errors in envelopes, for classes with other names: recorded types do not change."""
 

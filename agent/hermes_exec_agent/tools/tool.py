@@ -249,6 +249,10 @@ class Context:
     """Keeps files before they change; None if nothing is kept."""
     delegate: Callable[[Task, Context], Awaitable[TaskAnswer]] | None = None
     """Hands a task to a conversation of its own, and returns how that one ended."""
+    new_tools: Callable[[], Sequence[Tool]] = tuple
+    """Returns the tools that this conversation gets in addition, since the last call."""
+    servers: Callable[[], list[str]] = list
+    """Describes the servers whose tools the conversation has, a line for each."""
     _workspace: Workspace | None = None
     _delegated: DelegatedTasks | None = None
     _services: dict[object, object] = field(default_factory=dict[object, object])
@@ -273,6 +277,7 @@ class Context:
             user_model=None,
             proposals=None,
             proposes_jobs=False,
+            new_tools=tuple,
             _workspace=None,
             _delegated=None,
             _services={},

@@ -40,6 +40,7 @@ COMMAND_HELP = {
     "/model": "list the models, or use another one: /model NAME",
     "/reasoning": "show or hide thoughts of the model, or set the effort: /reasoning show|hide|EFFORT",
     "/tools": "list the tools of the model",
+    "/mcp": "list the servers whose tools the model has, and their states",
     "/skills": "list the skills",
     "/image": "send an image of this machine with the next request: /image PATH, or /image off",
     "/memory": "show what the agent remembers, or take back what the last review kept: /memory undo",
@@ -161,6 +162,10 @@ class SlashCommands:
     async def _tools(self, _: str) -> None:
         for spec in (await self._talk.conversation()).specs:
             self._row(f"{spec.name:<14}", spec.description)
+
+    async def _mcp(self, _: str) -> None:
+        for line in (await self._talk.conversation()).servers or ["there is no server. Try: hermes-exec mcp add"]:
+            self._show(escape_text(line))
 
     async def _skills(self, _: str) -> None:
         from hermes_exec_agent.skills.registry.registry import Registry

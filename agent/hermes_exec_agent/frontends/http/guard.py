@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """Paths for the health checks of a container engine, which has no token; they reveal nothing else."""
-SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)

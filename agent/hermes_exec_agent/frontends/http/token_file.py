@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME = "serve-token"
+SHORTEST_TOKEN = 16
 _MOST = 4096
 
 

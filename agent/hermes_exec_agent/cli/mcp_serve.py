@@ -1,0 +1,115 @@
+"""``mcp serve``: serve a target's commands and files to programs that speak the Model Context Protocol."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hermes_exec.cli import interruptible
+from hermes_exec.cli.console import note
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.options import Json, On
+from hermes_exec.cli.output import show_json
+from hermes_exec.errors import UsageError
+from hermes_exec.extras import require
+
+if TYPE_CHECKING:
+    from hermes_exec.config.plan import Plan
+    from hermes_exec.terminal.terminal import Terminal
+
+HOST = "127.0.0.1"
+PORT = 8090
+_MODEL = "mcp"
+"""The mark of shells of a client, whose model is not known."""
+
+
+def serve(
+    on: On = None,
+    *,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address, with --http.")] = HOST,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Listen on this port, with --http; 0 selects a free one.")
+    ] = PORT,
+    token_from: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Read the token from env:NAME or file:/path, as the command serve does."),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option("--tool", metavar="NAME", help="Offer this tool; may be repeated. By default all are offered."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Serve a target as tools of the Model Context Protocol: commands, shells, jobs and files.
+
+    A client starts this command and talks to it over its standard input and output, or connects with --http and sends a
+    token (Authorization: Bearer TOKEN). Commands are recorded as those of an agent. The client decides which calls a
+    person approves; every tool states whether it only reads. A call that the client cancels is ended in the target.
+    """
+    require("mcp", "mcp serve")
+    if not http and (host != HOST or port != PORT or token_from is not None):
+        raise UsageError("--host, --port and --token-from are for a server over HTTP", remedy="--http")
+    return interruptible.run(_serve(on, (host, port) if http else None, token_from, tool or [], as_json=json))
+
+
+async def _serve(
+    on: str | None, where: tuple[str, int] | None, token_from: str | None, names: list[str], *, as_json: bool
+) -> int:
+    from hermes_exec.cli.open_target import hide_environment, plan_target
+    from hermes_exec_agent.mcp.served_target import ServedTarget
+    from hermes_exec_agent.mcp.served_tools import TargetTools
+    from hermes_exec_agent.mcp.server import TargetServer, choose_tools
+
+    hide_environment()
+    plan = plan_target(on)
+    target = ServedTarget(on or plan.target, _make_opener(on))
+    tools = choose_tools(TargetTools(target).create(), names)
+    server = TargetServer(target, tools, flags.clean)
+    target.start()
+    try:
+        if where is None:
+            from hermes_exec_agent.mcp.server_stdio import serve_stdio
+
+            await serve_stdio(server.protocol)
+        else:
+            from hermes_exec_agent.cli.serve import resolve_token
+            from hermes_exec_agent.mcp.server_http import serve_http
+
+            token, created = resolve_token(token_from)
+            await serve_http(server.protocol, *where, token, _make_announcer(created, as_json=as_json))
+    finally:
+        await target.close()
+    return 0
+
+
+def _make_opener(on: str | None) -> "Callable[[], Awaitable[Terminal]]":
+    """Return a function that opens the target, whose shells are marked as those of an agent."""
+
+    async def open_target() -> "Terminal":
+        from hermes_exec.cli.open_target import plan_target, start_folder
+        from hermes_exec.terminal.opening import open_plan
+        from hermes_exec_agent.agent_shell import mark_plan
+        from hermes_exec_agent.runtime.opening import limit_lease
+
+        plan: Plan = plan_target(on)
+        plan.cwd = start_folder(plan)
+        mark_plan(plan, _MODEL)
+        limit_lease(plan)
+        return await open_plan(plan, plan.create_audit(wanted=None))
+
+    return open_target
+
+
+def _make_announcer(created: object, *, as_json: bool) -> Callable[[str], None]:
+    """Return a function that prints the address of the server and the file of the created token, not the token."""
+
+    def announce(url: str) -> None:
+        if as_json:
+            show_json({"listening": url, **({"token_file": str(created)} if created else {})})
+            return
+        note(f"listening on {url}")
+        if created:
+            note(f"the token for clients is in {created}")
+
+    return announce

@@ -1,0 +1,295 @@
+"""One connection to a server, in the words of this project: the one module that calls the SDK's client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import secrets
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import httpx2
+from mcp import Client, MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    AudioContent,
+    BlobResourceContents,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolListChangedNotification,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
+from hermes_exec_agent.mcp.definitions import ToolDefinition
+from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused
+from hermes_exec_agent.mcp.http_transport import RequestRecord, connect_http
+from hermes_exec_agent.mcp.program import Program
+from hermes_exec_agent.quoting import quote
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.config.settings import McpSettings
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
+CONNECT_S = 30.0
+_ANSWER_S = 10.0
+"""Seconds for each answer while connecting; a server of an older era may ignore the first question."""
+_MOST_PAGES = 50
+_MOST_TOOLS = 500
+_SHOWN = 300
+_CALL_KEY = "hermes-exec/call"
+"""The key of a call's number in its metadata, by which the transport knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a tool's answer: text, or data of a type."""
+
+    text: str = ""
+    data: bytes = b""
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The answer of a tool."""
+
+    parts: tuple[Part, ...]
+    structured: Any = None
+    is_error: bool = False
+
+
+class ClientSession:
+    """An open connection."""
+
+    def __init__(self, name: str, client: Client, record: RequestRecord, timeout_s: float) -> None:
+        self._name = name
+        self._client = client
+        self._record = record
+        self._timeout_s = timeout_s
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that the server speaks."""
+        return self._client.protocol_version
+
+    @property
+    def program(self) -> str:
+        """The name and version that the server gives itself, which is untrusted text."""
+        info = self._client.server_info
+        return f"{info.name} {info.version}".strip() if info is not None else ""
+
+    async def list_tools(self) -> list[ToolDefinition]:
+        """Return all tools of the server.
+
+        Raises:
+            HermesError: it does not answer, or not as the protocol says.
+        """
+        found: list[ToolDefinition] = []
+        cursor: str | None = None
+        try:
+            for _ in range(_MOST_PAGES):
+                page = await self._client.list_tools(cursor=cursor)
+                found += map(_to_definition, page.tools)
+                cursor = page.next_cursor
+                if cursor is None or len(found) > _MOST_TOOLS:
+                    break
+        except (MCPError, ValidationError, ValueError) as error:
+            raise PlaceUnavailable(f"the MCP server {self._name} lists no tools: {_describe(error)}") from None
+        if len(found) > _MOST_TOOLS:
+            raise PlaceUnavailable(f"the MCP server {self._name} lists more than {_MOST_TOOLS} tools")
+        return found
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """Call a tool once. Its structured answer is not compared with a schema, which is the server's own anyway.
+
+        Raises:
+            AnswerLost: the connection ended before the answer.
+            OutcomeUnknown: the answer did not come in time, or is none.
+            PlaceUnavailable: the call was not sent, or the server has forgotten this connection; nothing ran.
+            CallRefused: the server answered with an error.
+        """
+        number = secrets.token_hex(8)
+        meta: Any = {_CALL_KEY: number}
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta))
+        what = f"{tool} of the MCP server {self._name}"
+        try:
+            result = await self._client.session.send_request(
+                request, CallToolResult, request_read_timeout_seconds=self._timeout_s
+            )
+        except MCPError as error:
+            raise self._translate(error, what, number) from None
+        except ValidationError:
+            state = "unknown: the call has run, and its result cannot be read"
+            raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
+            raise self._explain_loss(what, number) from None
+        return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
+
+    def _translate(self, error: MCPError, what: str, number: str) -> HermesError:
+        if error.code == CONNECTION_CLOSED:
+            return self._explain_loss(what, number)
+        if error.code == REQUEST_TIMEOUT:
+            return OutcomeUnknown(
+                f"{what} gave no answer within {self._timeout_s:g} s",
+                remedy=f"a longer timeout_s in [mcp.{self._name}]",
+                state=AnswerLost.state,
+            )
+        if error.code == PARSE_ERROR:
+            return OutcomeUnknown(f"the answer of {what} is too long, or none of the protocol", state=AnswerLost.state)
+        if error.code == INVALID_REQUEST and error.message == "Session terminated":
+            return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
+        return CallRefused(f"{what} was refused: {_describe(error)}")
+
+    def _explain_loss(self, what: str, number: str) -> HermesError:
+        if self._record.take_unsent(number):
+            return PlaceUnavailable(f"the MCP server {self._name} cannot be reached")
+        return AnswerLost(f"the connection was lost before {what} was answered")
+
+
+@asynccontextmanager
+async def open_session(
+    name: str,
+    settings: McpSettings,
+    keys: Mapping[str, Secret],
+    *,
+    known_version: str,
+    on_change: Callable[[], None],
+    on_end: Callable[[], None],
+) -> AsyncGenerator[ClientSession]:
+    """Connect to a server.
+
+    Args:
+        name: of the server.
+        settings: of the server.
+        keys: the values of its variables by name, and of its token as ``token``.
+        known_version: of the protocol that it spoke last; empty if that is not known.
+        on_change: called when the server says that its tools changed.
+        on_end: called when a program has ended.
+
+    Raises:
+        PlaceUnavailable: it cannot be started or reached, or does not answer in time.
+    """
+
+    async def listen(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            on_change()
+
+    record = RequestRecord()
+    program: Program | None = None
+    transport: AbstractAsyncContextManager[Any]
+    if settings.url is not None:
+        transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
+    else:
+        variables = {key: keys[key].reveal() for key in settings.env}
+        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end)
+        transport = program.run()
+    client = Client(
+        transport,
+        mode="legacy" if known_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto",
+        client_info=Implementation(name="hermes-exec", version=_version()),
+        message_handler=listen,
+        read_timeout_seconds=_ANSWER_S,
+        cache=None,
+    )
+    try:
+        async with asyncio.timeout(CONNECT_S) as limit, client:
+            limit.reschedule(None)
+            yield ClientSession(name, client, record, settings.timeout_s)
+    except TimeoutError:
+        raise PlaceUnavailable(f"the MCP server {name} does not answer within {CONNECT_S:g} s") from None
+    except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
+        raise _explain(name, _flatten(error), program, record.refused) from None
+
+
+def _explain(name: str, errors: list[Exception], program: Program | None, refused: int) -> HermesError:
+    """Return the error to show for those that ended a connection."""
+    for error in errors:
+        if isinstance(error, HermesError):
+            return error
+    if refused:
+        why = f"HTTP status {refused}"
+    elif program is not None and any(isinstance(each, MCPError) and each.code == CONNECTION_CLOSED for each in errors):
+        why = program.reason
+    else:
+        why = _describe(errors[0])
+    return PlaceUnavailable(f"the MCP server {name} cannot be used: {why}")
+
+
+def _flatten(error: Exception) -> list[Exception]:
+    if isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        return [leaf for each in group.exceptions for leaf in _flatten(each)]
+    return [error]
+
+
+def _to_definition(tool: Tool) -> ToolDefinition:
+    hints = tool.annotations
+    return ToolDefinition(
+        tool.name,
+        tool.description or "",
+        tool.input_schema,
+        only_reads=bool(hints and hints.read_only_hint),
+        is_idempotent=bool(hints and hints.idempotent_hint),
+        title=tool.title or (hints.title if hints else "") or "",
+    )
+
+
+def _to_part(content: object) -> Part:
+    match content:
+        case TextContent():
+            return Part(content.text)
+        case ImageContent() | AudioContent():
+            return Part(data=_decode(content.data), type=content.mime_type)
+        case ResourceLink():
+            return Part(f"[resource {content.uri}]")
+        case EmbeddedResource(resource=TextResourceContents() as resource):
+            return Part(resource.text)
+        case EmbeddedResource(resource=BlobResourceContents() as resource):
+            return Part(data=_decode(resource.blob), type=resource.mime_type or "application/octet-stream")
+        case _:
+            return Part("[a part of an unknown kind]")
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return text.encode("utf-8", "replace")
+
+
+def _describe(error: BaseException) -> str:
+    """Return the text of an error; that of a server is untrusted, and quoted."""
+    if isinstance(error, MCPError):
+        return quote(error.message, _SHOWN)
+    if isinstance(error, httpx2.ConnectError):
+        return "nothing listens there"
+    return "its answer breaks the protocol" if isinstance(error, ValidationError) else type(error).__name__
+
+
+def _version() -> str:
+    try:
+        return version("hermes-exec")
+    except PackageNotFoundError:
+        return "0"

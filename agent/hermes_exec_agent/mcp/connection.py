@@ -1,0 +1,234 @@
+"""A connection to one server, which is opened in the background, and opened again whenever it was lost.
+
+States: *connecting*, *ready*, *waiting* (until the next attempt) and *closed*. A call while it waits begins the next
+attempt at once. The time between attempts doubles up to a minute, and starts again after a connection that lasted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from hermes_exec._async import cancel_and_wait
+from hermes_exec.config.secrets import resolve_secrets
+from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.config.settings import McpSettings
+    from hermes_exec_agent.mcp.client_session import ClientSession, ToolAnswer
+    from hermes_exec_agent.mcp.definitions import ToolDefinition
+
+State = Literal["connecting", "ready", "waiting", "closed"]
+FIRST_S = 0.25
+LONGEST_S = 60.0
+_LASTED_S = 10.0
+"""Seconds after which a connection counts as one that works."""
+_PATIENCE_S = 35.0
+"""Seconds that a call waits for a connection."""
+_SETTLE_S = 0.5
+_log = logging.getLogger("hermes_exec.agent")
+
+
+class Listener(Protocol):
+    """Learns the tools of a server, and decides which of them may be called."""
+
+    async def compare(self, connection: Connection, listed: Sequence[ToolDefinition], /) -> None:
+        """Take the tools that the server lists now; called after each connection, and after each change."""
+
+    def find_refusal(self, tool: str, /) -> str:
+        """Return why a tool may not be called now; empty if it may."""
+        ...
+
+
+class Connection:
+    """Keeps a connection to one server. It belongs to the event loop of `start`."""
+
+    def __init__(self, name: str, settings: McpSettings, listener: Listener, *, known_version: str = "") -> None:
+        """``known_version`` is that of the protocol that the server spoke last; empty if that is not known."""
+        self.name = name
+        self.settings = settings
+        self.state: State = "connecting"
+        self.reason = ""
+        """Why the last attempt failed, or the last connection ended."""
+        self.version = known_version
+        """Of the protocol that the server spoke last."""
+        self.program = ""
+        """The name that the server gives itself."""
+        self.attempts = 0
+        self.keys: tuple[Secret, ...] = ()
+        self._listener = listener
+        self._session: ClientSession | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        """Set at each change of the state, and then replaced."""
+        self._news = asyncio.Event()
+        """Set when the connection has ended, or the tools may have changed."""
+        self._has_ended = False
+        self._wake = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to connect; return at once."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_connected())
+
+    async def close(self) -> None:
+        """End the connection, and the server if it is a program of this machine."""
+        if self._task is not None:
+            await cancel_and_wait([self._task])
+        self._set_state("closed")
+
+    async def wait(self, limit_s: float, *, attempts: int = 0) -> bool:
+        """Wait until the connection is ready, and return whether it is.
+
+        ``attempts``: also return after so many of them failed; 0 waits for the whole time.
+        """
+        give_up = asyncio.get_running_loop().time() + limit_s
+        while self._session is None:
+            left = give_up - asyncio.get_running_loop().time()
+            if left <= 0 or self.state == "closed" or (attempts and self.attempts >= attempts):
+                return False
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                continue
+        return True
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """Call a tool; the call is sent once.
+
+        Raises:
+            PlaceUnavailable: there is no connection; nothing ran.
+            ToolDisabled: the tool is not as it was accepted; nothing ran.
+            OutcomeUnknown: the answer was lost.
+            HermesError: the server refused the call.
+        """
+        session = await self._require_session()
+        try:
+            return await self._send(session, tool, arguments)
+        except PlaceUnavailable:  # nothing ran
+            self._drop(session)
+        return await self._send(await self._require_session(), tool, arguments)
+
+    async def _send(self, session: ClientSession, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        self.check_tool(tool)
+        try:
+            return await session.call(tool, arguments)
+        except AnswerLost:
+            if self.settings.url is None:  # one over HTTP may have lost this answer alone
+                self._drop(session)
+            raise
+
+    def check_tool(self, tool: str) -> None:
+        """Check that a tool is as it was accepted, as far as that is known.
+
+        Raises:
+            ToolDisabled: it is not.
+        """
+        if why := self._listener.find_refusal(tool):
+            raise ToolDisabled(why)
+
+    async def settle(self) -> None:
+        """Wait a moment until a broken connection is noticed, so that the next call uses a new one."""
+        if self._session is not None:
+            try:
+                await asyncio.wait_for(self._changed.wait(), _SETTLE_S)
+            except TimeoutError:
+                return
+
+    def _drop(self, session: ClientSession) -> None:
+        """End the connection of ``session``, unless there is another one already."""
+        if self._session is session:
+            self._session = None
+            self._end()
+
+    async def _require_session(self) -> ClientSession:
+        self._wake.set()
+        give_up = asyncio.get_running_loop().time() + _PATIENCE_S
+        before = self.attempts
+        while self._session is None:
+            left = give_up - asyncio.get_running_loop().time()
+            if left <= 0 or self.state == "closed" or self.attempts > before + 1:
+                remedy = f"hermes-exec mcp test {self.name}"
+                raise PlaceUnavailable(f"the MCP server {self.name} is not connected: {self.reason}", remedy=remedy)
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                continue
+        return self._session
+
+    async def _keep_connected(self) -> None:
+        delay_s = FIRST_S
+        while True:
+            self._set_state("connecting")
+            began = time.monotonic()
+            try:
+                await self._connect()
+                self.reason = self.reason or "the connection ended"
+            except HermesError as error:
+                self.reason = error.what
+            except Exception as error:  # noqa: BLE001  a bug must not end the attempts
+                _log.exception("the connection to the MCP server %s failed", self.name)
+                self.reason = f"a mistake of this program: {type(error).__name__}"
+            finally:
+                self._session = None
+            self.attempts += 1
+            if time.monotonic() - began > _LASTED_S:
+                delay_s = FIRST_S
+            self._set_state("waiting")
+            await self._pause(delay_s)
+            delay_s = min(2 * delay_s, LONGEST_S)
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait before the next attempt; a call ends the wait, but not the shortest one."""
+        self._wake.clear()
+        await asyncio.sleep(min(delay_s, FIRST_S))
+        if delay_s > FIRST_S:
+            try:
+                await asyncio.wait_for(self._wake.wait(), delay_s - FIRST_S)
+            except TimeoutError:
+                return
+
+    async def _connect(self) -> None:
+        """Connect, and return when the connection has ended.
+
+        Raises:
+            HermesError: there is no connection.
+        """
+        module: Any = await asyncio.to_thread(importlib.import_module, "hermes_exec_agent.mcp.client_session")
+        keys = await asyncio.to_thread(resolve_secrets, self.settings.sources, os.environ)
+        self.keys = tuple(keys.values())
+        self._has_ended = False
+        self._news.clear()
+        known, self.version = self.version, ""
+        async with module.open_session(
+            self.name, self.settings, keys, known_version=known, on_change=self._news.set, on_end=self._end
+        ) as session:
+            self.version, self.program = session.version, session.program
+            while not self._has_ended:
+                self._news.clear()
+                await self._listener.compare(self, await session.list_tools())
+                if self._has_ended:
+                    break
+                if self._session is None:
+                    self.reason = ""
+                self._session = session
+                self._set_state("ready")
+                await self._news.wait()
+            self.reason = "its program ended" if self.settings.url is None else "the server ended the session"
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._news.set()
+
+    def _set_state(self, state: State) -> None:
+        self.state = state
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
