@@ -217,7 +217,7 @@ def test_models_are_listed_and_chosen_by_name(serve: Serve) -> None:
         ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
         ({"messages": []}, "messages: "),
         ({"messages": [{"role": "assistant", "content": "hi"}]}, "the last message must be of the user"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "with text"),
         ({"conversation": "nowhere"}, "nowhere"),
     ],
 )

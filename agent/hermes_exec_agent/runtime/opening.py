@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.skill_meaning import SkillMeaning
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.hooks import ConversationHooks
     from hermes_exec_agent.tools.tool import Person, Tool
     from hermes_exec_policies.gate.cases import Case
 
@@ -148,13 +149,14 @@ def _open_servers(settings: Settings, context: Context, *, wanted: bool) -> Abst
     return open_servers(settings.mcp, context)
 
 
+def _run_hooks(context: Context, *, is_resumed: bool) -> AbstractAsyncContextManager[None]:
+    """Return a context manager that runs the hooks of the conversation's start and end, if there are hooks."""
+    return nullcontext() if context.hooks is None else _hold_session(context.hooks, context, is_resumed=is_resumed)
+
+
 @asynccontextmanager
-async def _run_hooks(context: Context, *, is_resumed: bool) -> AsyncGenerator[None]:
-    """Run the hooks of the conversation's start and end, if there are hooks, and end all that hooks left."""
-    hooks = context.hooks
-    if hooks is None:
-        yield
-        return
+async def _hold_session(hooks: ConversationHooks, context: Context, *, is_resumed: bool) -> AsyncGenerator[None]:
+    """Run the hooks of the start and the end, and end all that hooks left."""
     try:
         await hooks.start_session(context, is_resumed=is_resumed)
         try:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime import Conversation, Options
 
 
+_TURNS_S = 60.0
+"""Seconds in which turns that were interrupted end."""
+
+
 class PoolExhausted(HermesError):
     """The limit of open conversations is reached, and all are in use; nothing ran."""
 
@@ -58,6 +62,8 @@ class ConversationPool:
         self._open_conversations: dict[str, _OpenConversation] = {}
         self._entering: set[str] = set()
         self._opening = 0
+        self._released = asyncio.Event()
+        """Set when a turn ends."""
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -83,6 +89,7 @@ class ConversationPool:
             yield entry.conversation
         finally:
             entry.taken = False
+            self._released.set()
             id = entry.conversation.id
             self._open_conversations[id] = self._open_conversations.pop(id)  # keep the order of use
             loop = asyncio.get_running_loop()
@@ -108,7 +115,15 @@ class ConversationPool:
             self._leave(entry)
 
     async def close(self) -> None:
-        """Close all conversations; no turn may be running."""
+        """Close all conversations, once their turns have ended, which were interrupted before."""
+        give_up = asyncio.get_running_loop().time() + _TURNS_S
+        while any(entry.taken for entry in self._open_conversations.values()):
+            self._released.clear()
+            try:
+                async with asyncio.timeout_at(give_up):
+                    await self._released.wait()
+            except TimeoutError:
+                break
         for entry in list(self._open_conversations.values()):
             self._leave(entry)
         while self._closing:
