@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hermes_exec.cli.commands import Command, CommandTable, find_command, list_commands, load_command
+from hermes_exec.cli.commands import (
+    Command,
+    CommandTable,
+    find_command,
+    list_commands,
+    list_panels,
+    load_command,
+)
 from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, report, say
 from hermes_exec.cli.global_flags import flags, skip_global_options
 from hermes_exec.cli.open_target import show_warnings
@@ -59,7 +66,8 @@ def build(argv: Sequence[str]) -> typer.Typer:
     table = list_commands() if requested is None else CommandTable({requested.name: requested})
     for problem in table.problems if not completing else ():
         note(str(problem))
-    for command in table.commands.values():
+    panels = list_panels(table.commands.values())
+    for command in sorted(table.commands.values(), key=lambda command: panels.index(command.panel)):
         if completing or command.name in argv:
             _add(app, command, may_fail=completing)
         else:
@@ -82,7 +90,7 @@ def _add(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
 
 
 def _add_name(app: typer.Typer, command: Command) -> None:
-    app.command(command.name, help=command.summary)(_reject_unloaded)
+    app.command(command.name, help=command.summary, rich_help_panel=command.panel)(_reject_unloaded)
 
 
 def _reject_unloaded() -> None:
@@ -91,9 +99,9 @@ def _reject_unloaded() -> None:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  the signature of typer's callbacks
     if wanted:
-        from importlib.metadata import version
+        from hermes_exec import __version__
 
-        print(f"{NAME} {version('hermes-exec')}")
+        print(f"{NAME} {__version__}")
         raise typer.Exit
 
 
