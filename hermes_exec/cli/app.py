@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 NAME = "hermes-exec"
-_COMPLETING = "_HERMES_EXEC_COMPLETE"
 
 
 def start(argv: Sequence[str]) -> int:
@@ -49,26 +48,26 @@ def start(argv: Sequence[str]) -> int:
     return code
 
 
-def build(argv: Sequence[str]) -> typer.Typer:
+def build(argv: Sequence[str], *, completing: bool = False) -> typer.Typer:
     """Return the application: the requested command alone, or where there is none, the names of all.
 
-    A command whose name is anywhere in ``argv`` is loaded, and for the shell's completion every command.
+    A command whose name is anywhere in ``argv`` is loaded. While a shell completes a line, commands that cannot be
+    loaded are listed without their options, and problems are not printed.
     """
     app = StrictTyper(
-        add_completion=True,
+        add_completion=False,  # the scripts of hermes_exec.cli.completion complete more than typer's
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         help="Run commands, jobs and skills in targets: this machine, containers, SSH hosts, clouds.",
     )
     app.callback()(_apply_global_options)
-    completing = _COMPLETING in os.environ
-    requested = None if completing else _find_requested(argv)
+    requested = _find_requested(argv)
     table = list_commands() if requested is None else CommandTable({requested.name: requested})
     for problem in table.problems if not completing else ():
         note(str(problem))
     panels = list_panels(table.commands.values())
     for command in sorted(table.commands.values(), key=lambda command: panels.index(command.panel)):
-        if completing or command.name in argv:
+        if command.name in argv:
             _add(app, command, may_fail=completing)
         else:
             _add_name(app, command)
@@ -90,7 +89,7 @@ def _add(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
 
 
 def _add_name(app: typer.Typer, command: Command) -> None:
-    app.command(command.name, help=command.summary, rich_help_panel=command.panel)(_reject_unloaded)
+    app.command(command.name, short_help=command.summary, rich_help_panel=command.panel)(_reject_unloaded)
 
 
 def _reject_unloaded() -> None:

@@ -124,6 +124,13 @@ _CORE = (
         "tutorial example examples tour quickstart",
     ),
     _core("help", "help", "Show the help of a command.", _HELP, "man usage docs commands"),
+    _core(
+        "completion",
+        "completion.command",
+        "Complete commands and names in your shell with TAB.",
+        _HELP,
+        "completions complete autocomplete",
+    ),
     _core("version", "version", "Print the version.", _HELP, "about info"),
 )
 CORE = {command.name: command for command in _CORE}

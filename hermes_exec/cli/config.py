@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_keys
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
@@ -25,7 +26,12 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 def config(
     key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="Show this key, or the keys below it, such as: log.")
+        str | None,
+        typer.Argument(
+            metavar="[KEY]",
+            help="Show this key, or the keys below it, such as: log.",
+            autocompletion=complete_keys,
+        ),
     ] = None,
     *,
     changed: Annotated[bool, typer.Option("--changed", help="Leave out settings that have their defaults.")] = False,

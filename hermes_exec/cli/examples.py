@@ -36,5 +36,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("bench local", "bench server --runs 20 --json"),
     "demo": ("demo", "demo --on local --on docker:python:3.11"),
     "help": ("help run", "help profile list"),
+    "completion": ("completion --install", "completion zsh"),
     "version": ("version", "version --json"),
 }

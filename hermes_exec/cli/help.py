@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_commands
+
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the command to the application."""
@@ -12,7 +14,12 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 def show_help(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]", help="A command, such as: run, or: profile list.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND]",
+            help="A command, such as: run, or: profile list.",
+            autocompletion=complete_commands,
+        ),
     ] = None,
 ) -> int:
     """Show the help of a command, or the list of commands."""

@@ -14,6 +14,7 @@ import typer
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration
+from hermes_exec.cli.completion.values import complete_jobs
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from hermes_exec.cli.find_jobs import Guest
     from hermes_exec.terminal.job_log import LogStream
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=complete_jobs)
+]
 
 
 _TAIL_STEP = 64 << 10
@@ -95,7 +98,9 @@ def attach(job: JobName, on: On = None) -> int:
 
 
 def kill(
-    job: Annotated[list[str], typer.Argument(metavar="JOB", help="The id or the name of a job.")],
+    job: Annotated[
+        list[str], typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=complete_jobs)
+    ],
     on: On = None,
     grace: Annotated[str, typer.Option(metavar="TIME", help="Wait so long between TERM and KILL.")] = "2s",
     *,

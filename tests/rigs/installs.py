@@ -67,6 +67,7 @@ FORMS = (
     Form("config"),
     Form("help run"),
     Form("version"),
+    Form("completion bash"),
     Form("policy list"),
     Form("policy show workspace"),
     Form("policy explain workspace"),
