@@ -63,7 +63,10 @@ def test_names_options_and_choices_are_completed(cli: Cli, shell: Callable[[str]
 def test_jobs_are_completed_by_name(cli: Cli, shell: Callable[[str], InteractiveShell], name: str) -> None:
     cli("run", "--detach", "--name", "training-run", "sleep 900")
     here = shell(name)
-    here.run("hermes-exec kill trai\t--json > out")
+    for _ in range(3):  # on a loaded machine the first TABs may be too early
+        here.run("hermes-exec kill trai\t--json > out")
+        if (cli.cwd / "out").read_bytes():
+            break
     assert [each["exit_code"] for each in json.loads((cli.cwd / "out").read_bytes())] == [None]
 
 
@@ -157,7 +160,7 @@ def test_conversations_are_offered(cli: Cli) -> None:
 
 def test_bash_gets_the_text_behind_its_last_break(cli: Cli) -> None:
     (cli.cwd / "a b").mkdir()
-    assert ask(cli, f"hermes-exec cp local:{cli.cwd}/", "bash") == [rf"{cli.cwd}/a\ b/"]
+    wait_until(lambda: ask(cli, f"hermes-exec cp local:{cli.cwd}/", "bash") == [rf"{cli.cwd}/a\ b/"])
     assert ask(cli, f"hermes-exec cp 'local:{cli.cwd}/", "bash") == [f"local:{cli.cwd}/a b/"]
 
 
@@ -165,7 +168,7 @@ def test_a_name_that_could_move_the_cursor_is_not_offered(cli: Cli) -> None:
     (cli.cwd / "bad\x1b[2Jname").touch()
     (cli.cwd / "bad\nname").touch()
     (cli.cwd / "badge").touch()
-    assert ask(cli, f"hermes-exec cp local:{cli.cwd}/bad") == [f"local:{cli.cwd}/badge"]
+    wait_until(lambda: ask(cli, f"hermes-exec cp local:{cli.cwd}/bad") == [f"local:{cli.cwd}/badge"])
     assert ask(cli, "hermes-exec cp bad") == ["badge"]
 
 
@@ -259,10 +262,8 @@ def test_installing_twice_changes_nothing_more(cli: Cli, name: str) -> None:
 def test_an_installed_script_is_loaded_by_the_shell(cli: Cli, require: Require) -> None:
     require("bash")
     cli("completion", "bash", "--install")
-    code = "complete -p hermes-exec hermes-cli"
-    done = subprocess.run(
-        ["bash", "--norc", "-ic", f". ~/.bashrc; {code}"], check=True, capture_output=True, env=cli.env
-    )
+    argv = ["bash", "--norc", "-ic", ". ~/.bashrc; complete -p hermes-exec hermes-cli"]
+    done = subprocess.run(argv, check=True, capture_output=True, env=cli.env)
     assert done.stdout.count(b"_hermes_exec_completion") == 2
 
 

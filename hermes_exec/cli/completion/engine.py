@@ -87,7 +87,7 @@ def find_completions(argv: Sequence[str], incomplete: str) -> list[Completion] |
     root: Any = get_command(build(argv, completing=True))
     typers: Any = import_module("typer.completion").shell_completion
     context = typers._resolve_context(root, {}, NAME, list(argv))  # noqa: SLF001  the public method hides the parameter
-    asked, rest = typers._resolve_incomplete(context, list(argv), incomplete)  # noqa: SLF001
+    asked, rest = typers._resolve_incomplete(context, list(argv), incomplete)  # noqa: SLF001  the same
     option, equals, _ = incomplete.partition("=")
     prefix = option + equals if incomplete.startswith("-") and equals else ""
     if isinstance(asked, TyperOption | TyperArgument):
@@ -127,7 +127,7 @@ def print_completions(command: str = "") -> int:
 
 
 def _format_for_bash(found: Sequence[Completion], word: Word) -> list[str]:
-    """Return what bash puts in the place of the text behind the last break of the word."""
+    """Return the texts by which bash replaces the one behind the last break of the word."""
     if word.quote:
         return [each.value for each in found]
     breaks = os.environ.get(BREAKS, _DEFAULT_BREAKS)
