@@ -798,14 +798,18 @@ class Job(BlockingProxy):
         """
         return self._portal.call(self._core.status())
 
-    def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> BlockingIterator[Event]:
+    def logs(
+        self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False, since: float | str | None = None
+    ) -> BlockingIterator[Event]:
         """Yield its output as events, from byte ``offset`` of the stream on.
 
         ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
         A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
-        is slow, or stops, does not affect the job.
+        is slow, or stops, does not affect the job. ``since`` replaces ``offset``: it yields what was written
+        in the last seconds, or text such as ``10m``, by the target's clock, exact to a second
+        or to a hundredth of a long time.
         """
-        return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow))
+        return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow, since=since))
 
     def write(self, data: bytes | str) -> None:
         """Write to its standard input; return when the job's pipe has all of it.

@@ -51,7 +51,9 @@ def insert_command(argv: list[str], command: str) -> list[str]:
 
 def _run(argv: Sequence[str]) -> int:
     from hermes_exec.cli.commands import prepare_fast
+    from hermes_exec.cli.global_flags import flags, requests_json
 
+    flags.json = requests_json(argv)
     work = prepare_fast(argv)
     if work is None:
         from hermes_exec.cli.app import start

@@ -16,11 +16,11 @@ from hermes_exec.cli.commands import (
     list_panels,
     load_command,
 )
-from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, report, say
+from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, print_error, report, say
 from hermes_exec.cli.global_flags import flags, skip_global_options
 from hermes_exec.cli.open_target import show_warnings
 from hermes_exec.cli.strict_typer import StrictTyper
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import NOTHING_RAN, HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,5 +151,8 @@ def _apply_global_options(
 def _report_usage(error: typer.TyperException) -> int:
     command = getattr(getattr(error, "ctx", None), "command_path", NAME)
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
-    say(f"{text if text.endswith(('.', '?', '!')) else text + '.'} Try: {command} --help")
+    if flags.json:
+        print_error("UsageError", text, USAGE, remedy=f"{command} --help", state=NOTHING_RAN)
+    else:
+        say(f"{text if text.endswith(('.', '?', '!')) else text + '.'} Try: {command} --help")
     return USAGE

@@ -55,7 +55,8 @@ def config(
     if key is None:
         show_table(("FILE", "OF", "STATE"), [[str(each.path), each.role, each.state] for each in found.files])
         print()
-    show_table(("KEY", "VALUE", "FROM"), [[each.key, _format(each.value), each.origin] for each in settings])
+    rows = [[each.key, _format(each.value), each.origin] for each in settings]
+    show_table(("KEY", "VALUE", "FROM"), rows, drop=("FROM",))
     return 0
 
 

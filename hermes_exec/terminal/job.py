@@ -92,15 +92,28 @@ class Job:
                 if operation not in _QUESTIONS:
                     raise
 
-    async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
+    async def logs(
+        self,
+        offset: int = 0,
+        stream: LogStream = "both",
+        *,
+        follow: bool = False,
+        since: float | str | None = None,
+    ) -> AsyncGenerator[Event]:
         """Yield its output as events, from byte ``offset`` of the stream on.
 
         ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
         A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
-        is slow, or stops, does not affect the job.
+        is slow, or stops, does not affect the job. ``since`` replaces ``offset``: it yields what was written
+        in the last seconds, or text such as ``10m``, by the target's clock, exact to a second
+        or to a hundredth of a long time.
         """
         self._link.load_part(_PART)
-        fields = {"job": self.id, "offset": offset, "follow": follow}
+        fields: dict[str, Any] = {"job": self.id, "offset": offset, "follow": follow}
+        if since is not None:
+            if offset:
+                raise UsageError("since and offset exclude each other", remedy="leave one of them out")
+            fields["since"] = validate_seconds(since, "since", _LONGEST_CAP_S)
         async with aclosing(job_log.read_log(self._link, fields, stream)) as events:
             async for event in events:
                 yield event
