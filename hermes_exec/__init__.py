@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.transport.protocol import Capabilities
 
+    __version__: str
+
 _HOME = {
     "Backend": "backend",
     "Capabilities": "transport.protocol",
@@ -123,6 +125,7 @@ __all__ = [
     "Truncation",
     "Unsupported",
     "UsageError",
+    "__version__",
     "gather",
     "open",
 ]
@@ -130,6 +133,11 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        globals()[name] = found = version("hermes-exec")
+        return found
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'hermes_exec' has no attribute {name!r}")

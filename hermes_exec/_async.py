@@ -19,6 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from hermes_exec._arguments import check_call
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
@@ -167,9 +168,10 @@ def awaitable_context_manager(
     function: Callable[P, Coroutine[Any, Any, M]],
 ) -> Callable[P, AwaitableContextManager[M]]:
     """Let both ``await`` and ``async with`` take the coroutines of ``function``."""
+    call = check_call(function)
 
     @wraps(function)
     def open_later(*args: P.args, **kwargs: P.kwargs) -> AwaitableContextManager[M]:
-        return AwaitableContextManager(function(*args, **kwargs))
+        return AwaitableContextManager(call(*args, **kwargs))
 
     return open_later

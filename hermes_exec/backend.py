@@ -259,6 +259,10 @@ class Backend(ABC):
     options: OpenOptions = OpenOptions()
     """Options of ``open``."""
 
+    def __repr__(self) -> str:
+        """Return the class and the one-line target, which has no secrets."""
+        return f"<{type(self).__name__} {self.target}>"
+
     @property
     @abstractmethod
     def target(self) -> str:

@@ -95,15 +95,20 @@ class ProtocolError(PlaceError):
 
 
 class CommandFailed(HermesError):
-    """The command ran to its end and failed; ``result`` is its Result."""
+    """The command ran to its end and failed; ``result`` is its Result.
+
+    The message has the end of stderr on one line. A note (``add_note``), which tracebacks show, has its last lines.
+    """
 
     state = "it ran to its end"
 
-    def __init__(self, command: str, result: Result, last_words: str = "") -> None:
+    def __init__(self, command: str, result: Result, last_words: str = "", last_lines: Sequence[str] = ()) -> None:
         self.command = command
         self.result = result
         why = f"{result.reason}; it wrote: {last_words}" if last_words else result.reason
         super().__init__(f"{command:.{_LONGEST}}: {why}")
+        if len(last_lines) > 1:
+            self.add_note("\n".join(["the last lines that it wrote:", *(f"    {line}" for line in last_lines)]))
 
 
 class GatherFailed(HermesError):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal as signals
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_SHOWN = 80
+"""Bytes of an output that ``repr`` shows."""
 
 
 class ShellState(StrEnum):
@@ -59,6 +62,32 @@ class Result:
     note: str = ""
     """A sentence about an unusual event, such as a shell that was replaced; else empty."""
 
+    def __repr__(self) -> str:
+        """Return the fields that differ from their defaults; outputs are cut."""
+        shown = [f"exit_code={self.exit_code}"]
+        for each in fields(self)[1:]:
+            value = getattr(self, each.name)
+            if each.name in {"stdout", "stderr"}:
+                shown.append(f"{each.name}={_cut(value)}")
+            elif value and value is not ShellState.NONE:
+                shown.append(f"{each.name}={value:.3g}" if isinstance(value, float) else f"{each.name}={value!r}")
+        return f"Result({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Return how it ended, and its outputs, for a notebook."""
+        from hermes_exec.notebook import format_line, format_output
+
+        left_out = sum(each.omitted for each in self.truncated.values())
+        lines = [self.reason, f"{self.duration_s:.3g} s"]
+        lines += [f"{left_out:,} bytes left out"] if left_out else []
+        lines += [self.note] if self.note else []
+        head = " · ".join(format_line(line) for line in lines)
+        colour = "inherit" if self.ok else "#c33"
+        return (
+            f'<div><div style="color:{colour}"><small>{head}</small></div>'
+            f"{format_output(self.stdout_text)}{format_output(self.stderr_text, failed=True)}</div>"
+        )
+
     @property
     def ok(self) -> bool:
         """True when the command exited with 0, and was neither cancelled nor timed out."""
@@ -95,6 +124,13 @@ class Result:
         if self.signal is not None:
             return 128 + self.signal
         return 130 if self.exit_code is None else self.exit_code
+
+
+def _cut(output: bytes) -> str:
+    """Return the ``repr`` of an output, of a long one the beginning and the size."""
+    if len(output) <= _SHOWN:
+        return repr(output)
+    return f"{output[:_SHOWN]!r}… ({len(output):,} bytes)"
 
 
 def signal_name(number: int) -> str:

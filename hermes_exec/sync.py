@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import hermes_exec
+from hermes_exec._arguments import check_call
 from hermes_exec._sync.portal import portal
 from hermes_exec._sync.proxy import BlockingContextManager, BlockingIterator, BlockingProxy, unwrap
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         Truncation,
         Unsupported,
         UsageError,
+        __version__,
     )
     from hermes_exec.config.profile import Profile
     from hermes_exec.files.files import Files as AsyncFiles
@@ -126,6 +128,7 @@ __all__ = [
     "Truncation",
     "Unsupported",
     "UsageError",
+    "__version__",
     "gather",
     "open",
 ]
@@ -146,6 +149,10 @@ class Terminal(BlockingProxy):
 
     __slots__ = ()
     _core: AsyncTerminal
+
+    def __repr__(self) -> str:
+        """Return the target and whether the terminal is open."""
+        return repr(self._core)
 
     @property
     def target(self) -> str:
@@ -171,8 +178,8 @@ class Terminal(BlockingProxy):
 
         Args:
             command: shell text, or a program and its arguments.
-            timeout: seconds after which the command and all processes that it started are ended; the
-                result is then marked ``timed_out`` and has the output so far.
+            timeout: seconds, or text such as ``10m``, after which the command and all processes that it started are
+                ended; the result is then marked ``timed_out`` and has the output so far.
             stdin: its standard input; empty by default.
             env: variables for this command alone.
             cwd: its working directory; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
@@ -284,7 +291,7 @@ class Terminal(BlockingProxy):
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: bool = False,
-        cap_s: float | None = None,
+        cap_s: float | str | None = None,
         log_cap: int = 1 << 30,
         limits: Limits | None = None,
         keep: bool = True,
@@ -454,6 +461,10 @@ class Session(BlockingProxy):
         """The name."""
         return self._core.name
 
+    def __repr__(self) -> str:
+        """Return its name and its target."""
+        return repr(self._core)
+
     def run(self, command: Argument, **options: Unpack[RunOptions]) -> Result:
         """Run a command in this shell to its end. The options are those of ``Terminal.run``.
 
@@ -504,6 +515,10 @@ class Stream(BlockingProxy):
 
     __slots__ = ()
     _core: AsyncStream
+
+    def __repr__(self) -> str:
+        """Return its target and its state."""
+        return repr(self._core)
 
     def __iter__(self) -> Self:
         """The events."""
@@ -560,6 +575,10 @@ class Files(BlockingProxy):
 
     __slots__ = ()
     _core: AsyncFiles
+
+    def __repr__(self) -> str:
+        """Return the target."""
+        return repr(self._core)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
@@ -779,14 +798,18 @@ class Job(BlockingProxy):
         """
         return self._portal.call(self._core.status())
 
-    def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> BlockingIterator[Event]:
+    def logs(
+        self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False, since: float | str | None = None
+    ) -> BlockingIterator[Event]:
         """Yield its output as events, from byte ``offset`` of the stream on.
 
         ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
         A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
-        is slow, or stops, does not affect the job.
+        is slow, or stops, does not affect the job. ``since`` replaces ``offset``: it yields what was written
+        in the last seconds, or text such as ``10m``, by the target's clock, exact to a second
+        or to a hundredth of a long time.
         """
-        return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow))
+        return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow, since=since))
 
     def write(self, data: bytes | str) -> None:
         """Write to its standard input; return when the job's pipe has all of it.
@@ -839,6 +862,10 @@ class Pty(BlockingProxy):
     def name(self) -> str:
         """The name for ``attach``, valid for every client of the same guest."""
         return self._core.name
+
+    def __repr__(self) -> str:
+        """Return its name, and whether it has ended."""
+        return repr(self._core)
 
     def read(self) -> bytes:
         """Return output of the program, waiting for some; empty once it has ended and everything was read.
@@ -944,6 +971,10 @@ class Forward(BlockingProxy):
         """The number of open connections."""
         return self._core.connections
 
+    def __repr__(self) -> str:
+        """Return both addresses."""
+        return repr(self._core)
+
     def start(self) -> None:
         """Start to listen.
 
@@ -1032,6 +1063,10 @@ class Orchestrator(BlockingProxy):
         """What dead orchestrators had left when this one started."""
         return [Recovered(self._portal, core) for core in self._core.recovered]
 
+    def __repr__(self) -> str:
+        """Return its state and the names of its pools."""
+        return repr(self._core)
+
     def start(self) -> None:
         """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.
 
@@ -1117,6 +1152,10 @@ class Lease(BlockingProxy):
         """Why it is over; empty while it holds."""
         return self._core.over
 
+    def __repr__(self) -> str:
+        """Return the key of its caller, and whether it has ended."""
+        return repr(self._core)
+
     @property
     def terminal(self) -> Terminal:
         """What was handed out."""
@@ -1192,6 +1231,7 @@ class Recovered(BlockingProxy):
         return self._core.note
 
 
+@check_call
 def gather(
     terminals: Iterable[Terminal],
     command: Argument | Sequence[Argument],
@@ -1217,13 +1257,14 @@ def gather(
     return portal().call(hermes_exec.gather(unwrap(terminals), command, max_parallel=max_parallel, **options))
 
 
+@check_call
 def open(
     target: str | Profile | Backend | None = None,
     *,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     max_output: int | None = None,
-    lease_s: float | None = None,
+    lease_s: float | str | None = None,
     carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
 ) -> Terminal:
@@ -1233,16 +1274,17 @@ def open(
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
             (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
             for the configured default.
-        cwd: the working directory of commands.
+        cwd: the working directory of commands, which has to exist.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
-        lease_s: seconds that the target keeps running after this process disappeared; 900 by default.
+        lease_s: seconds, or text such as ``10m``, that the target keeps running after this process disappeared;
+            900 by default.
         carrier: the transport. ``guest`` needs a Python in the target, ``plain`` only a shell and has fewer guarantees
             (docs/promises.md); ``auto`` chooses the better available one. As configured by default.
         audit: whether commands are recorded in the audit; as configured by default.
 
     Raises:
-        UsageError: the target has a wrong type, or a Backend cannot apply a key of its profile.
+        UsageError: an argument is wrong, ``cwd`` does not exist, or a Backend cannot apply a key of its profile.
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the target could not be opened; nothing is left behind.
     """

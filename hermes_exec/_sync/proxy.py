@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from hermes_exec._arguments import check_calls
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
     from contextlib import AbstractAsyncContextManager
@@ -25,6 +27,14 @@ class BlockingProxy:
         self._portal = portal
         self._core = core
         self._unread: list[Any] = []  # values that came together with Ctrl-C
+
+    def __init_subclass__(cls) -> None:
+        """Let calls with wrong arguments raise UsageError."""
+        check_calls(cls)
+
+    def __repr__(self) -> str:
+        """Return that of the asynchronous object."""
+        return repr(self._core)
 
     def _end(self, closing: Coroutine[Any, Any, None]) -> None:
         """Run the coroutine that closes the object; see ``Portal.end``."""

@@ -24,7 +24,12 @@ def main(command: str = "") -> int:
         return 125
     try:
         _open_standard_files()
-        code = _run(_insert_command(sys.argv[1:], command) if command else sys.argv[1:])
+        if "_HERMES_EXEC_COMPLETE" in os.environ:
+            from hermes_exec.cli.completion.engine import print_completions
+
+            code = print_completions(command)
+        else:
+            code = _run(insert_command(sys.argv[1:], command) if command else sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
     try:
@@ -36,7 +41,8 @@ def main(command: str = "") -> int:
     os._exit(code)
 
 
-def _insert_command(argv: list[str], command: str) -> list[str]:
+def insert_command(argv: list[str], command: str) -> list[str]:
+    """Return the arguments with ``command`` behind the options of ``hermes-exec`` itself."""
     from hermes_exec.cli.global_flags import skip_global_options
 
     at = skip_global_options(argv, without="-q")  # which is a question in a chat
@@ -45,7 +51,9 @@ def _insert_command(argv: list[str], command: str) -> list[str]:
 
 def _run(argv: Sequence[str]) -> int:
     from hermes_exec.cli.commands import prepare_fast
+    from hermes_exec.cli.global_flags import flags, requests_json
 
+    flags.json = requests_json(argv)
     work = prepare_fast(argv)
     if work is None:
         from hermes_exec.cli.app import start

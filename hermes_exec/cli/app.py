@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hermes_exec.cli.commands import Command, CommandTable, find_command, list_commands, load_command
-from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, report, say
+from hermes_exec.cli.commands import (
+    Command,
+    CommandTable,
+    find_command,
+    list_commands,
+    list_panels,
+    load_command,
+)
+from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, print_error, report, say
 from hermes_exec.cli.global_flags import flags, skip_global_options
 from hermes_exec.cli.open_target import show_warnings
 from hermes_exec.cli.strict_typer import StrictTyper
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import NOTHING_RAN, HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 NAME = "hermes-exec"
-_COMPLETING = "_HERMES_EXEC_COMPLETE"
 
 
 def start(argv: Sequence[str]) -> int:
@@ -42,25 +48,26 @@ def start(argv: Sequence[str]) -> int:
     return code
 
 
-def build(argv: Sequence[str]) -> typer.Typer:
+def build(argv: Sequence[str], *, completing: bool = False) -> typer.Typer:
     """Return the application: the requested command alone, or where there is none, the names of all.
 
-    A command whose name is anywhere in ``argv`` is loaded, and for the shell's completion every command.
+    A command whose name is anywhere in ``argv`` is loaded. While a shell completes a line, commands that cannot be
+    loaded are listed without their options, and problems are not printed.
     """
     app = StrictTyper(
-        add_completion=True,
+        add_completion=False,  # the scripts of hermes_exec.cli.completion complete more than typer's
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         help="Run commands, jobs and skills in targets: this machine, containers, SSH hosts, clouds.",
     )
     app.callback()(_apply_global_options)
-    completing = _COMPLETING in os.environ
-    requested = None if completing else _find_requested(argv)
+    requested = _find_requested(argv)
     table = list_commands() if requested is None else CommandTable({requested.name: requested})
     for problem in table.problems if not completing else ():
         note(str(problem))
-    for command in table.commands.values():
-        if completing or command.name in argv:
+    panels = list_panels(table.commands.values())
+    for command in sorted(table.commands.values(), key=lambda command: panels.index(command.panel)):
+        if command.name in argv:
             _add(app, command, may_fail=completing)
         else:
             _add_name(app, command)
@@ -82,7 +89,7 @@ def _add(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
 
 
 def _add_name(app: typer.Typer, command: Command) -> None:
-    app.command(command.name, help=command.summary)(_reject_unloaded)
+    app.command(command.name, short_help=command.summary, rich_help_panel=command.panel)(_reject_unloaded)
 
 
 def _reject_unloaded() -> None:
@@ -91,9 +98,9 @@ def _reject_unloaded() -> None:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  the signature of typer's callbacks
     if wanted:
-        from importlib.metadata import version
+        from hermes_exec import __version__
 
-        print(f"{NAME} {version('hermes-exec')}")
+        print(f"{NAME} {__version__}")
         raise typer.Exit
 
 
@@ -144,5 +151,8 @@ def _apply_global_options(
 def _report_usage(error: typer.TyperException) -> int:
     command = getattr(getattr(error, "ctx", None), "command_path", NAME)
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
-    say(f"{text if text.endswith(('.', '?', '!')) else text + '.'} Try: {command} --help")
+    if flags.json:
+        print_error("UsageError", text, USAGE, remedy=f"{command} --help", state=NOTHING_RAN)
+    else:
+        say(f"{text if text.endswith(('.', '?', '!')) else text + '.'} Try: {command} --help")
     return USAGE

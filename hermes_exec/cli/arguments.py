@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_duration
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.limits import Limits
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(s|m|h|d|)\Z", re.ASCII)
 _SIZE = re.compile(r"([0-9]+)\s*(|k|m|g|t)(i?b)?\Z", re.ASCII | re.IGNORECASE)
 _MEBIBYTES = {"": 1 << 20, "k": 1 << 10, "m": 1, "g": 1 << 10, "t": 1 << 20}
 _LIMITS = {
@@ -21,19 +21,7 @@ _LIMITS = {
     "file-size": "file_size_mib",
     "open-files": "open_files",
 }
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``1.5``, ``10m``, ``2h`` or ``1d``.
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    match = _DURATION.match(text.strip())
-    if match is None:
-        raise UsageError(f"{text!r} is not a duration", remedy="90, 1.5s, 10m, 2h or 1d")
-    return float(match[1]) * _SECONDS[match[2]]
+__all__ = ["parse_duration", "parse_limits", "parse_variables"]
 
 
 def parse_variables(args: list[str]) -> dict[str, str]:

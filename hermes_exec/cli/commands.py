@@ -14,9 +14,11 @@ from hermes_exec.config.plugins import find_plugins, has_plugins, load_entry_poi
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 GROUP = "hermes_exec.commands"
+OTHERS = "Other commands"
+"""The panel of commands that name no panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,102 @@ class Command:
     The function takes the arguments, the command's name included, and returns a function that runs the command and
     returns the exit code; or None, which leaves the command line to typer.
     """
+    panel: str = OTHERS
+    """The heading of the list of commands below which it stands."""
+    synonyms: tuple[str, ...] = ()
+    """Words for which the command is suggested, such as ``exec`` for ``run``; they do not start it."""
+    examples: str = ""
+    """``module:attribute``: examples of the command and the commands below it, which their help shows.
+
+    The object maps ``"cp"`` or ``"profile list"`` to command lines.
+    """
+
+
+_TARGETS = "Commands in targets"
+_JOBS = "Jobs"
+_SETUP = "Configuration and checks"
+_RECORDS = "Records and measurements"
+_HELP = "Help"
+PANELS = (_TARGETS, _JOBS, "Agent", "Skills and policies", "Learning", _SETUP, _RECORDS, _HELP)
+"""The panels of this project, in the order in which the help shows them."""
+_EXAMPLES = "hermes_exec.cli.examples:EXAMPLES"
+
+
+def _core(name: str, module: str, summary: str, panel: str, synonyms: str = "", *, fast: str = "") -> Command:
+    module = f"hermes_exec.cli.{module}"
+    return Command(name, module, summary, fast, panel, tuple(synonyms.split()), _EXAMPLES)
 
 
 _CORE = (
-    Command("run", "hermes_exec.cli.run", "Run a command in a target.", fast="hermes_exec.cli.run_command:prepare_run"),
-    Command("shell", "hermes_exec.cli.shell", "Open a login shell in a target."),
-    Command("cp", "hermes_exec.cli.cp", "Copy files and folders to, from or between targets."),
-    Command("sync", "hermes_exec.cli.cp", "Make a folder equal to another one, copying only changes."),
-    Command("jobs", "hermes_exec.cli.jobs", "List jobs."),
-    Command("logs", "hermes_exec.cli.jobs", "Print the output of a job."),
-    Command("attach", "hermes_exec.cli.jobs", "Attach this terminal to a job."),
-    Command("kill", "hermes_exec.cli.jobs", "End jobs and all their processes."),
-    Command("forward", "hermes_exec.cli.forward", "Forward ports and unix sockets to or from a target."),
-    Command("backends", "hermes_exec.cli.doctor", "List the backends and whether this machine can use them."),
-    Command("doctor", "hermes_exec.cli.doctor", "Check this machine or a target, and suggest fixes."),
-    Command("profile", "hermes_exec.cli.profile", "Manage named targets."),
-    Command("env", "hermes_exec.cli.env", "Show the variables that commands get."),
-    Command("log", "hermes_exec.cli.log", "Show recorded commands."),
-    Command("bench", "hermes_exec.cli.bench", "Measure the speed of a target."),
-    Command("demo", "hermes_exec.cli.demo", "Install and test a package in every usable target."),
+    _core(
+        "run",
+        "run",
+        "Run a command in a target.",
+        _TARGETS,
+        "exec execute start ssh sh bash command ls",
+        fast="hermes_exec.cli.run_command:prepare_run",
+    ),
+    _core("shell", "shell", "Open a login shell in a target.", _TARGETS, "ssh sh bash zsh login connect console exec"),
+    _core(
+        "cp",
+        "cp",
+        "Copy files and folders to, from or between targets.",
+        _TARGETS,
+        "copy scp upload download push pull put get send fetch mv",
+    ),
+    _core("sync", "cp", "Make a folder equal to another one, copying only changes.", _TARGETS, "rsync mirror"),
+    _core(
+        "forward",
+        "forward",
+        "Forward ports and unix sockets to or from a target.",
+        _TARGETS,
+        "port-forward port tunnel proxy expose",
+    ),
+    _core("jobs", "jobs", "List jobs.", _JOBS, "ps ls list job processes top status queue wait"),
+    _core("logs", "jobs", "Print the output of a job.", _JOBS, "tail output follow print cat"),
+    _core("attach", "jobs", "Attach this terminal to a job.", _JOBS, "fg resume reattach connect"),
+    _core("kill", "jobs", "End jobs and all their processes.", _JOBS, "stop cancel end terminate rm abort"),
+    _core("config", "config", "Show the configuration, and the source of each setting.", _SETUP, "settings options"),
+    _core(
+        "profile",
+        "profile",
+        "Manage named targets.",
+        _SETUP,
+        "profiles target targets context contexts host hosts machine machines init list ls",
+    ),
+    _core("env", "env", "Show the variables that commands get.", _SETUP, "environment variables vars printenv set"),
+    _core(
+        "backends",
+        "doctor",
+        "List the backends and whether this machine can use them.",
+        _SETUP,
+        "backend drivers providers types cost info",
+    ),
+    _core(
+        "doctor",
+        "doctor",
+        "Check this machine or a target, and suggest fixes.",
+        _SETUP,
+        "check test diagnose health status troubleshoot verify ping info",
+    ),
+    _core("log", "log", "Show recorded commands.", _RECORDS, "history audit-log journal records last"),
+    _core("bench", "bench", "Measure the speed of a target.", _RECORDS, "benchmark speed measure perf time"),
+    _core(
+        "demo",
+        "demo",
+        "Install and test a package in every usable target.",
+        _RECORDS,
+        "tutorial example examples tour quickstart",
+    ),
+    _core("help", "help", "Show the help of a command.", _HELP, "man usage docs commands"),
+    _core(
+        "completion",
+        "completion.command",
+        "Complete commands and names in your shell with TAB.",
+        _HELP,
+        "completions complete autocomplete",
+    ),
+    _core("version", "version", "Print the version.", _HELP, "about info"),
 )
 CORE = {command.name: command for command in _CORE}
 
@@ -93,6 +172,23 @@ def load_command(command: Command) -> Callable[[Any, str, str], None]:
             f"the command {command.name!r} cannot be loaded from {command.module}: {error}",
             remedy="install the package that provides it again",
         ) from error
+
+
+def find_examples(path: str) -> tuple[str, ...]:
+    """Return the examples of a command, such as ``profile list``, without the program's name; none if it has none."""
+    command = find_command(path.partition(" ")[0]) if path else CORE["help"]
+    if command is None or not command.examples:
+        return ()
+    try:
+        return cast("dict[str, tuple[str, ...]]", load_value(command.examples)).get(path, ())
+    except (ImportError, AttributeError):  # help without examples is still help
+        return ()
+
+
+def list_panels(commands: Iterable[Command]) -> list[str]:
+    """Return the panels of commands: those of this project in their order, then others as they come."""
+    found = dict.fromkeys(command.panel for command in commands)
+    return [*(panel for panel in PANELS if panel in found), *(panel for panel in found if panel not in PANELS)]
 
 
 def prepare_fast(argv: Sequence[str]) -> Callable[[], int] | None:

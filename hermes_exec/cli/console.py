@@ -51,8 +51,19 @@ def describe_error(error: Exception) -> str:
     return f"{error}{state}"
 
 
+def print_error(kind: str, message: str, code: int, *, remedy: str = "", state: str = "") -> None:
+    """Print an error: in one line, or with ``--json`` as an object on standard error."""
+    if not flags.json:
+        say(f"{message}. Try: {remedy}" if remedy else message)
+        return
+    import json
+
+    error = {"type": kind, "message": message, "remedy": remedy, "state": state, "exit_code": code}
+    print(flags.clean(json.dumps({"error": error})), file=sys.stderr)
+
+
 def report(error: BaseException) -> int:
-    """Print an error in one line, with its traceback if ``--debug`` is set, and return its exit code."""
+    """Print an error, with its traceback if ``--debug`` is set, and return its exit code; see ``print_error``."""
     if flags.debug:
         import traceback
 
@@ -61,16 +72,22 @@ def report(error: BaseException) -> int:
         from hermes_exec.extras import explain_import_error
 
         error = explain_import_error(error) or error
+    kind = type(error).__name__
     if isinstance(error, HermesError):
-        say(describe_error(error))
-        return USAGE if isinstance(error, UsageError) else OURS
+        code = USAGE if isinstance(error, UsageError) else OURS
+        if flags.json:
+            print_error(kind, error.what, code, remedy=error.remedy, state=error.state)
+        else:
+            say(describe_error(error))
+        return code
     if isinstance(error, OSError) and error.strerror:
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         variable = next((name for name, folder in _own_folders().items() if path.startswith(folder)), "")
         elsewhere = variable and f"export {variable}=… another folder"
         remedy = path_remedy(path, error.errno, elsewhere) if variable else errno_remedy(error.errno)
-        say(f"{path}{path and ': '}{error.strerror}{remedy and f'. Try: {remedy}'}")
-        return USAGE if variable else OURS
-    hint = "" if flags.debug else ". Try: hermes-exec --debug …, which prints the traceback"
-    say(f"internal error: {type(error).__name__}: {' '.join(str(error).split())}{hint}")
+        code = USAGE if variable else OURS
+        print_error(kind, f"{path}{path and ': '}{error.strerror}", code, remedy=remedy)
+        return code
+    remedy = "" if flags.debug else "hermes-exec --debug …, which prints the traceback"
+    print_error(kind, f"internal error: {kind}: {' '.join(str(error).split())}", INTERNAL, remedy=remedy)
     return INTERNAL

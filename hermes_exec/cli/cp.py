@@ -1,7 +1,6 @@
 """``cp`` and ``sync``: copy files and folders to, from or between targets."""
 
 import asyncio
-import os
 import tempfile
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,12 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hermes_exec.cli import interruptible
+from hermes_exec.cli.completion.paths import complete_paths
 from hermes_exec.cli.console import note
 from hermes_exec.cli.open_target import open_planned, plan_target
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.cli.progress import format_size, show_progress
-from hermes_exec.cli.remote_path import RemotePath, check_source, join_name, last_name, parse_path
+from hermes_exec.cli.remote_path import (
+    RemotePath,
+    check_source,
+    expand_home,
+    join_name,
+    last_name,
+    parse_path,
+)
 from hermes_exec.errors import UsageError
 from hermes_exec.files.info import SyncReport, TransferReport
 from hermes_exec.terminal.terminal import SyncOptions, Terminal, TransferOptions
@@ -42,7 +49,9 @@ Verify = Annotated[
     bool | None,
     typer.Option("--verify/--no-verify", help="Compare SHA-256 hashes, or do not.", show_default="not over SSH"),
 ]
-Source = Annotated[str, typer.Argument(metavar="SRC", help="A local path, or TARGET:PATH.")]
+Source = Annotated[
+    str, typer.Argument(metavar="SRC", help="A local path, or TARGET:PATH.", autocompletion=complete_paths)
+]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -52,7 +61,10 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def cp(
-    sources: Annotated[list[str], typer.Argument(metavar="SRC... DST", help="Local paths, or TARGET:PATH.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC... DST", help="Local paths, or TARGET:PATH.", autocompletion=complete_paths),
+    ],
     *,
     ignore: Ignore = None,
     links: LinksOption = Links.REFUSE,
@@ -76,7 +88,10 @@ def cp(
 
 def sync(
     source: Source,
-    destination: Annotated[str, typer.Argument(metavar="DST", help="The other: TARGET:PATH, or a local path.")],
+    destination: Annotated[
+        str,
+        typer.Argument(metavar="DST", help="The other: TARGET:PATH, or a local path.", autocompletion=complete_paths),
+    ],
     *,
     delete: Annotated[bool, typer.Option("--delete", help="Delete files that SRC does not have.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Change nothing; print the changes.")] = False,
@@ -130,21 +145,14 @@ async def _copy_one(source: RemotePath, to: RemotePath, options: TransferOptions
         all_options: TransferOptions = {**options, "progress": progress}
         if to.target is not None:
             async with open_planned(plan_target(to.target)) as terminal:
-                path = await _expand_home(terminal, to.path)
+                path = await expand_home(terminal, to.path)
                 if await _is_folder(terminal, path):
                     path = join_name(path, source.path)
                 return await terminal.upload(source.path, path, **all_options)
         async with open_planned(plan_target(source.target)) as terminal:
             is_folder = await asyncio.to_thread(Path(to.path).is_dir) or to.path.endswith("/")
             path = join_name(to.path, source.path) if is_folder else to.path
-            return await terminal.download(await _expand_home(terminal, source.path), path, **all_options)
-
-
-async def _expand_home(terminal: Terminal, path: str) -> str:
-    if path != "~" and not path.startswith("~/"):
-        return path
-    home = (await terminal.run(["sh", "-c", 'printf %s "$HOME"'], check=True)).stdout
-    return os.fsdecode(home) + path[1:]
+            return await terminal.download(await expand_home(terminal, source.path), path, **all_options)
 
 
 async def _is_folder(terminal: Terminal, path: str) -> bool:
@@ -161,7 +169,7 @@ async def _sync(source: RemotePath, to: RemotePath, options: SyncOptions, *, jso
     async with open_planned(plan_target(there.target)) as terminal:
         with show_progress(str(source)) as progress:
             all_options: SyncOptions = {**options, "direction": "up" if up else "down", "progress": progress}
-            report = await terminal.sync(here.path, await _expand_home(terminal, there.path), **all_options)
+            report = await terminal.sync(here.path, await expand_home(terminal, there.path), **all_options)
     if json:
         show_json({"from": str(source), "to": str(to), "dry_run": dry_run, **asdict(report)})
     else:

@@ -23,7 +23,7 @@ from hermes_exec.terminal.requests import CommandRecord, TerminalContext
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Container, Iterable
 
     from hermes_exec.backend import Backend
     from hermes_exec.terminal.guest_records import GuestRecord
@@ -50,13 +50,15 @@ class Guest:
 
 
 @asynccontextmanager
-async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]:
+async def guests_with_jobs(
+    on: str | None = None, *, known: Container[str] = frozenset[str]()
+) -> AsyncGenerator[list[Guest]]:
     """Connect to the guests of one target or of all, the oldest first; a note names each that does not answer.
 
-    Removes the records of guests that are gone.
+    Removes the records of guests that are gone. Records whose ids are ``known`` are left out.
     """
     target = None if on is None else plan_target(on).target
-    records = [record for record in read_records() if target in {None, record.target}]
+    records = [record for record in read_records() if target in {None, record.target} and record.id not in known]
     async with AsyncExitStack() as stack:
         gone: list[GuestRecord] = []
         found = await asyncio.gather(*(_connect(record, stack, gone) for record in records))

@@ -23,6 +23,8 @@ class Flags:
     """Show tracebacks."""
     quiet: bool = False
     """Print errors only."""
+    json: bool = False
+    """Print errors as JSON objects."""
     verbose: int = 0
     """1 logs at the level info, 2 at the level debug."""
     secrets: list[Secret] = field(default_factory=list["Secret"])
@@ -36,6 +38,30 @@ class Flags:
 
 
 flags = Flags()
+
+_VALUED_OF_RUN = frozenset(
+    {"-o", "--on", "-C", "--cwd", "-e", "--env", "--timeout", "--grace", "--limit", "--name", "--max-parallel"}
+)
+
+
+def requests_json(argv: Sequence[str]) -> bool:
+    """Return whether a command line has the switch ``--json``, so that its errors are JSON too.
+
+    It is found before the line is parsed, because errors of parsing count. Words of the command of ``run`` do not, nor
+    does ``skill run --json ARGUMENTS``.
+    """
+    rest = list(argv[skip_global_options(argv) :])
+    if rest[:2] == ["skill", "run"]:
+        return False
+    in_run = rest[:1] == ["run"]
+    at = 1
+    while at < len(rest) and rest[at] != "--":
+        if rest[at] == "--json":
+            return True
+        if in_run and not rest[at].startswith("-"):
+            return False
+        at += 2 if in_run and rest[at] in _VALUED_OF_RUN else 1
+    return False
 
 
 def skip_global_options(argv: Sequence[str], *, without: str = "") -> int:

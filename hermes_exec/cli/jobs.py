@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,6 +15,7 @@ import typer
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration
+from hermes_exec.cli.completion.values import complete_jobs
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
@@ -27,19 +29,27 @@ if TYPE_CHECKING:
     from hermes_exec.cli.find_jobs import Guest
     from hermes_exec.terminal.job_log import LogStream
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=complete_jobs)
+]
 
 
+HEADS = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND")
+"""The columns of the list."""
+_DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
+"""The columns that a narrow terminal does not show, in this order."""
 _TAIL_STEP = 64 << 10
 """Bytes that are searched first for the last lines of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The part of a log to print; all of it if both are None."""
+    """The part of a log to print; all of it if each is None."""
 
     lines: int | None
     size: int | None
+    since_s: float | None
+    """Seconds before now."""
 
 
 class OutputChoice(StrEnum):
@@ -60,9 +70,22 @@ def jobs(
     on: On = None,
     *,
     prune: Annotated[bool, typer.Option("--prune", help="Remove ended jobs and their logs.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Continue, and print jobs that begin, change or end."),
+    ] = False,
     json: Json = False,
 ) -> int:
-    """List the jobs of all targets, or of one, as started by run --detach or shell --keep."""
+    """List the jobs of all targets, or of one, as started by run --detach or shell --keep.
+
+    With --watch, Ctrl-C ends the list; --json then prints one object a line.
+    """
+    if watch:
+        from hermes_exec.cli.watch_jobs import watch_jobs
+
+        if prune:
+            raise UsageError("--watch excludes --prune", remedy="leave one of them out")
+        return interruptible.run(watch_jobs(on, json=json))
     return interruptible.run(_jobs(on, prune=prune, json=json))
 
 
@@ -75,14 +98,20 @@ def logs(
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", metavar="N", min=1, help="Print the last N lines.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Print what was written since TIME: 30s, 10m or 2026-01-31T18:00."),
+    ] = None,
     size: Annotated[int | None, typer.Option("--bytes", metavar="N", min=1, help="Print the last N bytes.")] = None,
     json: Json = False,
 ) -> int:
     """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job."""
-    if tail is not None and size is not None:
-        raise UsageError("--tail excludes --bytes", remedy="leave one of them out")
-    chosen = LogEnd(lines=tail, size=size)
-    return interruptible.run(_logs(job, on, chosen, follow=follow, stream=stream.value, json=json))
+    given = {"--tail": tail, "--bytes": size, "--since": since}
+    chosen = [option for option, value in given.items() if value is not None]
+    if len(chosen) > 1:
+        raise UsageError(f"{chosen[0]} excludes {chosen[1]}", remedy="leave one of them out")
+    end = LogEnd(lines=tail, size=size, since_s=None if since is None else _parse_since(since))
+    return interruptible.run(_logs(job, on, end, follow=follow, stream=stream.value, json=json))
 
 
 def attach(job: JobName, on: On = None) -> int:
@@ -95,7 +124,9 @@ def attach(job: JobName, on: On = None) -> int:
 
 
 def kill(
-    job: Annotated[list[str], typer.Argument(metavar="JOB", help="The id or the name of a job.")],
+    job: Annotated[
+        list[str], typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=complete_jobs)
+    ],
     on: On = None,
     grace: Annotated[str, typer.Option(metavar="TIME", help="Wait so long between TERM and KILL.")] = "2s",
     *,
@@ -117,11 +148,10 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
     if json:
         shells = [{"kind": "pty", "job": pty.name, "target": target, **asdict(pty)} for target, pty in ptys]
-        show_json([_job_to_json(target, status) for target, status in found] + shells)
+        show_json([job_to_json(target, status) for target, status in found] + shells)
     elif found or ptys:
-        heads = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND")
-        rows = [_job_row(target, status) for target, status in found]
-        show_table(heads, rows + [_pty_row(target, status) for target, status in ptys])
+        rows = [job_row(target, status) for target, status in found]
+        show_table(HEADS, rows + [pty_row(target, status) for target, status in ptys], drop=_DROPPED)
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
@@ -141,7 +171,8 @@ async def _prune(guests: "Sequence[Guest]", *, json: bool) -> None:
         note(f"removed: {len(pruned)}" if pruned else "no job has ended")
 
 
-def _job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
+def job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
+    """Return a job for JSON."""
     from hermes_exec.cli.run_command import to_json
 
     return {
@@ -162,7 +193,8 @@ def _job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
     }
 
 
-def _job_row(target: str, status: JobStatus) -> list[str]:
+def job_row(target: str, status: JobStatus) -> list[str]:
+    """Return the cells of a job."""
     state = status.state.value if status.result is None else status.result.reason
     return [
         status.id,
@@ -176,7 +208,8 @@ def _job_row(target: str, status: JobStatus) -> list[str]:
     ]
 
 
-def _pty_row(target: str, status: PtyStatus) -> list[str]:
+def pty_row(target: str, status: PtyStatus) -> list[str]:
+    """Return the cells of a kept shell."""
     state = "ended" if status.ended else f"{status.views} attached"
     since = format_elapsed(time.time() - status.started)
     return [status.name, "", state, _format_time(status.started), since, "", target, status.command[:60]]
@@ -201,7 +234,7 @@ async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream:
     async with find_job(name, on) as job:
         wanted = cast("LogStream", stream)
         offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
-        events = job.logs(offset, wanted, follow=follow)
+        events = job.logs(offset, wanted, follow=follow, since=end.since_s)
         if json:
             async with aclosing(events):
                 async for event in events:
@@ -211,6 +244,17 @@ async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream:
         if follow:
             await job.status()  # records the end
     return 0
+
+
+def _parse_since(text: str) -> float:
+    """Return the seconds before now of a time span, or of a date with a time."""
+    try:
+        passed_s = time.time() - datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        return parse_duration(text)
+    if passed_s <= 0:
+        raise UsageError(f"--since {text} is in the future", remedy="10m")
+    return passed_s
 
 
 async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:

@@ -57,7 +57,8 @@ def log(
         show_json([_facts(record) for record in found])
     elif found:
         heads = ("AT", "TARGET", "SESSION", "END", "TIME", "OUTPUT", "COMMAND")
-        show_table(heads, [_row(record) for record in sorted(found, key=lambda record: record.at)])
+        rows = [_row(record) for record in sorted(found, key=lambda record: record.at)]
+        show_table(heads, rows, drop=("OUTPUT", "SESSION", "TIME", "TARGET"))
     else:
         note("no recorded command matches")
     return 0

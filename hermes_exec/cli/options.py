@@ -7,18 +7,7 @@ from typing import Annotated
 
 import typer
 
-
-def _complete_targets(incomplete: str) -> list[str]:
-    from hermes_exec.config.load import load_settings
-    from hermes_exec.config.registry import list_types
-    from hermes_exec.errors import HermesError
-
-    try:
-        known = [*load_settings().profiles, *list_types()]
-    except HermesError:
-        known = ["local"]
-    return sorted({name for name in known if name.startswith(incomplete)})
-
+from hermes_exec.cli.completion.values import complete_targets, complete_targets_or_groups
 
 On = Annotated[
     str | None,
@@ -27,7 +16,7 @@ On = Annotated[
         "-o",
         metavar="TARGET",
         help="A profile, or a one-line target such as docker:python:3.11.",
-        autocompletion=_complete_targets,
+        autocompletion=complete_targets,
     ),
 ]
 OnSeveral = Annotated[
@@ -37,7 +26,7 @@ OnSeveral = Annotated[
         "-o",
         metavar="TARGET",
         help="A profile, a one-line target such as docker:python:3.11, or group:NAME; may be repeated.",
-        autocompletion=_complete_targets,
+        autocompletion=complete_targets_or_groups,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -46,7 +35,7 @@ Target = Annotated[
     typer.Argument(
         metavar="[TARGET]",
         help="A profile, or a one-line target such as docker:python:3.11.",
-        autocompletion=_complete_targets,
+        autocompletion=complete_targets,
     ),
 ]
 Cwd = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="Start in this folder of the target.")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_targets
 from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import CHECK_FAILED, escape_controls, note, say
 from hermes_exec.cli.open_target import read_settings
@@ -86,7 +87,10 @@ def _describe(name: str, found: Settings) -> dict[str, str]:
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A profile, or a one-line target.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A profile, or a one-line target.", autocompletion=complete_targets),
+    ],
     *,
     json: Json = False,
 ) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal.terminal import Terminal
 
 _PATH_BEGINS = re.compile(r":(?=/(?!/)|~|\.{1,2}(?:/|\Z))")
 
@@ -58,6 +62,14 @@ def check_source(source: RemotePath) -> None:
         raise UsageError(
             f"{source.path}: {error.strerror} (on this machine)", remedy="TARGET:PATH, if it is in a target"
         ) from None
+
+
+async def expand_home(terminal: Terminal, path: str) -> str:
+    """Return a path of a target with the home folder there for ``~`` at its beginning."""
+    if path != "~" and not path.startswith("~/"):
+        return path
+    home = (await terminal.run(["sh", "-c", 'printf %s "$HOME"'], check=True)).stdout
+    return os.fsdecode(home) + path[1:]
 
 
 def join_name(folder: str, source: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,6 +54,33 @@ __all__ = [
 Section = TypeVar("Section", bound=BaseModel)
 
 
+@dataclass(slots=True)
+class Layers:
+    """What each layer sets, before the layers are merged."""
+
+    user_path: Path | None
+    """The user's own file, if it was read."""
+    user: FileContents
+    project_path: Path | None
+    """The project's file, if it was read: it exists, and is trusted."""
+    project: FileContents
+    overrides: list[FileContents]
+    """The environment, then the flags."""
+    warnings: list[str] = field(default_factory=list[str])
+
+
+def read_layers(
+    *, cwd: Path | None = None, environ: Mapping[str, str] | None = None, flags: Overrides | None = None
+) -> Layers:
+    """Read every layer that exists; see ``load_settings``."""
+    environ = os.environ if environ is None else environ
+    flags = flags or Overrides()
+    warnings = find_misspelt_variables(environ)
+    user_path, user = _user(environ, flags, warnings)
+    project_path, project = _project(cwd, user_path, environ, warnings)
+    return Layers(user_path, user, project_path, project, override_layers(environ, flags), warnings)
+
+
 def load_settings(
     *,
     cwd: Path | None = None,
@@ -67,13 +95,16 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     flags = flags or Overrides()
-    warnings = find_misspelt_variables(environ)
-    user_path, user = _user(environ, flags, warnings)
-    project_path, project = _project(cwd, user_path, environ, warnings)
-    default, origin = _default(flags, environ, project_path, project, user_path, user)
-    spoken = override_layers(environ, flags)
+    return merge_layers(read_layers(cwd=cwd, environ=environ, flags=flags), environ, flags)
+
+
+def merge_layers(layers: Layers, environ: Mapping[str, str], flags: Overrides | None = None) -> Settings:
+    """Return the settings of the layers; ``environ`` and ``flags`` name the default target."""
+    user, project = layers.user, layers.project
+    default, origin = _default(flags or Overrides(), environ, layers.project_path, project, layers.user_path, user)
+    spoken = layers.overrides
     return Settings(
-        profiles=_profiles(project, user, warnings),
+        profiles=_profiles(project, user, layers.warnings),
         groups=project.groups | user.groups,
         default=default,
         default_origin=origin,
@@ -87,8 +118,8 @@ def load_settings(
         hooks=user.hooks,
         mcp=user.mcp,
         models=user.models,
-        files=tuple(path for path in (project_path, user_path) if path),
-        warnings=tuple(warnings),
+        files=tuple(path for path in (layers.project_path, layers.user_path) if path),
+        warnings=tuple(layers.warnings),
     )
 
 

@@ -178,7 +178,7 @@ def _check_profile(target: object) -> None:
     if not isinstance(target, Profile):
         given = type(target).__name__
         raise UsageError(
-            f"open takes a profile's name, a one-line target, a Profile, a Backend or None, not {given}",
+            f"target: open takes a profile's name, a one-line target, a Profile, a Backend or None, not {given}",
             remedy='"local", "docker:IMAGE", "ssh://USER@HOST" or DockerProfile(image="IMAGE")',
         )
     model = registry.find_profile_model(target.type)

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import ProtocolError, TransferError, UsageError
 from hermes_exec.files import errors
 from hermes_exec.files.bulk_transfer import fetch_all, send_all, transfer_mode
-from hermes_exec.files.info import FileInfo, Kind, ResolvedPath
-from hermes_exec.files.requests import FileRequests, Path, encode_path, require_field
+from hermes_exec.files.info import FileInfo, FileList, Kind, ResolvedPath
+from hermes_exec.files.requests import FileRequests, Path, encode_path, require_field, validate_content
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, TransferSettings, encode_patterns
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.operations import LISTED
@@ -44,7 +45,7 @@ def parse_resolved_path(answer: Mapping[str, Any]) -> ResolvedPath:
 def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
     """Parse the packed names of a folder; their paths begin with ``folder`` as it was given."""
     prefix = b"" if folder == b"." else folder.rstrip(b"/") + b"/"
-    found: list[FileInfo] = []
+    found = FileList()
     at = 0
     while at < len(data):
         if at + LISTED.size > len(data):
@@ -57,6 +58,7 @@ def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
     return found
 
 
+@check_calls
 class Files:
     """The files of one target. A relative path is seen from ``default_cwd``, else from the terminal's folder.
 
@@ -68,6 +70,11 @@ class Files:
 
     def __init__(self, link: Link, default_cwd: str | None = None) -> None:
         self._requests = FileRequests(link, default_cwd)
+        self._target = link.target
+
+    def __repr__(self) -> str:
+        """Return the target."""
+        return f"<Files of {self._target}>"
 
     async def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
@@ -121,6 +128,7 @@ class Files:
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
+        validate_content(data)
         options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
         mover = self._requests.bulk_transfer if len(data) >= staging.WORTH and not append else None
         if mover is not None and await self._write_beside(mover, path, data, options):

@@ -55,6 +55,28 @@ class FileInfo:
         return self.kind is Kind.FOLDER
 
 
+class FileList(list[FileInfo]):
+    """A list of files that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the table."""
+        import time
+
+        from hermes_exec.notebook import format_table
+
+        rows = [
+            (
+                each.path.encode("utf-8", "backslashreplace").decode() + (f" -> {each.target}" if each.target else ""),
+                each.kind.value,
+                f"{each.size:,}",
+                stat.filemode(each.mode)[1:],
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(each.mtime_ns // 10**9)),
+            )
+            for each in self
+        ]
+        return format_table(("path", "kind", "bytes", "mode", "changed"), rows)
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
     """The file that a path leads to in the target."""

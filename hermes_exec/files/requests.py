@@ -27,10 +27,21 @@ _WORTH_A_STEP = 1 << 20
 
 def encode_path(path: Path) -> bytes:
     """Return the bytes of a path; raise UsageError for one that no system accepts."""
-    data = os.fsencode(path)
+    try:
+        data = os.fsencode(path)
+    except TypeError:
+        raise UsageError(f"path: a value of the type {type(path).__name__} is not a path", remedy="str(…)") from None
     if not data or b"\0" in data:
         raise UsageError(f"{data!r} is not a path")
     return data
+
+
+def validate_content(data: Any) -> None:
+    """Raise UsageError for content that is not bytes; text is refused, since files have no encoding of their own."""
+    try:
+        memoryview(data)
+    except TypeError:
+        raise UsageError(f"data: a {type(data).__name__} is not bytes", remedy="text.encode()") from None
 
 
 class ReceiveBuffer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import Closed, UsageError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
 
 
+@check_calls
 class Lease:
     """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``async with`` to give it back.
 
@@ -49,6 +51,10 @@ class Lease:
         self._timer: asyncio.TimerHandle | None = None
         if hold_s is not None:
             self.extend(hold_s)
+
+    def __repr__(self) -> str:
+        """Return the key of its caller, and whether it has ended."""
+        return f"<Lease for {self.key!r}{f', ended: {self.over}' if self.over else ''}>"
 
     @property
     def terminal(self) -> Terminal:

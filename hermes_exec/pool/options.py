@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
 
 
+@check_calls
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Terminals that are alike: where they are opened, how many wait ready, and whether they are used again.

@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from hermes_exec._arguments import check_calls
 from hermes_exec._async import awaitable_context_manager
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
 from hermes_exec.pool.dispatcher import Dispatcher
@@ -40,6 +41,7 @@ class PoolStatus:
     """Leased."""
 
 
+@check_calls
 class Orchestrator:
     """Hands out terminals: ``async with orchestrator.terminal("build", key="alice") as terminal``.
 
@@ -86,6 +88,10 @@ class Orchestrator:
         self._places: dict[str, Dispatcher] = {}
         self._checking: asyncio.Task[None] | None = None
         self._state: Literal["new", "open", "closed"] = "new"
+
+    def __repr__(self) -> str:
+        """Return its state and the names of its pools."""
+        return f"<Orchestrator {self._state}, pools: {', '.join(self._pools) or 'none'}>"
 
     async def start(self) -> None:
         """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hermes_exec.errors import UsageError
 
 Argument = str | bytes
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(s|m|h|d|)\Z", re.ASCII)
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def encode(text: Argument | os.PathLike[str]) -> bytes:
-    """Return bytes unchanged, and text or a path in the file system's encoding."""
+def parse_duration(text: str) -> float:
+    """Return the seconds of ``90``, ``1.5``, ``10m``, ``2h`` or ``1d``.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    match = _DURATION.match(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration", remedy="90, 1.5s, 10m, 2h or 1d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def describe_kind(value: object) -> str:
+    """Return the type of an argument for an error; the value itself may be a secret."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def encode(text: Argument | os.PathLike[str], name: str = "command") -> bytes:
+    """Return bytes unchanged, and text or a path in the file system's encoding; ``name`` is the parameter."""
     try:
         data = text if isinstance(text, bytes) else _encode_text(os.fspath(text))
     except UnicodeEncodeError as error:
-        raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
+        raise UsageError(f"{name}: text that has no bytes: {error}", remedy="give bytes") from error
     except TypeError as error:
-        raise UsageError(f"{text!r:.80} is neither text nor bytes nor a path", remedy="str(…)") from error
+        what = describe_kind(text)
+        raise UsageError(f"{name}: {what} is neither text nor bytes nor a path", remedy="str(…)") from error
     if b"\0" in data:
-        raise UsageError("a command, path or variable cannot hold a NUL byte")
+        raise UsageError(f"{name}: a command, path or variable cannot hold a NUL byte")
     return data
 
 
@@ -35,21 +57,21 @@ def _encode_text(text: Argument) -> bytes:
 def encode_argv(command: Any) -> list[bytes]:
     """Encode a program and its arguments."""
     if not isinstance(command, Sequence):
-        raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of arguments")
+        raise UsageError(f"command: {describe_kind(command)}", remedy="shell text, or a list of arguments")
     if not command:
-        raise UsageError("an empty command", remedy="give a program and its arguments")
+        raise UsageError("command: it is empty", remedy="give a program and its arguments")
     return [encode(argument) for argument in cast("Sequence[Argument]", command)]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:
     """Encode environment variables; a name that no shell can export is refused."""
     if not isinstance(env, Mapping):
-        raise UsageError(f"a {type(env).__name__} as variables", remedy='{"NAME": "value"}')
+        raise UsageError(f"env: {describe_kind(env)} is not a map of variables", remedy='{"NAME": "value"}')
     encoded: dict[bytes, bytes] = {}
     for name, value in cast("Mapping[str, str]", env).items():
         if not (str(name).isidentifier() and name.isascii()):
-            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
-        encoded[name.encode()] = encode(value)
+            raise UsageError(f"env: {name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
+        encoded[name.encode()] = encode(value, f"env: the value of {name!r}")
     return encoded
 
 
@@ -61,23 +83,60 @@ def encode_input(stdin: Any) -> bytes | None:
         try:
             return memoryview(stdin).tobytes()
         except TypeError as error:
-            raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text") from error
+            raise UsageError(
+                f"stdin: {describe_kind(stdin)} is neither bytes nor text", remedy="bytes or text"
+            ) from error
     try:
         return stdin.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise UsageError(f"standard input that has no bytes: {error}", remedy="give bytes") from error
+        raise UsageError(f"stdin: text that has no bytes: {error}", remedy="give bytes") from error
 
 
-def validate_seconds(seconds: Any, what: str, most: float, *, zero: bool = False) -> float:
-    """Return ``seconds`` as a float; it must be above 0 (with ``zero`` not below 0) and at most ``most``."""
-    if isinstance(seconds, int | float) and (0 < seconds <= most or (zero and seconds == 0)):
-        return float(seconds)
+def validate_seconds(seconds: Any, name: str, most: float, *, zero: bool = False) -> float:
+    """Return the value of the parameter ``name`` in seconds; text such as ``10s`` means the same as in an option.
+
+    It must be above 0 (with ``zero`` not below 0) and at most ``most``.
+    """
     at_most = "" if most == math.inf else f", and {most:.0f} at most"
-    raise UsageError(f"{what} of {seconds!r} s", remedy=f"{'0 or more' if zero else 'more than 0'}{at_most}")
+    remedy = f"{'0 or more' if zero else 'more than 0'} seconds{at_most}, or text such as '10m'"
+    if isinstance(seconds, str):
+        try:
+            value: Any = parse_duration(seconds)
+        except UsageError:
+            value = math.nan
+    else:
+        value = seconds
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and (0 < value <= most or (zero and value == 0)):
+        return float(value)
+    raise UsageError(f"{name}={seconds!r:.40} is not a time", remedy=remedy)
 
 
-def validate_count(count: Any, what: str) -> int:
-    """Return ``count``, which must be an integer not below 0."""
-    if isinstance(count, int) and count >= 0:
+def validate_count(count: Any, name: str) -> int:
+    """Return the value of the parameter ``name``, which must be an integer not below 0."""
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
         return count
-    raise UsageError(f"{what} of {count!r}", remedy="a whole number, 0 or more")
+    raise UsageError(f"{name}={count!r:.40} is not a count", remedy="a whole number, 0 or more")
+
+
+def validate_flag(flag: Any, name: str) -> bool:
+    """Return the value of the parameter ``name``, which must be True or False."""
+    if isinstance(flag, bool):
+        return flag
+    raise UsageError(f"{name}={flag!r:.40} is neither True nor False", remedy="True or False")
+
+
+def validate_choice(word: Any, name: str, choices: Sequence[str]) -> str:
+    """Return the value of the parameter ``name``, which must be one of the choices."""
+    if isinstance(word, str) and word in choices:
+        return word
+    raise UsageError(f"{name}={word!r:.40} is no choice", remedy=" or ".join(choices))
+
+
+def validate_name(text: Any, name: str, most: int = 256) -> str:
+    """Return the value of the parameter ``name``, which must be text of ``most`` characters at most."""
+    if not isinstance(text, str):
+        raise UsageError(f"{name}: {describe_kind(text)} is not text", remedy="str(…)")
+    if len(text) > most:
+        raise UsageError(f"{name}: it has {len(text)} characters", remedy=f"{most} at most")
+    return text

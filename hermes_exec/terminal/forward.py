@@ -15,6 +15,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_exec._arguments import check_calls
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.forward.service import bind_path, inode_of, remove_path
@@ -65,6 +66,7 @@ class Endpoint:
         return {"host": self.host, "port": self.port, "path": os.fsencode(self.path)}
 
 
+@check_calls
 class Forward:
     """Forwards connections from ``listen`` on one side to ``to`` on the other. Use it with ``async with``.
 
@@ -101,6 +103,11 @@ class Forward:
     def connections(self) -> int:
         """The number of open connections."""
         return len(self._tasks)
+
+    def __repr__(self) -> str:
+        """Return both addresses."""
+        direction = "<-" if self.reverse else "->"
+        return f"<Forward {self.address} {direction} {self.to}>"
 
     async def start(self) -> None:
         """Start to listen.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Unpack
 
+from hermes_exec._arguments import check_call
 from hermes_exec._async import gather_or_cancel
 from hermes_exec.errors import GatherFailed, HermesError, UsageError
 from hermes_exec.terminal.encoding import validate_count
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.terminal import Terminal
 
 
+@check_call
 async def gather(
     terminals: Iterable[Terminal],
     command: Argument | Sequence[Argument],

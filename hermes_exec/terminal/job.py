@@ -7,11 +7,20 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from hermes_exec._arguments import check_calls
 from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
-from hermes_exec.terminal import guest_records, job_log
-from hermes_exec.terminal.encoding import encode, encode_argv, encode_env, validate_seconds
-from hermes_exec.terminal.job_status import JobState, JobStatus, raise_for_answer
+from hermes_exec.terminal import guest_records, job_log, requests
+from hermes_exec.terminal.encoding import (
+    encode,
+    encode_argv,
+    encode_env,
+    validate_count,
+    validate_flag,
+    validate_name,
+    validate_seconds,
+)
+from hermes_exec.terminal.job_status import JobList, JobState, JobStatus, raise_for_answer
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
 from hermes_exec.terminal.requests import format_command
 from hermes_exec.transport.call import LeaseExpired
@@ -38,6 +47,7 @@ _PART = "jobs"
 _QUESTIONS = {"jobs", "job_wait"}
 
 
+@check_calls
 class Job:
     """A job in a target, identified by its id. Returned by ``Terminal.start`` and ``Terminal.job``.
 
@@ -82,15 +92,28 @@ class Job:
                 if operation not in _QUESTIONS:
                     raise
 
-    async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
+    async def logs(
+        self,
+        offset: int = 0,
+        stream: LogStream = "both",
+        *,
+        follow: bool = False,
+        since: float | str | None = None,
+    ) -> AsyncGenerator[Event]:
         """Yield its output as events, from byte ``offset`` of the stream on.
 
         ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
         A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
-        is slow, or stops, does not affect the job.
+        is slow, or stops, does not affect the job. ``since`` replaces ``offset``: it yields what was written
+        in the last seconds, or text such as ``10m``, by the target's clock, exact to a second
+        or to a hundredth of a long time.
         """
         self._link.load_part(_PART)
-        fields = {"job": self.id, "offset": offset, "follow": follow}
+        fields: dict[str, Any] = {"job": self.id, "offset": offset, "follow": follow}
+        if since is not None:
+            if offset:
+                raise UsageError("since and offset exclude each other", remedy="leave one of them out")
+            fields["since"] = validate_seconds(since, "since", _LONGEST_CAP_S)
         async with aclosing(job_log.read_log(self._link, fields, stream)) as events:
             async for event in events:
                 yield event
@@ -199,7 +222,7 @@ async def start_job(
     }
     if limits is not None:
         link.load_part("limits")
-        fields["limits"] = limits.as_fields()
+        fields["limits"] = requests.encode_limits(limits)
     link.load_part(_PART)
     guest = await guest_records.record_guest(link, target)
 
@@ -232,18 +255,17 @@ def _encode_command(command: Argument | Sequence[Argument]) -> dict[str, Any]:
 def _encode_options(options: JobOptions) -> dict[str, Any]:
     name, cwd = options.get("name", ""), options.get("cwd")
     cap_s, log_cap = options.get("cap_s", CAP_S), options.get("log_cap", LOG_CAP)
-    if len(name) > _LONGEST_NAME:
-        raise UsageError(f"a name of {len(name)} characters", remedy=f"{_LONGEST_NAME} at most")
-    if log_cap < 1:
-        raise UsageError(f"a log of {log_cap} bytes", remedy="at least 1")
+    validate_name(name, "name", _LONGEST_NAME)
+    if validate_count(log_cap, "log_cap") < 1:
+        raise UsageError("log_cap=0 keeps no output", remedy="at least 1")
     return {
         "name": name,
         "env": encode_env(options.get("env") or {}),
-        "cwd": None if cwd is None else encode(cwd),
-        "stdin": bool(options.get("stdin")),
-        "cap_s": None if cap_s is None else validate_seconds(cap_s, "a cap", _LONGEST_CAP_S),
+        "cwd": None if cwd is None else encode(cwd, "cwd"),
+        "stdin": validate_flag(options.get("stdin", False), "stdin"),
+        "cap_s": None if cap_s is None else validate_seconds(cap_s, "cap_s", _LONGEST_CAP_S),
         "log_cap": log_cap,
-        "bound": not options.get("keep", True),
+        "bound": not validate_flag(options.get("keep", True), "keep"),
     }
 
 
@@ -252,7 +274,7 @@ async def list_jobs(link: Link) -> list[JobStatus]:
     link.load_part(_PART)
     answer = await link.call("jobs", {}).result()
     raise_for_answer(answer, "jobs")
-    jobs = [JobStatus.from_answer(fields) for fields in answer["jobs"]]
+    jobs = JobList(JobStatus.from_answer(fields) for fields in answer["jobs"])
     if not jobs:
         await guest_records.forget_guest(link)
     return jobs

@@ -91,7 +91,7 @@ async def read_log(link: Link, fields: dict[str, Any], stream: LogStream) -> Asy
                     taken += len(event.data)
                     yield event
         except LeaseExpired:
-            if fields["offset"] < 0:  # it counts from an end that has moved
+            if fields["offset"] < 0 or "since" in fields:  # it counts from an end that has moved
                 raise
         else:
             return

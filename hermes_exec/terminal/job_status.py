@@ -84,6 +84,28 @@ class JobStatus:
             raise ProtocolError("the guest sent an invalid job status") from error
 
 
+class JobList(list[JobStatus]):
+    """A list of jobs that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the table."""
+        from hermes_exec.notebook import format_table
+
+        heads = ("job", "name", "state", "seconds", "output bytes", "command")
+        rows = [
+            (
+                each.id,
+                each.name,
+                each.state.value if each.result is None else each.result.reason,
+                f"{each.duration_s:.1f}",
+                f"{each.stdout_bytes + each.stderr_bytes:,}",
+                each.command,
+            )
+            for each in self
+        ]
+        return format_table(heads, rows)
+
+
 def _parse_command(value: Any) -> bytes | list[bytes]:
     if isinstance(value, bytes):
         return value

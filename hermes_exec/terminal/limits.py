@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ _MOST = 1 << 40
 """An upper bound on every limit; a larger number is a typing error."""
 
 
+@check_calls
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The resources that a command and its child processes may use; None means no limit.

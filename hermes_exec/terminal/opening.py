@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hermes_exec._async import awaitable_context_manager
+from hermes_exec.config.paths import home_folder
 from hermes_exec.config.plan import Plan
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec.terminal.encoding import validate_count, validate_seconds
+from hermes_exec.terminal.encoding import (
+    encode,
+    encode_env,
+    validate_choice,
+    validate_count,
+    validate_flag,
+    validate_seconds,
+)
+from hermes_exec.terminal.output import OutputCollector, SpoolFolder
 from hermes_exec.terminal.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -33,7 +43,7 @@ async def open(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     max_output: int | None = None,
-    lease_s: float | None = None,
+    lease_s: float | str | None = None,
     carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
 ) -> Terminal:
@@ -43,19 +53,22 @@ async def open(
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
             (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
             for the configured default.
-        cwd: the working directory of commands.
+        cwd: the working directory of commands, which has to exist.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
-        lease_s: seconds that the target keeps running after this process disappeared; 900 by default.
+        lease_s: seconds, or text such as ``10m``, that the target keeps running after this process disappeared;
+            900 by default.
         carrier: the transport. ``guest`` needs a Python in the target, ``plain`` only a shell and has fewer guarantees
             (docs/promises.md); ``auto`` chooses the better available one. As configured by default.
         audit: whether commands are recorded in the audit; as configured by default.
 
     Raises:
-        UsageError: the target has a wrong type, or a Backend cannot apply a key of its profile.
+        UsageError: an argument is wrong, ``cwd`` does not exist, or a Backend cannot apply a key of its profile.
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the target could not be opened; nothing is left behind.
     """
+    if audit is not None:
+        validate_flag(audit, "audit")
     plan = plan_open(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
     return await open_plan(plan, plan.create_audit(wanted=audit))
 
@@ -66,7 +79,7 @@ def plan_open(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     max_output: int | None = None,
-    lease_s: float | None = None,
+    lease_s: float | str | None = None,
     carrier: str | None = None,
     place: str | None = None,
 ) -> Plan:
@@ -76,13 +89,13 @@ def plan_open(
     """
     plan = Plan(target, place=place, adopt=True)
     if cwd is not None:
-        plan.cwd = cwd
+        plan.cwd = os.fsdecode(encode(cwd, "cwd"))
+    encode_env(env or {})
     plan.env.update(env or {})
-    if carrier not in {None, "auto", "guest", "plain"}:
-        raise UsageError(f"unknown transport {carrier!r}", remedy="auto, guest or plain")
-    plan.carrier = carrier or plan.carrier
+    if carrier is not None:
+        plan.carrier = validate_choice(carrier, "carrier", ("auto", "guest", "plain"))
     if lease_s is not None:
-        plan.lease_s = validate_seconds(lease_s, "a lease", math.inf)
+        plan.lease_s = validate_seconds(lease_s, "lease_s", math.inf)
     if max_output is not None:
         plan.max_output = validate_count(max_output, "max_output")
     return plan
@@ -108,9 +121,29 @@ async def open_transport(plan: Plan) -> Transport:
     except BaseException:
         await plan.backend.close()
         raise
+    try:
+        await _check_folder(carrier, plan)
+    except BaseException:
+        await carrier.close()
+        await plan.backend.close()
+        raise
     if _log.isEnabledFor(logging.INFO):
         _log.info("opened", extra={**_facts(carrier, plan), "took_s": round(time.monotonic() - since, 3)})
     return carrier
+
+
+async def _check_folder(transport: Transport, plan: Plan) -> None:
+    """Raise UsageError if the working directory does not exist; costs a round trip except on this machine."""
+    if plan.cwd is None:
+        return
+    if plan.backend.type == "local":
+        home = encode(plan.env.get("HOME") or home_folder())
+        if not os.path.isdir(os.path.join(home, encode(plan.cwd))):  # noqa: ASYNC240, PTH112, PTH118  bytes; a thread takes longer
+            raise UsageError(f"cwd: {plan.cwd}: no such folder", remedy="create it, or pass another cwd")
+        return
+    answer = await transport.start("exec", {"argv": [b"true"]}, OutputCollector(0, SpoolFolder())).result()
+    if answer.get("error") == "cwd":
+        raise UsageError(f"cwd: {plan.cwd}: no such folder in {plan.target}", remedy="create it, or pass another cwd")
 
 
 def create_terminal(plan: Plan, carrier: Transport, audit: Audit | None) -> Terminal:

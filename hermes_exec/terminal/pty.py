@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal as signals
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import Closed, HermesError, UsageError
 from hermes_exec.terminal import guest_records, requests
-from hermes_exec.terminal.encoding import encode, encode_argv, encode_env
+from hermes_exec.terminal.encoding import (
+    encode,
+    encode_argv,
+    encode_env,
+    validate_count,
+    validate_name,
+    validate_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +36,7 @@ _LOGIN_SHELL = ("the login shell",)
 _LARGEST = 0xFFFF
 
 
+@check_calls
 class Pty:
     """A program on a pseudo-terminal. Returned by ``Terminal.pty`` and ``Terminal.attach``.
 
@@ -54,6 +64,10 @@ class Pty:
         fields = {"name": name, "rows": size[0], "cols": size[1]}
         self._call: GuestCall = link.call("pty.attach", fields, self)
         self._call.answer.add_done_callback(self._on_end)
+
+    def __repr__(self) -> str:
+        """Return its name, and whether it has ended."""
+        return f"<Pty {self.name}{', ended' if self._call.answer.done() else ''}>"
 
     def feed(self, call: RunningCommand, channel: int, data: bytes, /) -> None:
         """Receive bytes from the link; they are acknowledged when they are read."""
@@ -226,16 +240,18 @@ async def start_pty(  # noqa: PLR0913  the options of a program on a terminal ar
         UsageError: no such folder, or an invalid size; nothing ran.
         PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
     """
-    validate_size(rows, cols)
+    validate_size(validate_count(rows, "rows"), validate_count(cols, "cols"))
+    validate_name(name, "name")
     link.load_part("pty")
     name = name or (guest_records.new_id() if keep_s else f"pty-{os.urandom(4).hex()}")
-    fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": float(keep_s)}
+    keep_s = validate_seconds(keep_s, "keep_s", math.inf, zero=True)
+    fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": keep_s}
     if argv is not None:
         fields["argv"] = encode_argv(argv)
     if env:
         fields["env"] = encode_env(env)
     if cwd is not None:
-        fields["cwd"] = encode(cwd)
+        fields["cwd"] = encode(cwd, "cwd")
     command = argv or _LOGIN_SHELL
     start = link.call("pty", fields)
     pty = Pty(link, name, command, (0, 0), account)

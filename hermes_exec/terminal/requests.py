@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from hermes_exec._arguments import unknown_parameter
 from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import (
     Closed,
@@ -26,7 +27,16 @@ from hermes_exec.errors import (
 )
 from hermes_exec.guest.core.wire import WINDOW
 from hermes_exec.result import Result, ShellState, Truncation
-from hermes_exec.terminal.encoding import Argument, encode, encode_env, encode_input, validate_count, validate_seconds
+from hermes_exec.terminal.encoding import (
+    Argument,
+    describe_kind,
+    encode,
+    encode_env,
+    encode_input,
+    validate_count,
+    validate_flag,
+    validate_seconds,
+)
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, OutputCollector
 
 if TYPE_CHECKING:
@@ -49,6 +59,8 @@ PYTHON_REMEDY = "install Python 3.6 or later there"
 CAPABILITIES_REMEDY = "Terminal.capabilities and Terminal.limits(), which list what this target supports"
 _LONGEST = 300
 """Characters of a target's text that an error shows."""
+_LAST_LINES = 8
+"""Lines of an output that an error shows."""
 _LOOKED_AT = 64 << 10
 """Bytes in which secrets are searched; a secret cut at this limit is far from the part that is shown."""
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
@@ -90,13 +102,13 @@ class TerminalContext:
 class CommandOptions(TypedDict, total=False):
     """The options of every command; ``Terminal.run`` describes them."""
 
-    timeout: float | None
+    timeout: float | str | None
     stdin: bytes | str | None
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
     merge_stderr: bool
     limits: Limits | None
-    grace_s: float | None
+    grace_s: float | str | None
 
 
 class RunOptions(CommandOptions, total=False):
@@ -116,38 +128,65 @@ class StreamOptions(CommandOptions, total=False):
 class CommandSettings:
     """The options of one command, with their defaults."""
 
-    timeout: float | None = None
+    timeout: float | str | None = None
     stdin: bytes | str | None = None
     env: Mapping[str, str] | None = None
     cwd: str | os.PathLike[str] | None = None
     merge_stderr: bool = False
     limits: Limits | None = None
-    grace_s: float | None = None
+    grace_s: float | str | None = None
     interactive: bool = False
     """Whether standard input stays open for ``Stream.write``."""
     check: bool = False
     max_output: int | None = None
 
 
+def choose_options(options: Mapping[str, Any]) -> CommandSettings:
+    """Return the options of a call.
+
+    Raises:
+        UsageError: there is no such option; the message suggests one.
+    """
+    try:
+        return CommandSettings(**options)
+    except TypeError:
+        known = CommandSettings.__slots__
+        unknown = next(name for name in options if name not in known)
+        raise unknown_parameter(unknown, known) from None
+
+
+def encode_limits(limits: Any) -> dict[str, int | float]:
+    """Return the fields of limits for a request."""
+    from hermes_exec.terminal.limits import Limits
+
+    if not isinstance(limits, Limits):
+        raise UsageError(
+            f"limits: {describe_kind(limits)} is not a Limits", remedy="hermes_exec.Limits(memory_mib=512)"
+        )
+    return limits.as_fields()
+
+
 def build_fields(context: TerminalContext, options: CommandSettings) -> dict[str, Any]:
     """Return the fields of a request; a missing field has the guest's default."""
     fields: dict[str, Any] = {}
     if options.limits is not None:
-        fields["limits"] = options.limits.as_fields()
+        fields["limits"] = encode_limits(options.limits)
         context.require_guest("enforce limits").load_part("limits")
     timeout = context.timeout_s if options.timeout is None else options.timeout
     if timeout is not None:
-        fields["timeout"] = validate_seconds(timeout, "a timeout", _MAX_TIMEOUT_S)
+        fields["timeout"] = validate_seconds(timeout, "timeout", _MAX_TIMEOUT_S)
     if options.stdin is not None or options.interactive:
         fields["stdin"] = True
     if options.env:
         fields["env"] = encode_env(options.env)
     if options.cwd is not None:
-        fields["cwd"] = encode(options.cwd)
-    if options.merge_stderr:
+        fields["cwd"] = encode(options.cwd, "cwd")
+    validate_flag(options.check, "check")
+    validate_flag(options.interactive, "interactive")
+    if validate_flag(options.merge_stderr, "merge_stderr"):
         fields["merge"] = True
     if options.grace_s is not None:
-        fields["grace"] = validate_seconds(options.grace_s, "a grace", _MAX_TIMEOUT_S, zero=True)
+        fields["grace"] = validate_seconds(options.grace_s, "grace_s", _MAX_TIMEOUT_S, zero=True)
     return fields
 
 
@@ -198,16 +237,21 @@ async def run_command(
     if record is not None:
         asyncio.get_running_loop().call_soon(record.record_end, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
-        text = _end_of(result.stdout if options.merge_stderr else result.stderr, context.redact)
-        raise CommandFailed(context.redact(format_command(command)), result, text)
+        output = result.stdout if options.merge_stderr else result.stderr
+        text = context.redact(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
+        raise CommandFailed(context.redact(format_command(command)), result, _end_of(text), _last_lines(text))
     return result
 
 
-def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
-    """Return the end of an output for an error: without known secrets, shortened, control characters escaped."""
-    text = clean(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
+def _end_of(text: str) -> str:
+    """Return the end of an output for an error: shortened, control characters escaped."""
     end = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[-_LONGEST:])
     return f"…{end}" if len(text) > _LONGEST else end
+
+
+def _last_lines(text: str) -> list[str]:
+    """Return the last lines of an output, each as ``_end_of`` returns it."""
+    return [_end_of(line.rstrip()) for line in text.split("\n") if line.strip()][-_LAST_LINES:]
 
 
 def parse_result(

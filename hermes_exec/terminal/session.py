@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import Closed
 from hermes_exec.guest.core.wire import STDERR, STDOUT
 from hermes_exec.terminal import requests
 from hermes_exec.terminal.encoding import encode
-from hermes_exec.terminal.requests import CommandSettings
 from hermes_exec.terminal.stream import Stream
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.encoding import Argument
-    from hermes_exec.terminal.requests import RunOptions, StreamOptions, TerminalContext
+    from hermes_exec.terminal.requests import CommandSettings, RunOptions, StreamOptions, TerminalContext
     from hermes_exec.transport.protocol import RunningCommand
 
 BACKGROUND_CAP = 1 << 20
@@ -46,6 +46,7 @@ class LateOutput:
         return data
 
 
+@check_calls
 class Session:
     """A live shell. Its commands run one after another, in the order of the calls.
 
@@ -60,20 +61,25 @@ class Session:
         self._call = context.carrier.start("session", fields, self._background)
         self._closed = False
 
+    def __repr__(self) -> str:
+        """Return its name and its target."""
+        closed = ", closed" if self._closed or self._context.closed else ""
+        return f"<Session {self.name} in {self._context.target}{closed}>"
+
     async def run(self, command: Argument, **options: Unpack[RunOptions]) -> Result:
         """Run a command in this shell to its end. The options are those of ``Terminal.run``.
 
         With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
         changes none of it.
         """
-        chosen = CommandSettings(**options)
+        chosen = requests.choose_options(options)
         return await requests.run_command(
             self._context, "run", self._fields(command, chosen), command, chosen, self.name
         )
 
     def stream(self, command: Argument, **options: Unpack[StreamOptions]) -> Stream:
         """Run a command in this shell and yield its output as it arrives; see ``Terminal.stream``."""
-        chosen = CommandSettings(**options)
+        chosen = requests.choose_options(options)
         return Stream(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
     def _fields(self, command: Argument, options: CommandSettings) -> dict[str, Any]:

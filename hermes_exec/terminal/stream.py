@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_exec._arguments import check_calls
 from hermes_exec.errors import Closed, UsageError
 from hermes_exec.guest.core.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec.transport.protocol import RunningCommand
 
 
+@check_calls
 class Stream:
     """A command that runs for the length of an ``async with``; iterate over it for its events.
 
@@ -56,6 +58,11 @@ class Stream:
         self._ended = False
         self._record: CommandRecord | None = None
         self._totals = [0, 0, 0]
+
+    def __repr__(self) -> str:
+        """Return its target and its state."""
+        state = "ended" if self._ended else "not started" if self._call is None else "running"
+        return f"<Stream in {self._context.target}, {state}>"
 
     def _start(self) -> None:
         if self._call is not None:

@@ -6,13 +6,21 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from hermes_exec._arguments import check_calls
 from hermes_exec._async import awaitable_context_manager, shield_to_completion
 from hermes_exec.backend import release, require_snapshot, require_suspend
 from hermes_exec.errors import Unsupported
 from hermes_exec.terminal import requests
-from hermes_exec.terminal.encoding import encode, encode_argv, encode_env
+from hermes_exec.terminal.encoding import (
+    encode,
+    encode_argv,
+    encode_env,
+    validate_flag,
+    validate_name,
+    validate_seconds,
+)
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, SpoolFolder
-from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, CommandSettings, TerminalContext
+from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, TerminalContext
 from hermes_exec.terminal.session import Session
 from hermes_exec.terminal.stream import Stream
 from hermes_exec.transport import FileTransport
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.limits import Enforcement, Limits
     from hermes_exec.terminal.pty import Pty
     from hermes_exec.terminal.pty_status import PtyStatus
-    from hermes_exec.terminal.requests import RunOptions, StreamOptions
+    from hermes_exec.terminal.requests import CommandSettings, RunOptions, StreamOptions
     from hermes_exec.transport import Transport
     from hermes_exec.transport.protocol import Capabilities
 
@@ -68,6 +76,7 @@ class SyncOptions(TypedDict, total=False):
     ignore: Iterable[str | bytes]
 
 
+@check_calls
 class Terminal:
     """Commands, sessions, jobs, files and ports of one target. Created by ``hermes_exec.open``.
 
@@ -106,6 +115,10 @@ class Terminal:
         self._default: Session | None = None
         self._sessions = 0
 
+    def __repr__(self) -> str:
+        """Return the target and whether the terminal is open."""
+        return f"<Terminal {self.target}, {'closed' if self._context.closed else 'open'}>"
+
     @property
     def target(self) -> str:
         """The one-line target that this terminal has open."""
@@ -130,8 +143,8 @@ class Terminal:
 
         Args:
             command: shell text, or a program and its arguments.
-            timeout: seconds after which the command and all processes that it started are ended; the
-                result is then marked ``timed_out`` and has the output so far.
+            timeout: seconds, or text such as ``10m``, after which the command and all processes that it started are
+                ended; the result is then marked ``timed_out`` and has the output so far.
             stdin: its standard input; empty by default.
             env: variables for this command alone.
             cwd: its working directory; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
@@ -150,7 +163,7 @@ class Terminal:
         """
         if isinstance(command, str | bytes):
             return await self._default_session().run(command, **options)
-        chosen = CommandSettings(**options)
+        chosen = requests.choose_options(options)
         return await requests.run_command(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def stream(self, command: Argument | Sequence[Argument], **options: Unpack[StreamOptions]) -> Stream:
@@ -161,7 +174,7 @@ class Terminal:
         """
         if isinstance(command, str | bytes):
             return self._default_session().stream(command, **options)
-        chosen = CommandSettings(**options)
+        chosen = requests.choose_options(options)
         return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def _argv(self, command: Sequence[Argument], options: CommandSettings) -> dict[str, Any]:
@@ -200,13 +213,15 @@ class Terminal:
             raise Unsupported("this target keeps no live shells", remedy=requests.PYTHON_REMEDY)
         fields = dict(self._session_fields)
         if cwd is not None:
-            fields["cwd"] = encode(cwd)
+            fields["cwd"] = encode(cwd, "cwd")
         if env:
             fields["env"] = encode_env(env)
         if shell is not None:
-            fields["shell"] = encode(shell)
+            fields["shell"] = encode(shell, "shell")
         if login is not None:
-            fields["login"] = login
+            fields["login"] = validate_flag(login, "login")
+        if name is not None:
+            validate_name(name, "name")
         self._sessions += 1
         session = Session(self._context, fields, name or f"session-{self._sessions}")
         _log.debug("session opened", extra={"target": self.target, "session": session.name})
@@ -248,6 +263,9 @@ class Terminal:
         """
         self._context.check_open()
         if isinstance(self._context.carrier, FileTransport):
+            from hermes_exec.files.requests import validate_content
+
+            validate_content(data)
             await self._context.carrier.write(path, data)
         else:
             await self.files.write(path, data)
@@ -300,7 +318,7 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: bool = False,
-        cap_s: float | None = None,
+        cap_s: float | str | None = None,
         log_cap: int = 1 << 30,
         limits: Limits | None = None,
         keep: bool = True,
@@ -330,7 +348,7 @@ class Terminal:
         from hermes_exec.terminal.guest_records import new_id
         from hermes_exec.terminal.job import Job, start_job
 
-        cap = self._context.job_lease_s if cap_s is None else cap_s
+        cap = self._context.job_lease_s if cap_s is None else validate_seconds(cap_s, "cap_s", math.inf)
         link = self._context.require_guest("keep jobs")
         with requests.record_launch(
             self._context, new_id(), "job", requests.format_command(command), cwd, name

@@ -60,6 +60,14 @@ class OpeningSuite(Behaviours, exercises="channel"):
         async with place.fresh() as terminal:
             assert await count_living(terminal, mark) == 0
 
+    @exercises("target")
+    async def test_a_folder_that_does_not_exist_fails_at_the_opening(self, place: SuiteTarget) -> None:
+        with pytest.raises(hermes_exec.UsageError, match=r"^cwd: /no/such/folder: no such folder"):
+            async with place.fresh(cwd="/no/such/folder"):
+                pass
+        async with place.fresh(cwd="/usr") as terminal:
+            assert (await terminal.run(["pwd"])).stdout == b"/usr\n"
+
     @pytest.mark.parametrize("form", ["profile", "backend"])
     @exercises("target")
     async def test_a_profile_and_its_backend_bring_folder_variables_and_set_up(

@@ -12,10 +12,10 @@ import importlib.util
 import marshal
 import zlib
 from functools import cache
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_exec._source import find_source_loader
 from hermes_exec.transport.minify import minify
 
 if TYPE_CHECKING:
@@ -92,13 +92,9 @@ _STUB = (
 
 
 def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
-    spec = importlib.util.find_spec(f"{_GUEST}.{name}")
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise ImportError(f"the guest's module {name} is not a source file")
-    # A loader of its own: an import hook of this process, such as pytest's, would change the code.
-    loader = SourceFileLoader(spec.name, spec.origin)
-    code = loader.get_code(spec.name)  # from __pycache__ where that is current
-    source = loader.get_data(spec.origin) if with_source else b""
+    loader = find_source_loader(f"{_GUEST}.{name}")
+    code = loader.get_code(loader.name)  # from __pycache__ where that is current
+    source = loader.get_data(loader.path) if with_source else b""
     return name, marshal.dumps(code), source
 
 

@@ -188,6 +188,8 @@ class Link:
         )
         self.damaged_connections = 0  # consecutive connections that ended by lost or changed bytes without any progress
         self._backend, self.checksum = backend, traits.needs_checksum
+        self.target = backend.target
+        """The one-line target of the backend."""
         self.log = logging.LoggerAdapter(logging.getLogger("hermes_exec.transport"), {"target": backend.target})
         self.client = os.urandom(16)  # the client id for the guest
         self._env = {encode(name): encode(value) for name, value in env.items()}

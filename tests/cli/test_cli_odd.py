@@ -31,7 +31,8 @@ LOST = {
 def test_an_option_that_would_be_lost_is_refused(cli: Cli, option: str, words: list[str]) -> None:
     done = cli("run", *words, "--", "touch", "ran")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"hermes-exec: {option} ".encode())
+    message = json.loads(done.stderr)["error"]["message"] if option == "--json" else done.stderr.decode()
+    assert message.removeprefix("hermes-exec: ").startswith(f"{option} ")
     assert done.stderr.count(b"\n") == 1
     assert not (cli.cwd / "ran").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import termios
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
@@ -84,10 +85,13 @@ def test_the_terminals_input_is_passed_on_when_asked_for(screen: Callable[..., S
     assert here.end() == 0
 
 
-def test_tables_have_lines_on_a_terminal(screen: Callable[..., Screen]) -> None:
+def test_tables_fit_a_terminal_and_split_no_word(screen: Callable[..., Screen]) -> None:
     here = screen("backends")
     assert here.end() == 0
-    assert "─" in here.shown.decode()
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in here.shown.decode().splitlines()]
+    assert lines[0].split()[:2] == ["TYPE", "USABLE"]
+    assert all(len(line) <= 100 for line in lines)
+    assert "\x1b[32myes" in here.shown.decode()
 
 
 def test_json_is_for_people_on_a_terminal(screen: Callable[..., Screen]) -> None:

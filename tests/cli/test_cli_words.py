@@ -254,18 +254,6 @@ def test_debug_alone_shows_a_traceback(cli: Cli) -> None:
     assert b"Traceback" in cli("--debug", *words).stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_profiles(cli: Cli, shell: str) -> None:
-    cli.configure('[backends.sandbox]\ntype = "local"\n')
-    asked = {"_HERMES_EXEC_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "hermes-exec run --on sa"}
-    asked |= {
-        "COMP_WORDS": "hermes-exec run --on sa",
-        "COMP_CWORD": "3",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    assert b"sandbox" in cli(env=asked).stdout
-
-
 def test_a_fault_of_ours_is_one_line_and_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(RuntimeError("two\nlines")) == 70
     told = capsys.readouterr().err

@@ -19,7 +19,7 @@ COMMANDS: dict[str, Any] = {"nothing": None, "number": 5, "map": {"echo": 1}, "n
 OPTIONS: dict[str, dict[str, Any]] = {
     "stdin-number": {"stdin": 5},
     "stdin-list": {"stdin": ["a"]},
-    "timeout-text": {"timeout": "3"},
+    "timeout-text": {"timeout": "soon"},
     "timeout-nan": {"timeout": float("nan")},
     "grace-below-0": {"grace_s": -1},
     "grace-nan": {"grace_s": float("nan")},

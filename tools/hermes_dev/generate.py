@@ -211,7 +211,7 @@ class Writer:
         passed = passed.replace("terminals", "unwrap(terminals)", 1)
         body = f"return portal().call(hermes_exec.gather({passed}))"
         returns = ast.unparse(node.returns or ast.Constant(None))
-        return textwrap.dedent(function("", "gather", arguments, returns, ast.get_docstring(node), body))
+        return textwrap.dedent(function("@check_call\n", "gather", arguments, returns, ast.get_docstring(node), body))
 
     def open(self) -> str:
         """The function ``open``."""
@@ -224,7 +224,7 @@ core = loop_portal.call(hermes_exec.open({passed}))
 terminal = Terminal(loop_portal, core)
 loop_portal.finalizers.register(core, terminal, core.target)
 return terminal"""
-        return textwrap.dedent(function("", "open", arguments, "Terminal", ast.get_docstring(node), body))
+        return textwrap.dedent(function("@check_call\n", "open", arguments, "Terminal", ast.get_docstring(node), body))
 
     def arguments(self, home: Module, node: Function, given: AbstractSet[str] = frozenset()) -> tuple[str, str]:
         """The parameters as they are declared, and as they are passed on; blocking objects of ``given`` may be some."""

@@ -44,6 +44,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import hermes_exec
+from hermes_exec._arguments import check_call
 from hermes_exec._sync.proxy import BlockingProxy, BlockingIterator, BlockingContextManager, unwrap
 from hermes_exec._sync.portal import portal
 

@@ -2,32 +2,50 @@
 
 from hermes_exec.cli.commands import Command
 
+_AGENT = "Agent"
+_LEARNING = "Learning"
+_SKILLS = "Skills and policies"
+_EXAMPLES = "hermes_exec_agent.cli.examples:EXAMPLES"
+
+
+def _agent(name: str, summary: str, panel: str, synonyms: str = "", *, fast: str = "") -> Command:
+    fast = f"hermes_exec_agent.cli.{fast}" if fast else ""
+    return Command(name, f"hermes_exec_agent.cli.{name}", summary, fast, panel, tuple(synonyms.split()), _EXAMPLES)
+
+
 COMMANDS = (
-    Command("audit", "hermes_exec_agent.cli.audit", "Report on what tasks of the agent cost and how they ended."),
-    Command("batch", "hermes_exec_agent.cli.batch", "Run many trials of tasks, and report on them."),
-    Command(
+    _agent(
         "chat",
-        "hermes_exec_agent.cli.chat",
         "Talk to the agent, which works in a target.",
-        fast="hermes_exec_agent.cli.start_chat:prepare_chat",
+        _AGENT,
+        "ask talk agent prompt assistant ai start",
+        fast="start_chat:prepare_chat",
     ),
-    Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
-    Command("cron", "hermes_exec_agent.cli.cron", "Run requests and commands at their time."),
-    Command("gateway", "hermes_exec_agent.cli.gateway", "Reach the agent from messengers."),
-    Command("learn", "hermes_exec_agent.cli.learn", "List and judge outcomes of tasks, and measure what helps."),
-    Command("curator", "hermes_exec_agent.cli.curator", "Archive unused skills of the agent, and merge similar ones."),
-    Command("mcp", "hermes_exec_agent.cli.mcp", "Serve a target over MCP, and use tools of other servers."),
-    Command("memory", "hermes_exec_agent.cli.memory", "Show and change what the agent remembers."),
-    Command("review", "hermes_exec_agent.cli.review", "Look at past tasks once more, and keep what is worth it."),
-    Command("proposals", "hermes_exec_agent.cli.proposals", "Decide on changes that the agent proposes to itself."),
-    Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
-    Command(
+    _agent(
+        "conversations",
+        "List, show, search and export conversations.",
+        _AGENT,
+        "conversation sessions session chats threads history resume list",
+    ),
+    _agent("memory", "Show and change what the agent remembers.", _AGENT, "remember memories notes forget"),
+    _agent("user", "Ask and tell what is known about a person.", _AGENT, "users person people me whoami"),
+    _agent("cron", "Run requests and commands at their time.", _AGENT, "schedule scheduler crontab timer every at"),
+    _agent("serve", "Serve the agent over HTTP.", _AGENT, "server api http daemon listen"),
+    _agent("gateway", "Reach the agent from messengers.", _AGENT, "messenger telegram irc bot pair"),
+    _agent("mcp", "Serve a target over MCP, and use tools of other servers.", _AGENT, "tools servers protocol"),
+    _agent(
         "skill",
-        "hermes_exec_agent.cli.skill",
         "Register, run, inspect and verify skills.",
-        fast="hermes_exec_agent.cli.skill_run:prepare_skill_run",
+        _SKILLS,
+        "skills plugin plugins recipe recipes tool tools add install import",
+        fast="skill_run:prepare_skill_run",
     ),
-    Command("user", "hermes_exec_agent.cli.user", "Ask and tell what is known about a person."),
+    _agent("audit", "Report on what tasks of the agent cost and how they ended.", _LEARNING, "usage report stats"),
+    _agent("batch", "Run many trials of tasks, and report on them.", _LEARNING, "eval evaluate trials rollouts"),
+    _agent("learn", "List and judge outcomes of tasks, and measure what helps.", _LEARNING, "outcomes rate judge"),
+    _agent("curator", "Archive unused skills of the agent, and merge similar ones.", _LEARNING, "curate archive merge"),
+    _agent("review", "Look at past tasks once more, and keep what is worth it.", _LEARNING, "reviews reflect"),
+    _agent("proposals", "Decide on changes that the agent proposes to itself.", _LEARNING, "proposal suggestions"),
 )
 
 

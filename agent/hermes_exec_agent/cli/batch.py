@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
@@ -71,7 +72,13 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="NAME", help="A model of hermes.toml, or replay:FILE; may be repeated."),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="A model of hermes.toml, or replay:FILE; may be repeated.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     samples: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of each combination.")] = 1,
     agent: Annotated[

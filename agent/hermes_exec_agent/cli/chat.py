@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec_agent.cli.options import Improve, MostCost
+from hermes_exec_agent.cli.options import Improve, MostCost, complete_conversations
 from hermes_exec_agent.cli.skill_judge import Cases
 from hermes_exec_agent.cli.start_chat import run_chat
 from hermes_exec_agent.frontends.chat.arguments import ChatArguments
@@ -25,10 +26,24 @@ def chat(  # noqa: PLR0913  one parameter an option
         typer.Option("--query", "-q", metavar="TEXT", help="Ask one question; - reads it from standard input."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="Use this model of hermes.toml.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Use this model of hermes.toml.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", "-r", metavar="ID", help="Continue a conversation; last is the newest.")
+        str | None,
+        typer.Option(
+            "--resume",
+            "-r",
+            metavar="ID",
+            help="Continue a conversation; last is the newest.",
+            autocompletion=complete_conversations,
+        ),
     ] = None,
     continue_newest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")

@@ -12,6 +12,7 @@ from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.conversations_rollback import rollback
+from hermes_exec_agent.cli.options import complete_conversations
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 _TITLE = 60
 _SNIPPET = 100
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a conversation or its beginning; last is the newest.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The id of a conversation or its beginning; last is the newest.",
+        autocompletion=complete_conversations,
+    ),
+]
 Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Show the newest N only.")]
 
 

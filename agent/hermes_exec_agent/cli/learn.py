@@ -11,6 +11,7 @@ from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.measure import measure
+from hermes_exec_agent.cli.options import complete_conversations, complete_skills
 from hermes_exec_agent.frontends.chat.listing import find_conversation
 
 _VERDICTS = {"good": True, "bad": False}
@@ -55,7 +56,12 @@ def outcomes(
 
 def outcome(
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="A conversation, whose latest task is meant, or CONVERSATION:REQUEST.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A conversation, whose latest task is meant, or CONVERSATION:REQUEST.",
+            autocompletion=complete_conversations,
+        ),
     ],
     verdict: Annotated[str, typer.Argument(metavar="good|bad", help="Whether the task ended well.")],
     *,
@@ -81,7 +87,10 @@ def outcome(
 
 
 def versions(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The name of a skill; all by default.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(metavar="[NAME]", help="The name of a skill; all by default.", autocompletion=complete_skills),
+    ] = "",
     *,
     json: Json = False,
 ) -> int:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hermes_exec.cli import interruptible
+from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
-from hermes_exec_agent.cli.options import Number
+from hermes_exec_agent.cli.options import Number, complete_skills
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,14 @@ def measure(  # noqa: PLR0913  one parameter an option
         typer.Argument(metavar="TASKS", help="A file of one JSON object a line: instruction, check, folder, setup."),
     ],
     *,
-    skill: Annotated[str, typer.Option(metavar="NAME", help="Measure a skill: hide it in every other sample.")] = "",
+    skill: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Measure a skill: hide it in every other sample.",
+            autocompletion=complete_skills,
+        ),
+    ] = "",
     entry: Annotated[
         str, typer.Option(metavar="TEXT", help="Measure an entry of memory: show it in every other sample.")
     ] = "",
@@ -43,7 +51,14 @@ def measure(  # noqa: PLR0913  one parameter an option
     ] = 5,
     on: On = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="Use this model of hermes.toml.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Use this model of hermes.toml.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     replay: Annotated[
         str | None, typer.Option(metavar="FILE", help="Replay scripted replies in each sample instead of a model.")

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+_CONVERSATIONS = 30
+"""Conversations that are offered, the newest first."""
+_TITLE = 60
 
-def _complete_skills(incomplete: str) -> list[str]:
+
+def complete_skills(incomplete: str) -> list[str]:
+    """Complete the name of a registered skill."""
     from hermes_exec.errors import HermesError
     from hermes_exec_agent.skills.registry.home import default_home
     from hermes_exec_agent.skills.registry.registry import Registry
@@ -20,6 +25,16 @@ def _complete_skills(incomplete: str) -> list[str]:
     return sorted(name for name in known if name.startswith(incomplete))
 
 
+def complete_conversations(incomplete: str) -> list[tuple[str, str]]:
+    """Complete the id of a conversation; ``last`` is the newest."""
+    from hermes_exec_agent.frontends.chat.listing import LAST, list_conversations
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        found = [(each.id, each.title[:_TITLE]) for each in list_conversations(log, _CONVERSATIONS)]
+    return [each for each in [(LAST, "the newest conversation"), *found] if each[0].startswith(incomplete)]
+
+
 Improve = Annotated[
     bool,
     typer.Option("--improve/--no-improve", help="Repair a skill that fails in use, and run it once more."),
@@ -27,10 +42,10 @@ Improve = Annotated[
 MostCost = Annotated[
     float | None, typer.Option(metavar="USD", min=0.000001, help="Limit the cost of one turn, in US dollars.")
 ]
-Skill = Annotated[str, typer.Argument(metavar="NAME", help="The name of a skill.", autocompletion=_complete_skills)]
+Skill = Annotated[str, typer.Argument(metavar="NAME", help="The name of a skill.", autocompletion=complete_skills)]
 Skills = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Names of skills; all by default.", autocompletion=_complete_skills),
+    typer.Argument(metavar="[NAME]...", help="Names of skills; all by default.", autocompletion=complete_skills),
 ]
 Number = Annotated[
     int | None, typer.Option("--version", "-V", metavar="N", help="A version; by default the current one.")

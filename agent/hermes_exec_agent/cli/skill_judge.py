@@ -14,6 +14,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.options import Skills
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
+from hermes_exec_policies.cli.options import complete_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,7 +139,13 @@ def add(  # noqa: PLR0913  each is an option
     host: Hosts = None,
     limit: Bounds = None,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME", help="Judge and run the skill under this policy.")
+        str,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Judge and run the skill under this policy.",
+            autocompletion=complete_policies,
+        ),
     ] = "skill-validate",
     json: Json = False,
 ) -> int:

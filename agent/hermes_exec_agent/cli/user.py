@@ -12,6 +12,7 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.cli.options import complete_conversations
 from hermes_exec_agent.cli.person import export_json
 
 if TYPE_CHECKING:
@@ -117,7 +118,11 @@ def close(claim: Id, *, person: Person = None) -> int:
 def learn(
     conversation: Annotated[
         str,
-        typer.Argument(metavar="CONVERSATION", help="The id of a conversation or its beginning; last is the newest."),
+        typer.Argument(
+            metavar="CONVERSATION",
+            help="The id of a conversation or its beginning; last is the newest.",
+            autocompletion=complete_conversations,
+        ),
     ],
 ) -> int:
     """Let the auxiliary model propose claims from the person's own messages, or send these to Honcho.

@@ -18,9 +18,9 @@ import struct
 import sys
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._source import find_source_loader
 from hermes_exec.errors import ProtocolError, Unsupported
 
 if TYPE_CHECKING:
@@ -162,11 +162,8 @@ def _compile(text: str) -> tuple[bytes, bytes]:
 
 
 def _module(name: str) -> tuple[str, bytes, bytes]:
-    spec = importlib.util.find_spec(f"{_ROOM}.{name}")
-    if spec is None or not isinstance(spec.loader, SourceFileLoader):
-        raise ImportError(f"the launcher's module {name} is not a source file")
-    source = spec.loader.get_data(spec.loader.get_filename(spec.name))
-    return f"confined.{name}", marshal.dumps(spec.loader.get_code(spec.name)), source
+    loader = find_source_loader(f"{_ROOM}.{name}")
+    return f"confined.{name}", marshal.dumps(loader.get_code(loader.name)), loader.get_data(loader.path)
 
 
 def _to_plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ without reading an index that may be hundreds of megabytes long.
 
 import os
 import struct
+import time
 from bisect import bisect_right
 
 from ..core.wire import CHUNK, STDERR, STDOUT
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ..core.loop import Loop
     from ..streams.output_stream import OutputStream
 
+    _Span = tuple[float, float, tuple[int, int, int]]
+    """The times of the first and the last write, and the sizes before the first."""
+
 BOTH = 0
 RECORD = struct.Struct(">I")
 """A record of the index, and the header of a piece in the interleaved stream."""
@@ -27,6 +31,25 @@ _STRIDE = 4096
 _BATCH = 512
 """Records that a reader handles before others get their turn."""
 _NAMES = ("index", "stdout", "stderr")
+_SPAN_S = 1.0
+"""Seconds of output whose times are kept together."""
+MOST_SPANS = 4096
+"""Spans that are kept; then neighbours are merged as far as their times stay exact to a hundredth of their age."""
+_EXACT = 1 / 128
+
+
+def _merge_spans(spans: "list[_Span]", now: float) -> "list[_Span]":
+    merged = spans[:1]
+    for first, last, sizes in spans[1:]:
+        since = merged[-1][0]
+        if last - since <= (now - since) * _EXACT:
+            merged[-1] = (since, last, merged[-1][2])
+        else:
+            merged.append((first, last, sizes))
+    half = len(merged) // 2
+    if len(merged) >= MOST_SPANS:  # the clock was set back
+        merged[:half] = [(merged[0][0], merged[half - 1][1], merged[0][2])]
+    return merged
 
 
 class JobLogFile:
@@ -42,6 +65,7 @@ class JobLogFile:
         self.readers: "list[JobLogReader]" = []
         self._marks: "list[tuple[int, int, int, int]]" = []  # both, record, stdout, stderr
         self._last = 0
+        self._spans: "list[_Span]" = []
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._fds: "list[int]" = []
         try:
@@ -59,6 +83,7 @@ class JobLogFile:
     def append(self, channel: int, data: bytes) -> None:
         """Add bytes of one stream; on OSError the log has as many of them as fitted."""
         view = memoryview(data)
+        self._note_time(time.time())
         try:
             while view:
                 done = os.pwrite(self._fds[channel], view, self.sizes[channel])
@@ -67,6 +92,23 @@ class JobLogFile:
         finally:
             for reader in list(self.readers):
                 reader.more()
+
+    def _note_time(self, now: float) -> None:
+        """Remember when the next bytes are written."""
+        spans = self._spans
+        if spans and 0 <= now - spans[-1][0] < _SPAN_S:
+            spans[-1] = (spans[-1][0], now, spans[-1][2])
+            return
+        if len(spans) >= MOST_SPANS:
+            self._spans = spans = _merge_spans(spans, now)
+        spans.append((now, now, (self.sizes[BOTH], self.sizes[STDOUT], self.sizes[STDERR])))
+
+    def offset_since(self, then: float, stream: int) -> int:
+        """Return the offset of what was written since ``then``, and perhaps up to a second before it."""
+        for _, last, sizes in self._spans:
+            if last >= then:
+                return sizes[stream]
+        return self.sizes[stream]
 
     def _record(self, channel: int, count: int) -> None:
         bit = ERR_BIT if channel == STDERR else 0

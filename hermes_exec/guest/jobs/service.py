@@ -6,6 +6,7 @@ or ended. A job that is ``bound`` ends with the client that started it, and is t
 """
 
 import errno
+import time
 
 from ..core import wire
 from ..process import runner
@@ -133,6 +134,9 @@ class JobTable:
         size = job.log.sizes[stream]
         if offset < 0:
             offset = max(0, size + offset)
+        since = arguments.get("since")
+        if since is not None:
+            offset = job.log.offset_since(time.time() - since, stream)
         end = None if arguments.get("follow") else size
         count = arguments.get("count")
         if count is not None:

@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_targets
 from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec_policies.cli.options import complete_policies
 
 if TYPE_CHECKING:
     from hermes_exec_policies.explain import RuleStatus
     from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.model import Policy
 
-Name = Annotated[str, typer.Argument(metavar="POLICY", help="The name of a policy, or a .toml file.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="POLICY", help="The name of a policy, or a .toml file.", autocompletion=complete_policies),
+]
 In = Annotated[str, typer.Option("--in", "-i", metavar="KIND", help="The backend: bubblewrap, docker, singularity, …")]
 
 
@@ -126,7 +131,10 @@ def _print_gaps(policy: "Policy", place: str, verdicts: "list[RuleStatus]") -> N
 
 def diff(
     policy: Name,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The policy to compare it with.")],
+    other: Annotated[
+        str,
+        typer.Argument(metavar="OTHER", help="The policy to compare it with.", autocompletion=complete_policies),
+    ],
     *,
     json: Json = False,
 ) -> int:
@@ -184,7 +192,11 @@ def render(
 def check(
     policies: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[POLICY]...", help="Names or files; by default every named policy."),
+        typer.Argument(
+            metavar="[POLICY]...",
+            help="Names or files; by default every named policy.",
+            autocompletion=complete_policies,
+        ),
     ] = None,
     *,
     place: Annotated[
@@ -223,10 +235,17 @@ def check(
 def prove(
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="bubblewrap, docker:IMAGE, singularity:IMAGE, or a profile of these."),
+        typer.Argument(
+            metavar="TARGET",
+            help="bubblewrap, docker:IMAGE, singularity:IMAGE, or a profile of these.",
+            autocompletion=complete_targets,
+        ),
     ],
     *,
-    policy: Annotated[str, typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.")],
+    policy: Annotated[
+        str,
+        typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.", autocompletion=complete_policies),
+    ],
     json: Json = False,
 ) -> int:
     """Try to break every rule of a policy in a new probe sandbox, and print the verdict of each attempt.

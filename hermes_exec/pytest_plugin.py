@@ -1,0 +1,81 @@
+"""A plugin of pytest: the fixture ``terminal`` is an open terminal of the target that ``--hermes-on`` names.
+
+pytest imports this module in every session, so it imports nothing of hermes_exec by itself. docs/howto-pytest.md has
+examples.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.sync import Terminal
+
+DEFAULT_TARGET = "local"
+SCOPES = ("function", "class", "module", "package", "session")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and the line ``hermes_on`` of pytest's configuration."""
+    group = parser.getgroup("hermes-exec", "terminals of targets (hermes-exec)")
+    group.addoption(
+        "--hermes-on",
+        action="append",
+        metavar="TARGET",
+        help="Open TARGET for the fixture `terminal`: a profile, or a one-line target such as docker:python:3.11. "
+        "With several, tests run in each. The default is the setting hermes_on, or else this machine.",
+    )
+    group.addoption(
+        "--hermes-scope",
+        choices=SCOPES,
+        default="function",
+        help="Share the fixture `terminal` within a class, module, package or session; by default each test has its "
+        "own.",
+    )
+    parser.addini("hermes_on", "Targets of the fixture `terminal`, unless --hermes-on names some.", type="args")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the targets, if there are others than this machine."""
+    targets = list_targets(config)
+    return None if targets == [DEFAULT_TARGET] else f"hermes-exec: {', '.join(targets)}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that have a terminal in each of the targets."""
+    if "hermes_target" in metafunc.fixturenames:
+        metafunc.parametrize("hermes_target", list_targets(metafunc.config), indirect=True, scope="session")
+
+
+def list_targets(config: pytest.Config) -> list[str]:
+    """Return the targets of this session, each once."""
+    given: list[str] = config.getoption("--hermes-on") or config.getini("hermes_on") or [DEFAULT_TARGET]
+    return list(dict.fromkeys(given))
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: ARG001  the signature of pytest
+    return config.getoption("--hermes-scope")
+
+
+@pytest.fixture(scope="session")
+def hermes_target(request: pytest.FixtureRequest) -> str:
+    """The target of the fixture ``terminal``."""
+    return str(request.param)
+
+
+@pytest.fixture(scope=_scope)
+def terminal(hermes_target: str) -> Generator[Terminal]:
+    """An open, blocking terminal of the target; it is closed at the end, with all that it started."""
+    import hermes_exec.sync
+    from hermes_exec.errors import HermesError
+
+    try:
+        opened = hermes_exec.sync.open(hermes_target)
+    except HermesError as error:
+        pytest.fail(f"--hermes-on {hermes_target}: {error}", pytrace=False)
+    with opened:
+        yield opened
