@@ -8,6 +8,7 @@ _CHAT = {
     "conversations": ("conversations list --last 5", "conversations search disk full"),
     "conversations list": ("conversations list --last 5", "conversations list --all --json"),
     "conversations show": ("conversations show last", "conversations show 20261122-09 --json"),
+    "conversations rollback": ("conversations rollback last", "conversations rollback last 2 --force"),
     "conversations search": ("conversations search disk full", "conversations search --since 7d backup"),
     "conversations export": ("conversations export last", "conversations export last --output talk.md"),
     "serve": ("serve --port 8080", "serve --on docker:python:3.11 --token-from env:TOKEN"),
@@ -102,4 +103,41 @@ _BATCH = {
         "batch shard RUN --shard s --epoch 2",
     ),
 }
-EXAMPLES: dict[str, tuple[str, ...]] = {**_CHAT, **_MEMORY, **_SKILLS, **_LEARNING, **_BATCH}
+_CRON = {
+    "cron": ("cron add '30 8 * * mon' 'summarise my notifications'", "cron history"),
+    "cron add": (
+        "cron add '30 8 * * mon' 'summarise my notifications' --deliver file:report.txt",
+        "cron add 'every 15m' --command 'df -h /' --on server",
+    ),
+    "cron list": ("cron list", "cron list --json"),
+    "cron show": ("cron show backup", "cron show backup --json"),
+    "cron run": ("cron run backup", "cron run backup --json"),
+    "cron approve": ("cron approve backup",),
+    "cron pause": ("cron pause backup",),
+    "cron resume": ("cron resume backup",),
+    "cron edit": ("cron edit backup --schedule 'every 1h'", "cron edit backup --time-limit 10m --overlap queue"),
+    "cron remove": ("cron remove backup",),
+    "cron history": ("cron history", "cron history backup --limit 5"),
+    "cron next": ("cron next", "cron next backup --count 10"),
+    "cron tick": ("cron tick", "cron tick --most 1"),
+    "cron daemon": ("cron daemon", "cron daemon --most 2"),
+}
+_REACH = {
+    "gateway": ("gateway run", "gateway pair ABCD2345 --as ada"),
+    "gateway run": ("gateway run", "gateway run --on docker:python:3.11 --approve deny"),
+    "gateway status": ("gateway status", "gateway status --json"),
+    "gateway pair": ("gateway pair ABCD2345 --as ada", "gateway pair ABCD2345 --as ada --role guest"),
+    "gateway people": ("gateway people", "gateway people --remove ada"),
+    "gateway send": ("gateway send ada 'the backup is done'", "gateway send ada hello --json"),
+    "gateway outbox": ("gateway outbox", "gateway outbox --state unknown"),
+    "mcp": ("mcp serve --on docker:python:3.11", "mcp list"),
+    "mcp serve": ("mcp serve --on docker:python:3.11", "mcp serve --http --port 8931"),
+    "mcp add": (
+        "mcp add files --allow read_file -- npx -y @modelcontextprotocol/server-filesystem /srv",
+        "mcp add notes --url https://example.org/mcp --token-from env:NOTES_TOKEN",
+    ),
+    "mcp list": ("mcp list", "mcp list --json"),
+    "mcp test": ("mcp test files", "mcp test files --accept"),
+    "mcp remove": ("mcp remove files",),
+}
+EXAMPLES: dict[str, tuple[str, ...]] = {**_CHAT, **_MEMORY, **_SKILLS, **_LEARNING, **_BATCH, **_CRON, **_REACH}
