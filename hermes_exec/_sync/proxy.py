@@ -30,6 +30,7 @@ class BlockingProxy:
 
     def __init_subclass__(cls) -> None:
         """Let calls with wrong arguments raise UsageError."""
+        super().__init_subclass__()
         check_calls(cls)
 
     def __repr__(self) -> str:

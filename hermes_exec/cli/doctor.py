@@ -48,7 +48,7 @@ def backends(
         [each.type, "yes" if each.usable else "no", ", ".join(sorted(each.features)), each.reason, each.remedy]
         for each in reports
     ]
-    show_table(("TYPE", "USABLE", "CAN", "WHY", "TRY"), rows, drop=("CAN",), wrap=("CAN", "WHY", "TRY"))
+    show_table(("TYPE", "USABLE", "CAN", "WHY", "TRY"), rows, drop=("CAN",))
     return 0
 
 
@@ -99,7 +99,7 @@ async def _doctor(target: str | None, *, model: bool, json: bool) -> int:
             for report in reports
             for check in report.checks
         ]
-        show_table(("SUBJECT", "CHECK", "STATUS", "FOUND", "TRY"), rows, drop=("TRY",), wrap=("FOUND", "TRY"))
+        show_table(("SUBJECT", "CHECK", "STATUS", "FOUND", "TRY"), rows, drop=("TRY",))
     return 0 if all(report.usable for report in reports if report.type in needed) else CHECK_FAILED
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red", "no": "red", "yes": "green"}
 """The colours of cells, by their text."""
+PROSE = ("ABOUT", "CAN", "FOUND", "MEANING", "TRY", "WHY")
+"""The titles of columns that hold sentences or lists."""
 
 
 def show_json(value: object) -> None:
@@ -39,7 +41,7 @@ def _print_json(value: object, *, indent: int | None) -> None:
 
 
 def show_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, drop: Sequence[str] = (), wrap: Sequence[str] = ()
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, drop: Sequence[str] = (), wrap: Sequence[str] = PROSE
 ) -> None:
     """Print a table. On a pipe, at least two spaces separate the columns, and no cell is cut.
 

@@ -128,5 +128,5 @@ def test_a_jobs_log_can_be_left_early_and_closed(terminal: hx.Terminal, fifo: Pa
 
 
 def test_an_error_is_raised_where_it_was_asked_for(terminal: hx.Terminal) -> None:
-    with pytest.raises(ValueError, match="an empty command"):
+    with pytest.raises(ValueError, match="command: it is empty"):
         terminal.stream([])
