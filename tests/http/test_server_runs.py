@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from hermes_exec_agent.frontends.http.conversation_pool import ConversationPool
 from hermes_exec_agent.frontends.http.runs import RequestApprover
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.tools.tool import Approvals
 from tests.http.conftest import TOKEN, Held, Serve, Served
+from tests.rigs.bounded import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
+    from pathlib import Path
 
 ASKED: dict[str, Any] = {"approvals": Approvals("ask"), "person": RequestApprover()}
 
@@ -46,6 +55,10 @@ def start(served: Served, **more: Any) -> str:
     status, found = call(served, "/v1/runs", {"input": "work", **more})
     assert (status, found["status"]) == (202, "started"), found
     return str(found["run_id"])
+
+
+def decide(served: Served, id: str, approval: str, choice: str) -> int:
+    return call(served, f"/v1/runs/{id}/approval", {"choice": choice, "approval_id": approval})[0]
 
 
 def test_a_run_has_events_and_a_result_and_both_can_be_read_again(serve: Serve) -> None:
@@ -95,7 +108,8 @@ def test_a_call_runs_only_if_the_client_allows_it(serve: Serve, choice: str) -> 
         if event["event"] == "approval.request":
             assert "touch made" in event["summary"]
             assert call(served, f"/v1/runs/{id}")[1]["status"] == "waiting_for_approval"
-            assert call(served, f"/v1/runs/{id}/approval", {"choice": choice})[0] == 200
+            assert decide(served, id, event["approval_id"], choice) == 200
+            assert decide(served, id, event["approval_id"], choice) == 400
     assert seen.count("approval.request") == 1
     (result,) = [
         json.loads(event.data["content"])
@@ -103,7 +117,7 @@ def test_a_call_runs_only_if_the_client_allows_it(serve: Serve, choice: str) -> 
         if event.kind == "result"
     ]
     assert result["ok"] == (choice == "once")
-    assert call(served, f"/v1/runs/{id}/approval", {"choice": choice})[0] == 400
+    assert decide(served, id, "0" * 12, choice) == 400
 
 
 def test_a_request_without_a_run_is_not_asked_and_denied(serve: Serve) -> None:
@@ -126,6 +140,7 @@ def test_a_request_without_a_run_is_not_asked_and_denied(serve: Serve) -> None:
         ("/v1/runs/run_0/stop", {}, 404),
         ("/v1/runs/run_0/approval", {"choice": "once"}, 404),
         ("/api/sessions?limit=0", None, 400),
+        (f"/api/sessions?limit={'9' * 5000}", None, 400),
         ("/api/sessions/nothing/messages", None, 404),
     ],
 )
@@ -149,10 +164,45 @@ def test_the_server_ends_with_its_runs(serve: Serve) -> None:
     assert events[-1].kind == "interrupted"
 
 
+def await_end(served: Served, id: str, person: str) -> None:
+    headers = {"X-Hermes-Person": person} if person else {}
+    wait_until(lambda: call(served, f"/v1/runs/{id}", **headers)[1]["status"] == "completed")
+
+
+def test_a_run_that_its_client_left_while_its_target_opened_does_nothing(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served = serve(ask(("terminal", {"command": f"touch {tmp_path}/made"})), say("Done."))
+    opening, left = threading.Event(), threading.Event()
+    acquire = ConversationPool.acquire
+
+    @contextlib.asynccontextmanager
+    async def slow(self: Any, *given: Any) -> AsyncGenerator[Any]:
+        opening.set()
+        await asyncio.to_thread(left.wait)
+        async with acquire(self, *given) as conversation:
+            yield conversation
+
+    monkeypatch.setattr(ConversationPool, "acquire", slow)
+    with closing(socket.create_connection(urlsplit(served.root).netloc.split(":"))) as client:  # type: ignore[arg-type]
+        body = b'{"input": "work"}'
+        client.sendall(
+            b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s" % (TOKEN.encode(), len(body), body)
+        )
+        assert opening.wait(30)
+    monkeypatch.undo()
+    left.set()
+    served.stop()
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_list_has_the_conversations_of_one_person_in_pages(serve: Serve) -> None:
     served = serve(say("A."), say("B."), say("C."))
     for person in ("", "", "ada"):
-        list(follow(served, start(served, **({"person": person} if person else {}))))
+        id = start(served, **({"person": person} if person else {}))
+        await_end(served, id, person)
+        assert person == "" or call(served, f"/v1/runs/{id}")[0] == 404
     _, page = call(served, "/api/sessions?limit=1")
     assert (len(page["data"]), page["has_more"]) == (1, True)
     _, rest = call(served, f"/api/sessions?limit=5&before={page['data'][0]['id']}")

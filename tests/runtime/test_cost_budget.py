@@ -62,8 +62,7 @@ def test_the_replies_of_delegated_tasks_count_at_once_and_end_them_too(talk: Tal
         replies = [
             costs(ask(("delegate_task", {"goal": "Look."})), 0.1),
             costs(ask(LOOK), 0.5),
-            costs(say("The other's last word."), 0.1),
-            costs(say("My last word."), 0.1),
+            costs(say("My last word."), 0.1),  # the other has none, as it would cost
         ]
         model = ScriptedModel(replies)
         async with talk(model, [shell(), Delegate()], most_cost=0.5) as one:
@@ -71,9 +70,9 @@ def test_the_replies_of_delegated_tasks_count_at_once_and_end_them_too(talk: Tal
             answer = await one.ask("go")
             assert (answer.outcome, answer.text) == ("budget", "My last word.")
             (other,) = log.children()[one.id]
-            assert log.events(other)[-1].data == {"reason": "cost"}
-            assert answer.usage.cost == pytest.approx(0.8)
-        assert log.cost_since(time.time() - 60) == pytest.approx(0.8)  # each reply once
+            assert log.events(other)[-1].data["reason"] == "cost"
+            assert answer.usage.cost == pytest.approx(0.7)
+        assert log.cost_since(time.time() - 60) == pytest.approx(0.7)  # each reply once
 
     asyncio.run(whole())
 
@@ -144,3 +143,31 @@ def test_a_turn_counts_from_zero(log: EventLog) -> None:
     spent, afresh = asyncio.run(whole())
     assert "for this request is spent" in spent
     assert not afresh
+
+
+def test_tasks_that_wait_are_not_begun_once_the_dollars_are_spent(talk: Talk, log: EventLog) -> None:
+    async def whole() -> int:
+        tasks = ("delegate_task", {"tasks": [f"Look at {number}." for number in range(8)]})
+        replies = [costs(ask(tasks), 0.5), costs(say("My last word."), 0.1), *[costs(say("No."), 0.1)] * 16]
+        model = ScriptedModel(replies)
+        async with talk(model, [shell(), Delegate()], most_cost=0.5) as one:
+            one._context.delegate = Delegator(Models(model), log)  # pyright: ignore[reportPrivateUsage]  as at its opening
+            assert (await one.ask("go")).outcome == "budget"
+        return len(model.requests)
+
+    assert asyncio.run(whole()) == 2
+
+
+def test_a_task_of_an_earlier_turn_counts_for_that_turn(log: EventLog) -> None:
+    async def whole() -> None:
+        meter = CostMeter(log, turn=0.5, day=None)
+        await meter.begin_turn("m")
+        shared = meter.share()
+        shared.add(Usage(cost=0.4), "m", scripted=False)
+        await meter.begin_turn("m")
+        assert await meter.find_end() == ""
+        shared.add(Usage(cost=0.2), "m", scripted=False)
+        assert "is spent: $0.60" in await shared.find_end()
+        assert await meter.find_end() == ""
+
+    asyncio.run(whole())

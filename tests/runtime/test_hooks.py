@@ -473,3 +473,20 @@ class TestConfiguration:
     def test_a_wrong_table_is_named(self, table: str, reason: str) -> None:
         with pytest.raises(ConfigError, match=reason):
             parse_file(f"[[agent.hooks]]\n{table}\n".encode(), Path("/hermes.toml"), USER)
+
+
+def test_a_hook_outlives_the_folder_of_the_agent(hooks: Hooks, hold: Talk, tmp_path: Path) -> None:
+    (folder := tmp_path / "start").mkdir()
+    os.chdir(folder)
+    hooks.add("pre-tool", "exit 0")
+
+    async def work() -> list[dict[str, Any]]:
+        calls = [ask(("terminal", {"command": f"rmdir {folder}"})), ask(("terminal", {"command": "true"})), say("done")]
+        async with hold(calls) as conversation:
+            await conversation.ask("go")
+            return results(conversation)
+
+    first, second = within(PATIENCE_S)(work())
+    os.chdir(tmp_path)
+    assert first["ok"]
+    assert not second["ok"]  # it fails closed, and the conversation goes on

@@ -402,3 +402,18 @@ def test_a_snapshot_that_takes_too_long_is_listed_as_not_covered(
 
     (line,) = asyncio.run(whole())
     assert line.endswith("a snapshot takes more than 0.01 s")
+
+
+def test_a_change_in_the_second_of_a_snapshot_is_seen(tree: Path, log: EventLog) -> None:
+    async def whole() -> None:
+        async with talking(log, tree, [ask(run("echo 1 > n")), "Done."]) as first:
+            await first.ask("one")
+        with (tree / "n").open("r+") as file:  # in place, with the same size
+            file.write("2")
+        await asyncio.sleep(2.1)  # git compares whole seconds
+        async with talking(log, tree, [ask(run("echo 3 > n")), "Done."]) as second:
+            await second.ask("two")
+            await second.rollback(1)
+        assert (tree / "n").read_text() == "2\n"
+
+    asyncio.run(whole())

@@ -23,7 +23,7 @@ from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.base import BaseTool
 from hermes_exec_agent.tools.dispatch import ResolvedCall, resolve
-from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
+from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
@@ -445,3 +445,7 @@ def test_guardrails_count_a_call_and_its_alias_as_one(tmp_path: Path) -> None:
 
     answer = asyncio.run(talk())
     assert (answer.outcome, answer.calls) == ("stopped", 5)
+
+
+def test_a_schema_that_is_only_true_takes_any_argument() -> None:
+    assert adapt("theirs", {"x": 1}, {"properties": {"x": True}}) == ({"x": 1}, [])

@@ -427,10 +427,19 @@ class Conversation:
             if self._specs and not self._schemas:
                 turn.schemas = self._schemas = await self._record_schemas()
             try:
-                return await self._run_held(turn, request, images, tell)
-            finally:
-                if self._checkpoints is not None and self._lost is None:
-                    await shield_to_completion(self._checkpoints.end_turn(), limit_s=None)
+                answer = await self._run_held(turn, request, images, tell)
+            except BaseException:
+                await self._end_checkpoints()
+                raise
+            try:
+                await self._end_checkpoints()
+            except asyncio.CancelledError:  # the answer is complete; what goes on beside it ends
+                await shield_to_completion(self._context.end_tasks(), limit_s=None)
+            return answer
+
+    async def _end_checkpoints(self) -> None:
+        if self._checkpoints is not None and self._lost is None:
+            await shield_to_completion(self._checkpoints.end_turn(), limit_s=None)
 
     async def _run_held(
         self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]

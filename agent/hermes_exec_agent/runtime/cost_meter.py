@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,15 @@ from hermes_exec_agent.quoting import flatten
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Usage
     from hermes_exec_agent.runtime.events.log import EventLog
+
+
+@dataclass(slots=True)
+class _Spending:
+    """What one turn and its delegated tasks have cost."""
+
+    dollars: float = 0.0
+    unpriced: str = ""
+    """The model that sent a reply of unknown cost."""
 
 
 class CostMeter:
@@ -25,16 +35,20 @@ class CostMeter:
         self._log = log
         self._turn = turn
         self._day = day
-        self._spent = 0.0
-        self._unpriced = ""
-        """The model that sent a reply of unknown cost."""
+        self._spending = _Spending()
+
+    def share(self) -> CostMeter:
+        """Return a meter for a task of this turn that may outlast it: both count into the same sum until it ends."""
+        other = CostMeter(self._log, turn=self._turn, day=self._day)
+        other._spending = self._spending
+        return other
 
     def add(self, usage: Usage, model: str, *, scripted: bool) -> None:
         """Count a reply. A scripted one without a cost costs nothing."""
         if usage.cost is not None:
-            self._spent += usage.cost
+            self._spending.dollars += usage.cost
         elif not scripted:
-            self._unpriced = model
+            self._spending.unpriced = model
 
     async def check(self, model: str) -> None:
         """Check that a turn of ``model`` may begin.
@@ -42,7 +56,7 @@ class CostMeter:
         Raises:
             BudgetSpent: nothing may be spent, or it could not be counted.
         """
-        if self._unpriced == model:
+        if self._spending.unpriced == model:
             raise BudgetSpent(self._describe_unpriced(), remedy="prices = { input = …, output = … } in [models.NAME]")
         if ended := await self._find_spent_day():
             raise BudgetSpent(ended.rstrip("."), remedy="tomorrow, or a higher most_cost_day in [agent] of hermes.toml")
@@ -54,14 +68,15 @@ class CostMeter:
             BudgetSpent: as `check` does.
         """
         await self.check(model)
-        self._spent, self._unpriced = 0.0, ""
+        self._spending = _Spending()
 
     async def find_end(self) -> str:
         """Return the reason why no more may be spent, as a sentence; empty if there is none."""
-        if self._unpriced:
+        if self._spending.unpriced:
             return f"{self._describe_unpriced()}."
-        if self._turn is not None and self._spent >= self._turn:
-            return f"The budget of {format_cost(self._turn)} for this request is spent: {format_cost(self._spent)}."
+        spent = self._spending.dollars
+        if self._turn is not None and spent >= self._turn:
+            return f"The budget of {format_cost(self._turn)} for this request is spent: {format_cost(spent)}."
         return await self._find_spent_day()
 
     async def _find_spent_day(self) -> str:
@@ -75,7 +90,7 @@ class CostMeter:
         return f"The budget of {format_cost(self._day)} for today is spent: {format_cost(spent)}."
 
     def _describe_unpriced(self) -> str:
-        return f"the cost of {flatten(self._unpriced)} is unknown, so that a budget of dollars cannot be kept"
+        return f"the cost of {flatten(self._spending.unpriced)} is unknown, so that a budget of dollars cannot be kept"
 
 
 def format_cost(dollars: float) -> str:

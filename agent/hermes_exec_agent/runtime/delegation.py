@@ -40,8 +40,12 @@ class Delegator:
             if isinstance(update, CallEnded | Warned | Retried):
                 context.notify(Delegated(update, task.id, task.title))
 
+        meter = task.meter or context.meter
+        if meter is not None and (spent := await meter.find_end()):
+            return TaskAnswer(False, f"it was not begun. {spent}")
         known = set(context.provenance.parts)
         own = context.fork()
+        own.meter = meter
         if task.person is not None:
             own.person = task.person
         tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]

@@ -137,6 +137,8 @@ class ConversationHooks:
         self._opening = asyncio.Lock()
         self._terminal: Terminal | None = None
         self._texts: list[str] = []
+        self._folder = str(Path.cwd())
+        """The folder of the agent at the beginning; a command may remove it later."""
 
     def find(self, event: HookEvent, tool: str = "") -> list[HookSettings]:
         """Return the hooks of an event that match a tool's name."""
@@ -228,7 +230,7 @@ class ConversationHooks:
             return HookAnswer()
         about = {
             "session_id": context.conversation,
-            "cwd": str(Path.cwd()),
+            "cwd": self._folder,
             "target": context.place,
             "hook_event_name": FIELD_NAMES[event],
         }
@@ -258,7 +260,7 @@ class ConversationHooks:
         argv = ["/bin/sh", "-c", hook.command]
         try:
             result = await terminal.run(
-                argv, stdin=payload, cwd=Path.cwd(), timeout=self._limit_s, grace_s=_GRACE_S, max_output=_MOST_OUTPUT
+                argv, stdin=payload, cwd=self._folder, timeout=self._limit_s, grace_s=_GRACE_S, max_output=_MOST_OUTPUT
             )
         except (HermesError, OSError) as error:
             if terminal is self._terminal:  # the hook may have ended it; the next one gets another

@@ -159,6 +159,8 @@ class Turn:
         stops = 0
         while self._budget.take():
             if self._steps and self._meter is not None and (ended := await self._meter.find_end()):
+                if self._options.parent:  # the delegating turn has the last word, which costs once
+                    return await self._end_with_list("budget", "cost", ended, why="may not be asked again")
                 return await self._last_word("budget", "cost", ended, _SPENT)
             await self._deliver()
             reply = await self._record_reply()

@@ -15,6 +15,7 @@ from hermes_exec_agent.tools.envelope import Envelope, Failure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.tools.provenance import PartOrigin
     from hermes_exec_agent.tools.tool import Context, Person
 
@@ -34,6 +35,8 @@ class Task:
     """Tells it from the others that run at once; empty if it is the only one."""
     person: Person | None = None
     """The person that it may ask; that of the delegating conversation if None."""
+    meter: CostMeter | None = None
+    """Counts its cost for the turn that started it; that of the delegating conversation if None."""
 
     @property
     def title(self) -> str:
@@ -154,7 +157,8 @@ class DelegatedTasks:
         return [self._start(each) for each in requests]
 
     def _start(self, request: str) -> str:
-        task = Task(request, f"task-{len(self._tasks) + 1}", _Absent())
+        meter = self._context.meter.share() if self._context.meter is not None else None
+        task = Task(request, f"task-{len(self._tasks) + 1}", _Absent(), meter)
         work = asyncio.create_task(self._run(task))
         self._tasks[task.id] = task, work
         work.add_done_callback(lambda done: self._tell(task, done))

@@ -121,12 +121,12 @@ if [ -f "$top/.git/info/exclude" ] && [ ! -L "$top/.git/info/exclude" ]; then
 fi
 touch -- "$store"
 rm -f -- "$index.lock"
-[ -f "$index" ] || [ ! -f "$store/index" ] || cp -- "$store/index" "$index"
+[ -f "$index" ] || [ ! -f "$store/index" ] || cp -p -- "$store/index" "$index"
 cd -- "$top" || exit 3
 g ls-files -z -m -d | g update-index -z --remove --replace --stdin > /dev/null &&
     g ls-files -z -o --exclude-standard | g update-index -z --add --remove --replace --stdin > /dev/null || exit 7
 tree=$(g write-tree) || exit 7
-cp -- "$index" "$store/base.$id" && mv -f -- "$store/base.$id" "$store/index"
+cp -p -- "$index" "$store/base.$id" && mv -f -- "$store/base.$id" "$store/index"
 listed=$(g ls-files -z | xargs -0 sh -c '
     [ $# -gt 0 ] || exit 0
     if m=$(stat -c %a -- "$@" 2> /dev/null); then printf "%s\n" "$m"; else for i do echo -; done; fi

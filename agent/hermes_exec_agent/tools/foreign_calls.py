@@ -66,7 +66,8 @@ def adapt(name: str, arguments: dict[str, Any], parameters: Mapping[str, Any]) -
     properties: Mapping[str, Any] = parameters.get("properties", {})
     found = {**given.rest(), **found}
     for key, value in found.items():
-        kind = properties.get(key, {}).get("type")
+        schema = properties.get(key)  # a schema may also be true or false
+        kind = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
         if (name, key) in _JSON_TEXT and isinstance(value, dict):
             found[key] = json.dumps(value, ensure_ascii=False)
         elif kind in ("array", "object") and isinstance(value, str):

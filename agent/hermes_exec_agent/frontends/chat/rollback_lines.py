@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.rollback import RollbackStep
 
 _TITLE = 60
+_DIGITS = 9
 
 
 def parse_rollback(words: str) -> tuple[int, bool]:
@@ -27,9 +28,10 @@ def parse_rollback(words: str) -> tuple[int, bool]:
     numbers = [each for each in given if each != "--force"]
     if not numbers and not force:
         return 0, False
-    if len(numbers) != 1 or not (numbers[0].isascii() and numbers[0].isdigit() and int(numbers[0])):
+    number = numbers[0] if len(numbers) == 1 else ""
+    if not (number.isascii() and number.isdigit() and len(number) <= _DIGITS and int(number)):
         raise UsageError(f"/rollback {to_line(words)}", remedy="/rollback, or /rollback N [--force]")
-    return int(numbers[0]), force
+    return int(number), force
 
 
 def describe_steps(steps: Iterable[RollbackStep]) -> Iterator[str]:

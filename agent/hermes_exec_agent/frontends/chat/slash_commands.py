@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
 
 _LISTED = 20
+_DIGITS = 9
+"""Of a number; Python refuses to read very long ones."""
 _TITLE = 100
 _ENDINGS: dict[ExportFormat, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
 
@@ -435,7 +437,7 @@ class SlashCommands:
 
 def _parse_count(command: str, text: str) -> int:
     """Return a positive number; 1 if there is none."""
-    if text and not (text.isascii() and text.isdigit() and int(text)):
+    if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
         raise UsageError(f"{command} {to_line(text)}: it should be a number", remedy=f"{command}, or {command} 2")
     return int(text or 1)
 

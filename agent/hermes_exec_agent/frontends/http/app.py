@@ -15,7 +15,7 @@ from aiohttp import web
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
-from hermes_exec_agent.errors import BudgetSpent, ContextTooLong, ModelError
+from hermes_exec_agent.errors import BudgetSpent, ContextTooLong, HookRefused, ModelError
 from hermes_exec_agent.frontends.http import protocol, responses, runs, sessions, turns
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
@@ -175,11 +175,14 @@ class Server:
         """Whether requests need a token."""
         return self._guard.token is not None
 
+    async def end_runs(self, grace_s: float) -> None:
+        """Let runs, which no client has to wait for, go on for ``grace_s`` seconds, then interrupt them."""
+        await self._runs.close(grace_s)
+
     async def close(self) -> None:
         """Close all conversations; called after the last request."""
         if self._noting is not None:
             self._noting.cancel()
-        await self._runs.close()
         await self._rooms.close()
 
     async def _prepare(self, _: web.Application) -> None:
@@ -305,15 +308,25 @@ class Server:
             return protocol.make_error_response(400, "Idempotency-Key is not supported", code="invalid_request")
         return await self._serve_turn(request, runs.read_run, None)
 
-    async def _run_state(self, request: web.Request) -> web.Response:
+    def _find_run(self, request: web.Request) -> runs.Run | None:
+        """Return the run that a request names, if it is one of that person's."""
         run = self._runs.find(request.match_info["id"])
+        if run is None or run.conversation is None:
+            return None
+        try:
+            return run if run.conversation.participant == self._find_participant(request, "") else None
+        except UsageError:
+            return None
+
+    async def _run_state(self, request: web.Request) -> web.Response:
+        run = self._find_run(request)
         return web.json_response(run.to_json()) if run is not None else _not_found("run")
 
     async def _run_events(self, request: web.Request) -> web.StreamResponse:
-        run = self._runs.find(request.match_info["id"])
+        run = self._find_run(request)
         if run is None:
             return _not_found("run")
-        last = request.headers.get("Last-Event-ID", "")
+        last = request.headers.get("Last-Event-ID", "")[:9]
         response = web.StreamResponse(headers=turns.STREAM_HEADERS)
         await response.prepare(request)
         with contextlib.suppress(TimeoutError, ConnectionError):  # the client is gone, and the run goes on
@@ -322,14 +335,14 @@ class Server:
         return response
 
     async def _stop_run(self, request: web.Request) -> web.Response:
-        run = self._runs.find(request.match_info["id"])
+        run = self._find_run(request)
         if run is None:
             return _not_found("run")
         self._runs.stop(run)
         return web.json_response({"run_id": run.id, "status": run.status})
 
     async def _decide_run(self, request: web.Request) -> web.Response:
-        run = self._runs.find(request.match_info["id"])
+        run = self._find_run(request)
         if run is None:
             return _not_found("run")
         try:
@@ -466,6 +479,8 @@ def _explain_failure(error: HermesError) -> web.Response:
         return protocol.make_error_response(400, str(error), code="context_length_exceeded")
     if isinstance(error, ModelError):
         return protocol.make_error_response(502, str(error), code="model_failed")
+    if isinstance(error, HookRefused):
+        return protocol.make_error_response(403, str(error), code="hook_refused")
     if isinstance(error, PlaceError):
         return protocol.make_error_response(503, str(error), code="place_failed")
     return protocol.make_error_response(500, str(error), code="failed")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from hermes_exec._async import shield_to_completion
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import ConfigError
 
@@ -83,6 +84,7 @@ async def serve_until_cancelled(
             server.stopping = True
             if listener is not None:
                 listener.close()
+            await shield_to_completion(server.end_runs(grace_s), limit_s=None)
             await runner.cleanup()
             await server.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import json
 import logging
 import secrets
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes_exec._async import shield_to_completion
+from hermes_exec._async import cancel_and_wait, shield_to_completion
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
 from hermes_exec_agent.frontends.http import protocol, turns
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.updates import Update
 
 _log = logging.getLogger("hermes_exec.server")
-_MOST_EVENTS = 20_000
-_MOST_RUNS = 1000
+_MOST_EVENTS = 10_000
+_MOST_RUNS = 200
 _KEEP_S = 3600.0
 _APPROVAL_S = 600.0
 _PREVIEW = 300
@@ -81,8 +81,8 @@ class Decision(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     choice: Literal["once", "deny"]
-    approval_id: str = Field(default="", max_length=64)
-    """The question that is answered; the only one that waits, if it is left out."""
+    approval_id: str = Field(max_length=64)
+    """The question that is answered, so that no answer approves a call that its client has not seen."""
 
 
 class Run:
@@ -114,7 +114,8 @@ class Run:
         """Yield the events after a number as they come, until the run has ended; None after a long silence."""
         while True:
             changed = self._changed
-            kept = [each for each in self._events if each[0] > after]
+            first = self._events[0][0] if self._events else 0
+            kept = list(itertools.islice(self._events, max(after + 1 - first, 0), None))
             if kept and kept[0][0] > after + 1:
                 yield kept[0][0] - 1, {"event": "events.lost", "run_id": self.id, "count": kept[0][0] - after - 1}
             for number, record in kept:
@@ -163,13 +164,12 @@ class Run:
         """Answer a question.
 
         Raises:
-            UsageError: there is no such question, or there are several and none is named.
+            UsageError: there is no such question, or it was answered.
         """
-        waiting = [id for id in self._questions if decision.approval_id in ("", id)]
-        if len(waiting) != 1:
-            raise UsageError("several questions wait; name one by approval_id" if waiting else "no such question waits")
-        if not (answer := self._questions[waiting[0]]).done():
-            answer.set_result(decision.choice == "once")
+        answer = self._questions.get(decision.approval_id)
+        if answer is None or answer.done():
+            raise UsageError("no such question waits")
+        answer.set_result(decision.choice == "once")
 
 
 _RUN: ContextVar[Run | None] = ContextVar("run", default=None)
@@ -210,18 +210,24 @@ class RunRegistry:
         run = Run()
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         run.task = asyncio.create_task(self._run(run, acquired, model, text, opened))
-        await shield_to_completion(asyncio.wait([opened, run.task], return_when=asyncio.FIRST_COMPLETED), limit_s=None)
-        if not opened.done():
-            await run.task
         self._runs[run.id] = run
+        try:
+            await asyncio.wait([opened, run.task], return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                await run.task
+        except BaseException:  # its client is gone, or it could not be opened
+            del self._runs[run.id]
+            await shield_to_completion(cancel_and_wait([run.task]), limit_s=None)
+            raise
         return run
 
     def _forget(self) -> None:
         """Forget runs that ended long ago, and the oldest ended ones if there are many."""
         ended = [run for run in self._runs.values() if run.ended_at is not None]
-        late = [run for run in ended if time.monotonic() - (run.ended_at or 0) > _KEEP_S]
-        for run in late or ended[: max(len(self._runs) - _MOST_RUNS, 0)]:
-            del self._runs[run.id]
+        many = ended[: max(len(self._runs) - _MOST_RUNS, 0)]
+        for run in ended:
+            if run in many or time.monotonic() - (run.ended_at or 0) > _KEEP_S:
+                del self._runs[run.id]
 
     async def _run(
         self,
@@ -289,13 +295,12 @@ class RunRegistry:
             run.status = "stopping"
             run.conversation.interrupt("a request to stop")
 
-    async def close(self) -> None:
-        """Interrupt all runs, and wait for their ends."""
+    async def close(self, grace_s: float) -> None:
+        """Let all runs go on for ``grace_s`` seconds, then interrupt them, and wait for their ends."""
         tasks = [run.task for run in self._runs.values() if run.task is not None and not run.task.done()]
-        for task in tasks:
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
+            await cancel_and_wait(tasks)
 
 
 def format_run_event(number: int, record: dict[str, Any]) -> bytes:

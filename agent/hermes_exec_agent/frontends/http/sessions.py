@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.queries import Summary
 
 _MOST = 200
+_DIGITS = 9
+"""Of a number; Python refuses to read very long ones."""
 
 
 def parse_limit(text: str) -> int:
@@ -21,7 +23,7 @@ def parse_limit(text: str) -> int:
     Raises:
         UsageError: it is not a number from 1 to 200.
     """
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 1 <= int(text) <= _MOST):
         raise UsageError(f"limit: it should be a number from 1 to {_MOST}")
     return int(text)
 
