@@ -15,7 +15,7 @@ from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
-from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agents_descendant
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
@@ -51,7 +51,7 @@ def run(
     Only paired persons are answered (hermes-exec gateway pair). Messages are on the disk before they are acknowledged,
     so the next start continues after a kill.
     """
-    refuse_agent("gateway run")
+    refuse_agents_descendant()
     if approve not in {"ask", "deny"}:
         raise UsageError(f"--approve {approve}: persons are asked or refused", remedy="--approve ask, --approve deny")
     require("gateway", "gateway run")
@@ -163,7 +163,7 @@ def pair(
     """
     from hermes_exec_agent.memory.persons import parse_person
 
-    refuse_agent("gateway pair")
+    refuse_agents_descendant()
     if role not in {None, "owner", "guest"}:
         raise UsageError(f"--role {role}: there is no such role", remedy="--role owner, --role guest")
     chosen = parse_person(name) or "owner"
@@ -183,7 +183,7 @@ def people(
     """List the paired persons with their accounts, or remove one."""
     with _open_store() as store:
         if remove is not None:
-            refuse_agent("gateway people --remove")
+            refuse_agents_descendant()
             store.unpair(remove)
             note(f"removed {remove}; their next message gets a new code")
             return 0
@@ -208,7 +208,7 @@ def send(
     json: Json = False,
 ) -> int:
     """Send a message to the chat that a person used last. It waits in the outbox until the gateway runs."""
-    refuse_agent("gateway send")
+    refuse_agents_descendant()
     if not text.strip():
         raise UsageError("the message is empty")
     with _open_store() as store:

@@ -460,10 +460,11 @@ class Store:
             return len(rows)
 
     def outbox(self, state: str = "", limit: int = 50) -> list[dict[str, Any]]:
-        """Return the newest pieces, in one state or in all."""
+        """Return the newest pieces, in one state or in all; those for strangers without text, which has a code."""
         rows = self._query("SELECT * FROM outbox WHERE ? IN ('', state) ORDER BY id DESC LIMIT ?", state, limit)
         columns = ("id", "person", "platform", "account", "chat", "state", "error", "attempts", "at", "changed", "text")
-        return [{column: row[column] for column in columns} for row in rows]
+        pieces = [{column: row[column] for column in columns} for row in rows]
+        return [each if each["person"] else {**each, "text": ""} for each in pieces]
 
     def count_states(self) -> dict[str, int]:
         """Return the number of pieces in each state."""
