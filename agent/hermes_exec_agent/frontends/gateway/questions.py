@@ -92,13 +92,15 @@ class ChatPerson:
             self._questions.pop(token, None)
 
     def decide(self, token: str, *, allow: bool) -> str:
-        """Answer an approval, and return a reply for the person. Without a token the only open one is meant."""
-        open_ones = [each for each, question in self._questions.items() if question.is_approval]
-        chosen = token.upper() or (open_ones[0] if len(open_ones) == 1 else "")
-        question = self._questions.get(chosen) if chosen in open_ones else None
-        if question is None or question.answer.done():
-            if not token and len(open_ones) > 1:
-                return f"Which one? {', '.join(open_ones)}"
+        """Answer an approval, and return a reply for the person.
+
+        A token is always needed, because a newer question may be open than the one that the person read.
+        """
+        question = self._questions.get(token.upper())
+        if not token and self.pending:
+            listed = "\n".join(f"- {quote_code(each, is_inline=True)}" for each in self.pending)
+            return f"Which one? Write its code, as in {'/approve' if allow else '/deny'} CODE.\n\n{listed}"
+        if question is None or not question.is_approval or question.answer.done():
             return "There is no such open question. Each is answered once, within ten minutes, by the person it is for."
         question.answer.set_result("yes" if allow else "no")
         return f"{'Approved' if allow else 'Denied'}: {quote_code(question.summary, is_inline=True)}"
