@@ -181,9 +181,10 @@ def people(
     json: Json = False,
 ) -> int:
     """List the paired persons with their accounts, or remove one."""
+    if remove is not None:
+        refuse_agents_descendant()
     with _open_store() as store:
         if remove is not None:
-            refuse_agents_descendant()
             store.unpair(remove)
             note(f"removed {remove}; their next message gets a new code")
             return 0
