@@ -129,7 +129,12 @@ def test_an_agents_shell_is_refused_also_without_its_variable(tmp_path: Path, wo
     argv = ["env", "-u", "HERMES_EXEC_AGENT", sys.executable, "-m", "hermes_exec", "gateway", *words]
     shell = ["sh", "-c", '"$@"; exit $?', "sh", *argv]  # the shell stays above the command
     done = subprocess.run(
-        shell, env={**machine.environ, "HERMES_EXEC_AGENT": "m"}, cwd=tmp_path, capture_output=True, timeout=60, check=False
+        shell,
+        env={**machine.environ, "HERMES_EXEC_AGENT": "m"},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 2
     assert b"is the shell of an agent" in done.stderr

@@ -105,7 +105,7 @@ class TestTelegram(GatewayConformance):
         await session.start(model=Held(go=True))
         await session.pair("ada")
         await session.say("ada", "/group on", group=True, mention=True)
-        await until(lambda: session.rig.group_texts(), 30)
+        await until(session.rig.group_texts, 30)
         bot = {"id": 99, "is_bot": True, "first_name": "Other", "username": "other_bot"}
         origin = {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}
         mention = {"type": "mention", "offset": 0, "length": 10}

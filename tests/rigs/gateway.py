@@ -20,8 +20,9 @@ from hermes_exec_agent.frontends.gateway.adapter import (
     SendUnknown,
 )
 from hermes_exec_agent.frontends.gateway.core import Gateway
+from hermes_exec_agent.frontends.gateway.records import GuestLimit
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
-from hermes_exec_agent.frontends.gateway.store import GuestLimit, Store
+from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
 from hermes_exec_agent.models import Models, ScriptedModel, say
 from hermes_exec_agent.models.protocol import Text
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Role
+    from hermes_exec_agent.frontends.gateway.records import Role
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, Reply, ToolChoice, ToolSpec
 

@@ -20,7 +20,8 @@ from hermes_exec_agent.agent_shell import refuse_agents_descendant
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Role, Store
+    from hermes_exec_agent.frontends.gateway.records import Role
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.tools.tool import Mode
 
 _STATES = ("pending", "sending", "sent", "failed", "unknown")
@@ -117,7 +118,8 @@ def _make_announcer(*, as_json: bool) -> "Callable[[Adapter], None]":
 def _open_store(settings: "Settings | None" = None) -> "Store":
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.frontends.gateway.database import gateway_file
-    from hermes_exec_agent.frontends.gateway.store import GuestLimit, Store
+    from hermes_exec_agent.frontends.gateway.records import GuestLimit
+    from hermes_exec_agent.frontends.gateway.store import Store
 
     settings = settings or load_settings()
     return Store(gateway_file(os.environ), guests=GuestLimit(settings.gateway.guest_requests))

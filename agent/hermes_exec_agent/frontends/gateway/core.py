@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter, Incoming
-    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.frontends.gateway.turns import Turns
     from hermes_exec_agent.runtime.events import EventLog
 

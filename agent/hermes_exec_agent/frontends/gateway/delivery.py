@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
-from hermes_exec_agent.frontends.gateway.store import Address
+from hermes_exec_agent.frontends.gateway.records import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Piece, Store
+    from hermes_exec_agent.frontends.gateway.records import Piece
+    from hermes_exec_agent.frontends.gateway.store import Store
 
 _log = logging.getLogger("hermes_exec.gateway")
 UNKNOWN_NOTE = "(The message before this one may have arrived, or not. /again sends it once more.)"

@@ -11,12 +11,12 @@ import secrets
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
+from hermes_exec_agent.frontends.gateway.records import Address, GuestLimit, Piece, to_message, to_person
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Incoming
+    from hermes_exec_agent.frontends.gateway.records import Kind, Message, PersonRecord, Role
 
-Kind = Literal["request", "ordered", "immediate"]
-"""A request to the model; a command that waits for earlier messages; a command that does not."""
-Role = Literal["owner", "guest"]
 CODE_S = 3600.0
 """How long a pairing code is valid, and how long wrong codes lock pairing."""
 _WRONG_CODES = 5
@@ -38,69 +36,6 @@ _LONGEST = 100_000
 """Characters of a message that are kept."""
 _KEY = "platform = ? AND account = ? AND chat = ?"
 _KEPT_S = 30 * 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A chat of an account."""
-
-    platform: str
-    account: str
-    chat: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Its parts."""
-        return self.platform, self.account, self.chat
-
-
-@dataclass(frozen=True, slots=True)
-class PersonRecord:
-    """A person."""
-
-    name: str
-    role: Role
-    conversation: str
-    """The current conversation; empty before the first request."""
-    model: str
-    target: str
-    address: Address
-    """The private chat that was used last; empty parts before the first message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A recorded message of a person."""
-
-    seq: int
-    person: str
-    kind: Kind
-    text: str
-    address: Address
-    is_group: bool
-    is_running: bool
-    """Whether a turn may have begun for it before the last start."""
-    conversation: str
-    after: int
-    """The last event of the conversation before that turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece that is being sent."""
-
-    id: int
-    text: str
-    choices: tuple[Choice, ...]
-    follows_unknown: bool
-    """Whether an earlier piece in this chat may not have arrived, and the person does not know yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestLimit:
-    """The requests that a guest may make in 24 hours."""
-
-    requests: int = 50
 
 
 class Store:
@@ -180,7 +115,7 @@ class Store:
                 if is_done:
                     base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (seq,))
                     return None
-            return _to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
+            return to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
 
     def _insert(
         self,
@@ -248,7 +183,7 @@ class Store:
             "SELECT * FROM inbox WHERE person = ? AND state != 'done' AND kind != 'immediate' ORDER BY seq LIMIT 1",
             person,
         )
-        return _to_message(rows[0]) if rows else None
+        return to_message(rows[0]) if rows else None
 
     def list_waiting(self) -> list[str]:
         """Return the persons with messages that are not done."""
@@ -257,7 +192,7 @@ class Store:
     def list_immediate(self) -> list[Message]:
         """Return the commands that do not wait and are not done."""
         rows = self._query("SELECT * FROM inbox WHERE state != 'done' AND kind = 'immediate' ORDER BY seq")
-        return [_to_message(row) for row in rows]
+        return [to_message(row) for row in rows]
 
     def count_waiting(self, person: str) -> int:
         """Return the number of requests of a person that are not done."""
@@ -277,7 +212,7 @@ class Store:
                 (conversation, after, message.seq),
             ).fetchone()
             base.execute("UPDATE persons SET conversation = ? WHERE name = ?", (conversation, message.person))
-            return None if row is None else _to_message(row)
+            return None if row is None else to_message(row)
 
     def finish(self, message: Message, texts: Sequence[str], **changes: str) -> None:
         """Record the answer to a message and new values of the person; the message is done. A second call is ignored.
@@ -344,7 +279,7 @@ class Store:
     def person(self, name: str) -> PersonRecord | None:
         """Return a person, or None."""
         rows = self._query("SELECT * FROM persons WHERE name = ?", name)
-        return _to_person(rows[0]) if rows else None
+        return to_person(rows[0]) if rows else None
 
     def people(self) -> list[dict[str, Any]]:
         """Return all persons with their accounts."""
@@ -521,7 +456,7 @@ def _find_person(base: sqlite3.Connection, platform: str, account: str, sender: 
         " WHERE identities.platform = ? AND identities.account = ? AND identities.sender = ?",
         (platform, account, sender),
     ).fetchone()
-    return None if row is None else _to_person(row)
+    return None if row is None else to_person(row)
 
 
 def _pair(base: sqlite3.Connection, code: sqlite3.Row, name: str, role: Role | None, now: float) -> PersonRecord:
@@ -540,7 +475,7 @@ def _pair(base: sqlite3.Connection, code: sqlite3.Row, name: str, role: Role | N
         " DO UPDATE SET person = excluded.person, added = excluded.added",
         (address.platform, address.account, code["sender"], name, now),
     )
-    person = _to_person(base.execute("SELECT * FROM persons WHERE name = ?", (name,)).fetchone())
+    person = to_person(base.execute("SELECT * FROM persons WHERE name = ?", (name,)).fetchone())
     _put(base, name, address, f"Paired as {name}, role {person.role}. /help lists the commands.", now)
     return person
 
@@ -576,22 +511,3 @@ def _cut(base: sqlite3.Connection, row: sqlite3.Row, pieces: Sequence[str]) -> s
             (number, piece, row["id"]),
         )
     return first
-
-
-def _to_message(row: sqlite3.Row) -> Message:
-    return Message(
-        row["seq"],
-        row["person"],
-        row["kind"],
-        row["text"],
-        Address(row["platform"], row["account"], row["chat"]),
-        bool(row["is_group"]),
-        row["state"] == "running",
-        row["conversation"],
-        row["after"],
-    )
-
-
-def _to_person(row: sqlite3.Row) -> PersonRecord:
-    address = Address(row["platform"], row["account"], row["chat"])
-    return PersonRecord(row["name"], row["role"], row["conversation"], row["model"], row["target"], address)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.frontends.gateway.adapter import Choice
-    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.events import Event, EventLog
