@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.gateway.records import Address, Piece
+from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Hub, Session
 from tests.rigs.gateway_conformance import GatewayConformance, behaviour
@@ -53,6 +57,56 @@ class TestHub(GatewayConformance):
         model.go.set()
         await session.read("ada", "echo: two")
         assert session.requests() == ["one", "two"]
+
+    @behaviour
+    async def test_the_turn_of_a_removed_person_is_stopped_and_not_answered(self, session: Session) -> None:
+        model = Held()
+        await session.start(model=model)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        session.store.unpair("owner")
+        await session.pair("ada", "owner")
+        await session.say("ada", "/status")
+        await session.read("ada", "turn:")
+        await session.say("ada", "two")
+        await until(lambda: len(model.requests) == 2, 30)
+        model.go.set()
+        await session.read("ada", "echo: two")
+        assert not any("echo: one" in each or "nterrupted" in each for each in session.rig.texts("ada"))
+        assert len(session.log.conversations(9)) == 2
+
+    @behaviour
+    async def test_a_person_who_was_paired_again_has_the_new_role_at_once(self, session: Session) -> None:
+        await session.start(
+            say("Hi."), ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask"
+        )
+        await session.pair("bob", "bob", "guest")
+        await session.say("bob", "hello")
+        await session.read("bob", "Hi.")
+        session.store.unpair("bob")
+        await session.pair("bob", "bob", "owner")
+        await session.say("bob", "write")
+        found = re.search(r"/approve ([A-Z2-9]{4})", await session.read("bob", "/approve"))
+        assert found is not None
+        await session.say("bob", f"/approve {found[1]}")
+        await session.read("bob", "Done.")
+        assert (session.folder / "out.txt").exists()
+
+    @behaviour
+    async def test_a_removed_person_gets_no_piece_again(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        address = Address("hub", "one", "ada")
+        await session.stop()
+        session.store.put("owner", address, "a note")
+        piece = session.store.claim(address, lambda text: [text])
+        assert isinstance(piece, Piece)
+        session.store.unpair("owner")
+        session.store.settle(piece, "pending", error="too fast")
+        assert session.store.claim(address, lambda text: [text]) is None
+        with pytest.raises(UsageError, match="no such chat"):
+            session.store.put("owner", address, "another")
 
     @behaviour
     async def test_one_conversation_over_two_platforms(self, session: Session) -> None:

@@ -274,11 +274,12 @@ class Session:
 
     async def pair(self, name: str, person: str = "owner", role: Role | None = None) -> None:
         """Introduce a person as one does on the machine."""
+        before = sum("gateway pair" in text for text in self.rig.texts(name))
         await self.say(name, "hello")
-        code = CODE.search(await self.read(name, "gateway pair"))
+        code = CODE.search(await self.read(name, "gateway pair", before + 1))
         assert code is not None
         self.store.pair(code[1], person, role)
-        await self.read(name, "Paired as")
+        await self.read(name, "Paired as", before + 1)
 
     def requests(self) -> list[str]:
         """All requests that reached a conversation, in order."""

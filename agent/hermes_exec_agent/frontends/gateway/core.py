@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.gateway")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
+_WATCH_S = 1.0
 _FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
 
@@ -79,11 +80,12 @@ class Gateway:
         for name in await asyncio.to_thread(self._store.list_waiting):
             self._start_worker(name)
         sending = [asyncio.create_task(each.run()) for each in self._deliveries]
+        watching = asyncio.create_task(self._watch())
         receiving = [asyncio.create_task(self._receive(each, ready)) for each in self._adapters]
         try:
             await asyncio.gather(*receiving, *sending)
         finally:
-            await _cancel(receiving)
+            await _cancel([*receiving, watching])
             await self._end_turns()
             await self._flush()
             await _cancel(sending)
@@ -92,6 +94,15 @@ class Gateway:
                 with contextlib.suppress(HermesError, OSError):
                     await adapter.close()
                 await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
+
+    async def _watch(self) -> None:
+        """Stop the turns of persons that another program removed."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                await self._turns.stop_withdrawn()
+            except HermesError as error:
+                _log.error("the store cannot be used: %s", error)
 
     async def _receive(self, adapter: Adapter, ready: Callable[[Adapter], None]) -> None:
         """Receive from a platform, again and again; one that is down hinders no other."""

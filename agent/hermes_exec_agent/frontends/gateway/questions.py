@@ -34,7 +34,7 @@ class ChatPerson:
     """One person in a chat; implements `hermes_exec_agent.tools.tool.Person`."""
 
     def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S) -> None:
-        self._is_guest = is_guest
+        self.is_guest = is_guest
         self._limit_s = limit_s
         self._questions: dict[str, _Question] = {}
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
@@ -47,7 +47,7 @@ class ChatPerson:
         Raises:
             Unsupported: the person is a guest, or no turn runs.
         """
-        if self._is_guest:
+        if self.is_guest:
             raise Unsupported("a guest approves nothing", remedy="do without it, and say so")
         async with self._turn:
             token = "".join(secrets.choice(_LETTERS) for _ in range(4))

@@ -35,6 +35,8 @@ _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _LONGEST = 100_000
 """Characters of a message that are kept."""
 _KEY = "platform = ? AND account = ? AND chat = ?"
+_UNPAIRED = "unpaired"
+"""The error of pieces whose person was removed; one that is being sent meanwhile is not sent again."""
 _KEPT_S = 30 * 86400.0
 
 
@@ -211,8 +213,14 @@ class Store:
                 " RETURNING *",
                 (conversation, after, message.seq),
             ).fetchone()
+            if row is None:
+                return None
             base.execute("UPDATE persons SET conversation = ? WHERE name = ?", (conversation, message.person))
-            return None if row is None else to_message(row)
+            return to_message(row)
+
+    def is_done(self, message: Message) -> bool:
+        """Whether a message is done, also because its person was removed."""
+        return not self._query("SELECT 1 FROM inbox WHERE seq = ? AND state != 'done'", message.seq)
 
     def finish(self, message: Message, texts: Sequence[str], **changes: str) -> None:
         """Record the answer to a message and new values of the person; the message is done. A second call is ignored.
@@ -261,7 +269,7 @@ class Store:
         return person
 
     def unpair(self, name: str) -> None:
-        """Remove a person with all accounts and groups; messages of theirs that wait are dropped.
+        """Remove a person with all accounts and groups; messages of theirs that are not done, and to them, are dropped.
 
         Raises:
             UsageError: there is no such person.
@@ -269,10 +277,13 @@ class Store:
         with self._transact() as base:
             base.execute("DELETE FROM identities WHERE person = ?", (name,))
             base.execute("DELETE FROM groups WHERE person = ?", (name,))
-            base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state = 'queued'", (name,))
+            base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state != 'done'", (name,))
             base.execute(
-                "UPDATE outbox SET state = 'failed', error = 'unpaired' WHERE person = ? AND state = 'pending'", (name,)
+                "UPDATE outbox SET state = CASE state WHEN 'pending' THEN 'failed' ELSE state END, error = ?"
+                " WHERE person = ? AND state IN ('pending', 'sending')",
+                (_UNPAIRED, name),
             )
+            base.execute("UPDATE outbox SET again = 0 WHERE person = ? AND state = 'unknown'", (name,))
             if not base.execute("DELETE FROM persons WHERE name = ? RETURNING name", (name,)).fetchone():
                 raise UsageError(f"there is no person {name!r}", remedy="hermes-exec gateway people")
 
@@ -305,10 +316,25 @@ class Store:
 
     # Pieces
 
-    def put(self, person: str, address: Address, text: str, choices: Sequence[Choice] = ()) -> int:
-        """Put a text into the outbox, and return its number."""
+    def put(self, person: str, address: Address, text: str) -> int:
+        """Put a text into the outbox, and return its number.
+
+        Raises:
+            UsageError: the person was removed, or has another chat now.
+        """
         with self._transact() as base:
-            return _put(base, person, address, text, self._clock(), choices=choices)
+            if (
+                base.execute(f"SELECT 1 FROM persons WHERE name = ? AND {_KEY}", (person, *address.key)).fetchone()
+                is None
+            ):  # noqa: S608  no input in the SQL
+                raise UsageError(f"{person} has no such chat now", remedy="hermes-exec gateway people")
+            return _put(base, person, address, text, self._clock())
+
+    def put_during(self, message: Message, text: str, choices: Sequence[Choice] = ()) -> None:
+        """Put a text of the turn of a message into the outbox, unless that is done, as after its person was removed."""
+        with self._transact() as base:
+            if base.execute("SELECT 1 FROM inbox WHERE seq = ? AND state != 'done'", (message.seq,)).fetchone():
+                _put(base, message.person, message.address, text, self._clock(), choices=choices)
 
     def pending_chats(self, platform: str, account: str) -> list[str]:
         """Return the chats with pieces to send."""
@@ -357,9 +383,9 @@ class Store:
         now = self._clock()
         with self._transact() as base:
             base.execute(
-                "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = ?, changed = ?"
-                " WHERE id = ? AND state = 'sending'",
-                (state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
+                "UPDATE outbox SET state = CASE WHEN ? = 'pending' AND error = ? THEN 'failed' ELSE ? END,"
+                " receipt = ?, error = ?, due = ?, changed = ? WHERE id = ? AND state = 'sending'",
+                (state, _UNPAIRED, state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
             )
 
     def recover(self) -> int:
