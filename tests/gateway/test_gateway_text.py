@@ -117,6 +117,15 @@ def test_html_of_telegram(text: str, html: str) -> None:
     assert to_html(text) == html
 
 
+@pytest.mark.parametrize("text", ["[ERROR]: segfault", "[a]: b\n[c]: d", "```\n```", "#", ">", "&nbsp;", "![](/)"])
+def test_markdown_that_would_show_nothing_is_shown_as_it_was_written(text: str) -> None:
+    if text != "![](/)":
+        assert Markup().parse(to_html(text)).strip() == text.strip()
+        assert to_plain(text).strip() == text.strip()
+    assert Markup().parse(to_html(text)).strip()
+    assert to_plain(text).strip()
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [("/new", "ordered"), ("/NEW now", "ordered"), ("/stop", "immediate"), ("/frob", "immediate"),

@@ -323,10 +323,8 @@ class Store:
             UsageError: the person was removed, or has another chat now.
         """
         with self._transact() as base:
-            if (
-                base.execute(f"SELECT 1 FROM persons WHERE name = ? AND {_KEY}", (person, *address.key)).fetchone()
-                is None
-            ):  # noqa: S608  no input in the SQL
+            query = f"SELECT 1 FROM persons WHERE name = ? AND {_KEY}"  # noqa: S608  no input in the SQL
+            if base.execute(query, (person, *address.key)).fetchone() is None:
                 raise UsageError(f"{person} has no such chat now", remedy="hermes-exec gateway people")
             return _put(base, person, address, text, self._clock())
 
