@@ -385,6 +385,8 @@ class Store:
                 " receipt = ?, error = ?, due = ?, changed = ? WHERE id = ? AND state = 'sending'",
                 (state, _UNPAIRED, state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
             )
+            if state == "failed":  # with the note about an earlier piece, if it had one
+                base.execute("UPDATE outbox SET announced = NULL WHERE announced = ?", (piece.id,))
 
     def recover(self) -> int:
         """Mark the pieces that an earlier run was sending as unknown, and return their number; forget what is old."""
