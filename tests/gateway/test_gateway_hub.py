@@ -109,6 +109,45 @@ class TestHub(GatewayConformance):
             session.store.put("owner", address, "another")
 
     @behaviour
+    async def test_a_stranger_leaves_one_row_and_what_is_old_is_forgotten_while_the_gateway_runs(
+        self, session: Session
+    ) -> None:
+        await session.start(model=Held(go=True))
+        for number in range(5):
+            await session.say("eve", f"word {number}")
+        await session.read("eve", "gateway pair")
+        await until(lambda: not session.rig.waiting)
+        assert session.count("inbox") == 0
+        assert session.count("outbox") == 1
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        session.store.prune()
+        assert session.count("inbox") == 1
+        session.now = 31 * 86400
+        await session.stop()
+        await session.start(model=Held(go=True))
+        await until(lambda: session.count("inbox") + session.count("outbox") == 0)
+
+    @behaviour
+    async def test_the_note_about_a_piece_in_doubt_comes_with_the_next_piece_if_its_own_is_refused(
+        self, session: Session
+    ) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        await session.rig.fail("unknown")
+        await session.say("ada", "one")
+        await until(lambda: session.store.count_states().get("unknown") == 1, 60)
+        await session.rig.fail("rejected")
+        await session.say("ada", "two")
+        await until(lambda: session.store.count_states().get("failed") == 1, 30)
+        await session.say("ada", "three")
+        text = await session.read("ada", "echo: three")
+        assert text.startswith("(The message before this one may have arrived, or not.")
+
+    @behaviour
     async def test_one_conversation_over_two_platforms(self, session: Session) -> None:
         other = Hub("other")
         session.rigs.append(other)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 import time
 from collections import defaultdict, deque
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -280,6 +281,11 @@ class Session:
         assert code is not None
         self.store.pair(code[1], person, role)
         await self.read(name, "Paired as", before + 1)
+
+    def count(self, table: str) -> int:
+        """The number of rows of a table."""
+        with closing(sqlite3.connect(self.folder / "gateway.sqlite")) as base:
+            return int(base.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def requests(self) -> list[str]:
         """All requests that reached a conversation, in order."""

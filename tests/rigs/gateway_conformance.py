@@ -275,24 +275,6 @@ class GatewayConformance:
         assert sum("echo: one" in each for each in session.rig.texts("ada")) <= 1
 
     @behaviour
-    async def test_the_note_about_a_piece_in_doubt_comes_with_the_next_piece_if_its_own_is_refused(
-        self, session: Session
-    ) -> None:
-        await session.start(model=Held(go=True))
-        await session.pair("ada")
-        await until(lambda: set(session.store.count_states()) == {"sent"})
-        await session.rig.fail("unknown")
-        await session.say("ada", "one")
-        await until(lambda: session.store.count_states().get("unknown") == 1, 60)
-        await wait_until_back(session)
-        await session.rig.fail("rejected")
-        await session.say("ada", "two")
-        await until(lambda: session.store.count_states().get("failed") == 1, 30)
-        await session.say("ada", "three")
-        text = await session.read("ada", "echo: three")
-        assert text.startswith("(The message before this one may have arrived, or not.")
-
-    @behaviour
     async def test_again_sends_a_piece_in_doubt_once_more(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")

@@ -346,3 +346,7 @@ def test_the_latest_texts_are_kept_and_all_rows(desk: Desk) -> None:
         desk.clock.at += 86400
     texts = [slot.text for slot in desk.slots()]
     assert texts == [None] * 3 + ["done"] * 50
+    with desk.store.snapshot() as base:
+        assert base is not None
+        bodies = [row["body"] for row in base.execute("SELECT body FROM deliveries ORDER BY id")]
+    assert [body != "" for body in bodies] == [False] * 3 + [True] * 50

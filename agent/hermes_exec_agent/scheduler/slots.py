@@ -246,13 +246,24 @@ def finish_slot(store: CronStore, slot: Slot, holder: str, result: RunResult, no
             (result.state, result.reason, note, now, result.exit_code, result.conversation, result.cost, result.text,
              slot.id),
         )  # fmt: skip
-        base.execute(
-            "UPDATE slots SET text = NULL WHERE job = ? AND text IS NOT NULL AND id <= (SELECT id FROM slots"
-            " WHERE job = ? AND text IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?)",
-            (job.id, job.id, _KEPT_TEXTS),
-        )
+        _forget_texts(base, job.id)
         deliver_slot(base, job, _read(base, slot.id), now)
         return True
+
+
+def _forget_texts(base: sqlite3.Connection, job: int) -> None:
+    """Clear the texts of a job but the latest, and those of messages that were delivered or suppressed."""
+    row = base.execute(
+        "SELECT id FROM slots WHERE job = ? AND text IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?", (job, _KEPT_TEXTS)
+    ).fetchone()
+    if row is None:
+        return
+    base.execute("UPDATE slots SET text = NULL WHERE job = ? AND text IS NOT NULL AND id <= ?", (job, row["id"]))
+    base.execute(
+        "UPDATE deliveries SET body = '' WHERE state IN ('delivered', 'suppressed') AND body <> ''"
+        " AND slot IN (SELECT id FROM slots WHERE job = ? AND id <= ?)",
+        (job, row["id"]),
+    )
 
 
 def _count_failures(base: sqlite3.Connection, job: Job, result: RunResult, now: float) -> Job:

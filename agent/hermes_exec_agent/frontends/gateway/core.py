@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import os
+import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
@@ -30,6 +32,7 @@ _log = logging.getLogger("hermes_exec.gateway")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 _WATCH_S = 1.0
+_PRUNE_S = 3600.0
 _FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
 
@@ -96,13 +99,17 @@ class Gateway:
                 await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop the turns of persons that another program removed."""
+        """Stop the turns of persons that another program removed; hourly, forget what is old."""
+        pruned = -math.inf
         while True:
-            await asyncio.sleep(_WATCH_S)
             try:
+                if time.monotonic() - pruned >= _PRUNE_S:
+                    pruned = time.monotonic()
+                    await asyncio.to_thread(self._store.prune)
                 await self._turns.stop_withdrawn()
             except HermesError as error:
                 _log.error("the store cannot be used: %s", error)
+            await asyncio.sleep(_WATCH_S)
 
     async def _receive(self, adapter: Adapter, ready: Callable[[Adapter], None]) -> None:
         """Receive from a platform, again and again; one that is down hinders no other."""

@@ -41,9 +41,8 @@ def to_plain(text: str) -> str:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return (
-        MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disable("reference")
-    )  # which hides lines such as [ERROR]: text
+    # the rule "reference" hides lines such as [ERROR]: text
+    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disable("reference")
 
 
 def _clean(text: str) -> str:

@@ -119,20 +119,12 @@ class Store:
                     return None
             return to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
 
-    def _insert(
-        self,
-        base: sqlite3.Connection,
-        address: Address,
-        incoming: Incoming,
-        person: str,
-        kind: str,
-        state: str = "queued",
-    ) -> int:
-        text = incoming.text[:_LONGEST] if person else ""
-        values = (*address.key, incoming.message, person, kind, text, incoming.is_group, state, self._clock())
+    def _insert(self, base: sqlite3.Connection, address: Address, incoming: Incoming, person: str, kind: Kind) -> int:
+        text = incoming.text[:_LONGEST]
+        values = (*address.key, incoming.message, person, kind, text, incoming.is_group, self._clock())
         cursor = base.execute(
             "INSERT INTO inbox (platform, account, chat, message, person, kind, text, is_group, state, at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
             values,
         )
         return int(cursor.lastrowid or 0)
@@ -159,8 +151,7 @@ class Store:
         return (f"Queued; {waiting} before it.", False) if waiting else None
 
     def _refuse(self, base: sqlite3.Connection, address: Address, incoming: Incoming) -> None:
-        """Record that a stranger wrote, and give them a code if they have none."""
-        self._insert(base, address, incoming, "", "refused", "done")
+        """Give a stranger a code if they have none; their message leaves no row."""
         now = self._clock()
         base.execute("DELETE FROM codes WHERE until <= ?", (now,))
         known = base.execute(
@@ -389,11 +380,9 @@ class Store:
                 base.execute("UPDATE outbox SET announced = NULL WHERE announced = ?", (piece.id,))
 
     def recover(self) -> int:
-        """Mark the pieces that an earlier run was sending as unknown, and return their number; forget what is old."""
+        """Mark the pieces that an earlier run was sending as unknown, and return their number."""
         now = self._clock()
         with self._transact() as base:
-            base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (now - _KEPT_S,))
-            base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed') AND changed < ?", (now - _KEPT_S,))
             return len(
                 base.execute(
                     "UPDATE outbox SET state = 'unknown', error = 'the gateway ended meanwhile', changed = ?"
@@ -401,6 +390,13 @@ class Store:
                     (now,),
                 ).fetchall()
             )
+
+    def prune(self) -> None:
+        """Forget messages and pieces that are done for 30 days."""
+        oldest = self._clock() - _KEPT_S
+        with self._transact() as base:
+            base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (oldest,))
+            base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed', 'unknown') AND changed < ?", (oldest,))
 
     def send_again(self, message: Message) -> int:
         """Answer ``/again``: put the unknown pieces of the person into the outbox once more; return their number."""
