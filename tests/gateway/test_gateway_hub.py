@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,32 @@ class TestHub(GatewayConformance):
         await session.say("ada", "three")
         text = await session.read("ada", "echo: three")
         assert text.startswith("(The message before this one may have arrived, or not.")
+
+    @behaviour
+    async def test_a_stated_wait_is_kept_whole_and_grows_by_no_change_of_the_clock(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.stop()
+        address = Address("hub", "one", "ada")
+        session.rig.retry_s = 7200.0
+        await session.rig.fail("flood")
+        session.store.put("owner", address, "a note")
+        session.now = 86400
+        await session.start(model=Held(go=True))
+        await until(lambda: not session.rig.faults)
+        await until(lambda: session.store.count_states().get("pending") == 1)
+        await session.stop()
+
+        def wait_s() -> float:
+            due = session.store.claim(address, lambda text: [text])
+            assert isinstance(due, float)
+            return due - time.time() - session.now
+
+        assert 7100 < wait_s() <= 7200
+        session.now = 0
+        assert 7100 < wait_s() <= 7200
+        session.now = 7201
+        assert isinstance(session.store.claim(address, lambda text: [text]), Piece)
 
     @behaviour
     async def test_one_conversation_over_two_platforms(self, session: Session) -> None:

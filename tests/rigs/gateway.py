@@ -97,6 +97,8 @@ class Hub:
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
+        self.retry_s = 0.3
+        """The wait that a refusal for too many pieces states."""
         self._numbers: dict[str, int] = defaultdict(int)
         self._changed = asyncio.Event()
         self._cut = asyncio.Event()
@@ -163,7 +165,7 @@ class HubAdapter:
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:
         fault = self._hub.faults.popleft() if self._hub.faults else ""
         if fault == "flood":
-            raise NotSent("too fast", retry_s=0.3)
+            raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
         self._hub.sent.append(Sent(chat, text, tuple(choices), time.monotonic()))

@@ -468,6 +468,7 @@ class GatewayConformance:
         await session.say("ada", "2")
         await session.read("ada", "Good.")
         assert session.requests() == ["paint"]
+        assert not any("Queued" in each for each in session.rig.texts("ada"))
 
     # Groups
 

@@ -146,7 +146,9 @@ class Gateway:
         Raises:
             HermesError: it could not be recorded; the adapter must not acknowledge it.
         """
-        message = await asyncio.to_thread(self._store.accept, adapter.platform, adapter.account, incoming, classify)
+        message = await asyncio.to_thread(
+            self._store.accept, adapter.platform, adapter.account, incoming, classify, self._turns.is_awaiting
+        )
         if message is not None and message.kind == "immediate":
             await self._handle(message)
         elif message is not None and not await self._answer_question(message):

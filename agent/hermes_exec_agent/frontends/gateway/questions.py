@@ -114,6 +114,12 @@ class ChatPerson:
         return True
 
     @property
+    def is_awaiting(self) -> bool:
+        """Whether a question is open that a text answers."""
+        question = self._questions.get("")
+        return question is not None and not question.answer.done()
+
+    @property
     def pending(self) -> list[str]:
         """The open approvals, each with what it is for."""
         return [f"{token}: {each.summary}" for token, each in self._questions.items() if each.is_approval]

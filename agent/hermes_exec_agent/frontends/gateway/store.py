@@ -82,12 +82,18 @@ class Store:
     # Messages
 
     def accept(
-        self, platform: str, account: str, incoming: Incoming, classify: Callable[[str], Kind]
+        self,
+        platform: str,
+        account: str,
+        incoming: Incoming,
+        classify: Callable[[str], Kind],
+        is_awaited: Callable[[str], bool] = lambda _: False,
     ) -> Message | None:
         """Record a message; it lasts when this returns. Return it if it has to be worked on.
 
         A message that was recorded before, and one in a group that is not for the gateway, change nothing. A stranger
-        gets a pairing code once in its time, and nothing of their text is kept.
+        gets a pairing code once in its time, and nothing of their text is kept. ``is_awaited`` says whether the turn of
+        a person waits for a text, which then is not announced as queued.
         """
         address = Address(platform, account, incoming.chat)
         with self._transact() as base:
@@ -111,7 +117,7 @@ class Store:
                     (*address.key, person.name),
                 )
             reply = self._find_early_reply(base, person, kind, seq, incoming)
-            if reply is not None:
+            if reply is not None and (reply[1] or not is_awaited(person.name)):
                 text, is_done = reply
                 _put(base, person.name, address, text, self._clock(), origin=f"{seq}:received")
                 if is_done:
@@ -348,8 +354,8 @@ class Store:
             row = base.execute(query, address.key).fetchone()
             if row is None:
                 return None
-            if row["due"] > self._clock():
-                return float(row["due"])
+            if (due := _find_due(base, row, self._clock())) is not None:
+                return due
             if row["id"] != rows[0]["id"]:  # the first one was withdrawn meanwhile
                 return self._clock()
             text = str(row["text"]) if row["is_cut"] else _cut(base, row, pieces)
@@ -520,6 +526,17 @@ def _put(
         (origin, person, *address.key, text.encode("utf-8", "replace").decode(), encoded, now, now),
     )
     return int(cursor.lastrowid or 0)
+
+
+def _find_due(base: sqlite3.Connection, row: sqlite3.Row, now: float) -> float | None:
+    """Return when a piece is due if it has to wait; never longer than was stated, also if the clock went back."""
+    if row["due"] <= now:
+        return None
+    if row["changed"] <= now:
+        return float(row["due"])
+    due = now + float(row["due"] - row["changed"])
+    base.execute("UPDATE outbox SET due = ?, changed = ? WHERE id = ?", (due, now, row["id"]))
+    return due
 
 
 def _cut(base: sqlite3.Connection, row: sqlite3.Row, pieces: Sequence[str]) -> str:

@@ -83,6 +83,10 @@ class Turns:
             known = self._persons[record.name] = ChatPerson(is_guest=is_guest)
         return known
 
+    def is_awaiting(self, name: str) -> bool:
+        """Whether the turn of this person waits for a text as the answer to a question."""
+        return name in self._persons and self._persons[name].is_awaiting
+
     def is_running(self, name: str) -> bool:
         """Whether a turn of this person runs."""
         return name in self._running
