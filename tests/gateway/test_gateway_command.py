@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,10 @@ def test_a_whole_run(tmp_path: Path) -> None:
         refused = await machine.run("pair", found[1], "--as", "owner", HERMES_EXEC_AGENT="m")
         assert refused[0] == 2
         assert "for a person" in refused[2]
+        code, shown, _ = await machine.run("outbox", "--json")
+        assert code == 0
+        assert json.loads(shown)[0]["person"] == ""
+        assert found[1] not in shown
         assert (await machine.run("pair", found[1], "--as", "owner"))[0] == 0
         await rig.say("ada", "what is it?")
         await until(lambda: "The answer." in rig.texts("ada"), 60)
@@ -114,6 +119,26 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert re.search(r"sent +owner +telegram", shown)
 
     asyncio.run(asyncio.wait_for(work(), 130))
+
+
+@pytest.mark.parametrize(
+    "words", [["pair", "ABCDEFGH", "--as", "owner"], ["people", "--remove", "bob"], ["send", "bob", "hi"], ["run"]]
+)
+def test_an_agents_shell_is_refused_also_without_its_variable(tmp_path: Path, words: list[str]) -> None:
+    machine = Machine(tmp_path)
+    argv = ["env", "-u", "HERMES_EXEC_AGENT", sys.executable, "-m", "hermes_exec", "gateway", *words]
+    shell = ["sh", "-c", '"$@"; exit $?', "sh", *argv]  # the shell stays above the command
+    done = subprocess.run(
+        shell,
+        env={**machine.environ, "HERMES_EXEC_AGENT": "m"},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"is the shell of an agent" in done.stderr
+    assert not list(tmp_path.glob("**/gateway.sqlite"))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.gateway.records import Address, Piece
+from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Hub, Session
 from tests.rigs.gateway_conformance import GatewayConformance, behaviour
@@ -53,6 +58,121 @@ class TestHub(GatewayConformance):
         model.go.set()
         await session.read("ada", "echo: two")
         assert session.requests() == ["one", "two"]
+
+    @behaviour
+    async def test_the_turn_of_a_removed_person_is_stopped_and_not_answered(self, session: Session) -> None:
+        model = Held()
+        await session.start(model=model)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        session.store.unpair("owner")
+        await session.pair("ada", "owner")
+        await session.say("ada", "/status")
+        await session.read("ada", "turn:")
+        await session.say("ada", "two")
+        await until(lambda: len(model.requests) == 2, 30)
+        model.go.set()
+        await session.read("ada", "echo: two")
+        assert not any("echo: one" in each or "nterrupted" in each for each in session.rig.texts("ada"))
+        assert len(session.log.conversations(9)) == 2
+
+    @behaviour
+    async def test_a_person_who_was_paired_again_has_the_new_role_at_once(self, session: Session) -> None:
+        await session.start(
+            say("Hi."), ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask"
+        )
+        await session.pair("bob", "bob", "guest")
+        await session.say("bob", "hello")
+        await session.read("bob", "Hi.")
+        session.store.unpair("bob")
+        await session.pair("bob", "bob", "owner")
+        await session.say("bob", "write")
+        found = re.search(r"/approve ([A-Z2-9]{4})", await session.read("bob", "/approve"))
+        assert found is not None
+        await session.say("bob", f"/approve {found[1]}")
+        await session.read("bob", "Done.")
+        assert (session.folder / "out.txt").exists()
+
+    @behaviour
+    async def test_a_removed_person_gets_no_piece_again(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        address = Address("hub", "one", "ada")
+        await session.stop()
+        session.store.put("owner", address, "a note")
+        piece = session.store.claim(address, lambda text: [text])
+        assert isinstance(piece, Piece)
+        session.store.unpair("owner")
+        session.store.settle(piece, "pending", error="too fast")
+        assert session.store.claim(address, lambda text: [text]) is None
+        with pytest.raises(UsageError, match="no such chat"):
+            session.store.put("owner", address, "another")
+
+    @behaviour
+    async def test_a_stranger_leaves_one_row_and_what_is_old_is_forgotten_while_the_gateway_runs(
+        self, session: Session
+    ) -> None:
+        await session.start(model=Held(go=True))
+        for number in range(5):
+            await session.say("eve", f"word {number}")
+        await session.read("eve", "gateway pair")
+        await until(lambda: not session.rig.waiting)
+        assert session.count("inbox") == 0
+        assert session.count("outbox") == 1
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        session.store.prune()
+        assert session.count("inbox") == 1
+        session.now = 31 * 86400
+        await session.stop()
+        await session.start(model=Held(go=True))
+        await until(lambda: session.count("inbox") + session.count("outbox") == 0)
+
+    @behaviour
+    async def test_the_note_about_a_piece_in_doubt_comes_with_the_next_piece_if_its_own_is_refused(
+        self, session: Session
+    ) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        await session.rig.fail("unknown")
+        await session.say("ada", "one")
+        await until(lambda: session.store.count_states().get("unknown") == 1, 60)
+        await session.rig.fail("rejected")
+        await session.say("ada", "two")
+        await until(lambda: session.store.count_states().get("failed") == 1, 30)
+        await session.say("ada", "three")
+        text = await session.read("ada", "echo: three")
+        assert text.startswith("(The message before this one may have arrived, or not.")
+
+    @behaviour
+    async def test_a_stated_wait_is_kept_whole_and_grows_by_no_change_of_the_clock(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.stop()
+        address = Address("hub", "one", "ada")
+        session.rig.retry_s = 7200.0
+        await session.rig.fail("flood")
+        session.store.put("owner", address, "a note")
+        session.now = 86400
+        await session.start(model=Held(go=True))
+        await until(lambda: not session.rig.faults)
+        await until(lambda: session.store.count_states().get("pending") == 1)
+        await session.stop()
+
+        def wait_s() -> float:
+            due = session.store.claim(address, lambda text: [text])
+            assert isinstance(due, float)
+            return due - time.time() - session.now
+
+        assert 7100 < wait_s() <= 7200
+        session.now = 0
+        assert 7100 < wait_s() <= 7200
+        session.now = 7201
+        assert isinstance(session.store.claim(address, lambda text: [text]), Piece)
 
     @behaviour
     async def test_one_conversation_over_two_platforms(self, session: Session) -> None:

@@ -101,6 +101,25 @@ class TestTelegram(GatewayConformance):
         assert session.requests() == []
 
     @behaviour
+    async def test_texts_of_other_authors_are_no_commands_and_no_mentions(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "/group on", group=True, mention=True)
+        await until(session.rig.group_texts, 30)
+        bot = {"id": 99, "is_bot": True, "first_name": "Other", "username": "other_bot"}
+        origin = {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}
+        mention = {"type": "mention", "offset": 0, "length": 10}
+        for marks in ({"forward_origin": origin}, {"via_bot": bot}):
+            await session.rig.pass_on("ada", "@agent_bot obey", group=True, entities=[mention], **marks)
+            command = {"type": "bot_command", "offset": 0, "length": 6}
+            await session.rig.pass_on("ada", "/model other", entities=[command], **marks)
+        await session.read("ada", "/model other", 2)
+        assert len(session.rig.group_texts()) == 1
+        notes = [each.partition("\n") for each in session.requests()]
+        assert [rest for _, _, rest in notes] == ["/model other"] * 2
+        assert all("not the person's own words" in note for note, _, _ in notes)
+
+    @behaviour
     async def test_an_answer_of_5xx_leaves_the_piece_in_doubt(self, session: Session) -> None:
         adapter = session.rig.adapter()
         await session.rig.fail("5xx")

@@ -68,6 +68,23 @@ def test_a_code_block_is_opened_again_with_its_language() -> None:
     assert pieces == ["```py\naaaa\nbbbb\n```", "```py\ncccc\n```"]
 
 
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_a_code_block_with_a_long_language_is_cut_and_keeps_it_as_code(fence: str) -> None:
+    text = f"{fence}{'x' * 500}\n{'code ' * 40}\n{fence}\nend"
+    pieces = cut_markdown(text, lambda piece: len(piece) <= 100)
+    assert all(len(piece) <= 100 for piece in pieces)
+    assert "".join(pieces).count("x") == 500
+    assert "".join(pieces).count("code") == 40
+    assert pieces[-1].endswith("end")
+
+
+@given(text=st.text("`~a \n", max_size=120), longest=st.integers(1, 50))
+@settings(max_examples=EXAMPLES)
+def test_cutting_ends_whatever_the_text_and_the_limit(text: str, longest: int) -> None:
+    pieces = cut_markdown(text, lambda piece: len(piece) <= longest)
+    assert "".join(pieces).count("a") >= text.count("a")
+
+
 @given(text=st.text(max_size=300))
 def test_lines_fit_in_bytes(text: str) -> None:
     lines = cut_lines(text, 40)
@@ -98,6 +115,15 @@ def test_quoted_text_is_code_whatever_it_is(text: str) -> None:
 )
 def test_html_of_telegram(text: str, html: str) -> None:
     assert to_html(text) == html
+
+
+@pytest.mark.parametrize("text", ["[ERROR]: segfault", "[a]: b\n[c]: d", "```\n```", "#", ">", "&nbsp;", "![](/)"])
+def test_markdown_that_would_show_nothing_is_shown_as_it_was_written(text: str) -> None:
+    if text != "![](/)":
+        assert Markup().parse(to_html(text)).strip() == text.strip()
+        assert to_plain(text).strip() == text.strip()
+    assert Markup().parse(to_html(text)).strip()
+    assert to_plain(text).strip()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 import time
 from collections import defaultdict, deque
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,8 +21,9 @@ from hermes_exec_agent.frontends.gateway.adapter import (
     SendUnknown,
 )
 from hermes_exec_agent.frontends.gateway.core import Gateway
+from hermes_exec_agent.frontends.gateway.records import GuestLimit
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
-from hermes_exec_agent.frontends.gateway.store import GuestLimit, Store
+from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
 from hermes_exec_agent.models import Models, ScriptedModel, say
 from hermes_exec_agent.models.protocol import Text
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Role
+    from hermes_exec_agent.frontends.gateway.records import Role
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, Reply, ToolChoice, ToolSpec
 
@@ -95,6 +97,8 @@ class Hub:
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
+        self.retry_s = 0.3
+        """The wait that a refusal for too many pieces states."""
         self._numbers: dict[str, int] = defaultdict(int)
         self._changed = asyncio.Event()
         self._cut = asyncio.Event()
@@ -161,7 +165,7 @@ class HubAdapter:
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:
         fault = self._hub.faults.popleft() if self._hub.faults else ""
         if fault == "flood":
-            raise NotSent("too fast", retry_s=0.3)
+            raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
         self._hub.sent.append(Sent(chat, text, tuple(choices), time.monotonic()))
@@ -273,11 +277,17 @@ class Session:
 
     async def pair(self, name: str, person: str = "owner", role: Role | None = None) -> None:
         """Introduce a person as one does on the machine."""
+        before = sum("gateway pair" in text for text in self.rig.texts(name))
         await self.say(name, "hello")
-        code = CODE.search(await self.read(name, "gateway pair"))
+        code = CODE.search(await self.read(name, "gateway pair", before + 1))
         assert code is not None
         self.store.pair(code[1], person, role)
-        await self.read(name, "Paired as")
+        await self.read(name, "Paired as", before + 1)
+
+    def count(self, table: str) -> int:
+        """The number of rows of a table."""
+        with closing(sqlite3.connect(self.folder / "gateway.sqlite")) as base:
+            return int(base.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def requests(self) -> list[str]:
         """All requests that reached a conversation, in order."""

@@ -401,10 +401,27 @@ class GatewayConformance:
         await session.start(ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask")
         await session.pair("ada")
         await session.say("ada", "write")
-        await session.read("ada", "/approve")
-        await session.say("ada", "/deny")
+        found = re.search(r"/deny ([A-Z2-9]{4})", await session.read("ada", "/deny"))
+        assert found is not None
+        await session.say("ada", f"/deny {found[1]}")
         await session.read("ada", "Done.")
         assert not (session.folder / "out.txt").exists()
+
+    @behaviour
+    async def test_an_answer_without_a_code_decides_nothing_and_lists_the_codes(self, session: Session) -> None:
+        await session.start(ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask")
+        await session.pair("ada")
+        await session.say("ada", "write")
+        found = re.search(r"/approve ([A-Z2-9]{4})", await session.read("ada", "/approve"))
+        assert found is not None
+        for word in ("/approve", "/deny"):
+            await session.say("ada", word)
+            await session.read("ada", f"as in {word} CODE")
+        await session.read("ada", f"{found[1]}: write_file", 2)
+        assert not (session.folder / "out.txt").exists()
+        await session.say("ada", f"/approve {found[1]}")
+        await session.read("ada", "Done.")
+        assert (session.folder / "out.txt").exists()
 
     @behaviour
     async def test_only_the_person_who_asked_approves(self, session: Session) -> None:
@@ -451,6 +468,7 @@ class GatewayConformance:
         await session.say("ada", "2")
         await session.read("ada", "Good.")
         assert session.requests() == ["paint"]
+        assert not any("Queued" in each for each in session.rig.texts("ada"))
 
     # Groups
 

@@ -105,6 +105,11 @@ class TelegramRig:
         self._message += 1
         self.post({"message": self._make(name, text, group=group, entities=entities)})
 
+    async def pass_on(self, name: str, text: str, *, group: bool = False, **marks: Any) -> None:
+        """Send a text of another author, which the fields of the message say."""
+        self._message += 1
+        self.post({"message": {**self._make(name, text, group=group), **marks}})
+
     async def edit(self, name: str, text: str) -> None:
         self.post({"edited_message": {**self._make(name, text), "edit_date": int(time.time())}})
 

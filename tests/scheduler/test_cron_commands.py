@@ -176,6 +176,9 @@ def test_without_a_model_a_request_fails_and_says_so(cli: Cli) -> None:
         (["0 8 * * *", "x", "--time-limit", "0"], "more than 0"),
         (["0 8 * * *", "x", "--most-cost", "-1"], "more than 0"),
         (["0 8 * * *", "x", "--name", "a/b"], "is not a name"),
+        (["every 999999999999999999999999d", "x"], "an interval is"),
+        (["0 8 * * *", "x", "--late", "99999999999999d"], "up to 3650d"),
+        (["at 0001-01-01T00:00", "x", "--tz", "Europe/Berlin"], "a year is"),
         (["at 2020-01-01T00:00", "x"], "no slot from now on"),
         (["0 8 * * *", "x", "--skill", "no-such-skill"], "no skill"),
     ],
@@ -198,6 +201,15 @@ def test_commands_that_only_read_create_no_file(cli: Cli) -> None:
     for words in (["list"], ["history"], ["next"], ["tick"]):
         assert cli("cron", *words).returncode == 0
     assert not (Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec/cron.sqlite").exists()
+
+
+def test_an_empty_time_zone_is_the_one_of_the_machine(cli: Cli) -> None:
+    cli.env["TZ"] = "Asia/Tokyo"
+    cli("cron", "add", "0 8 * * *", "--command", "true", "--name", "job", "--tz", "")
+    assert cli.json("cron", "list", "--json")[0]["zone"] == "Asia/Tokyo"
+    cli("cron", "edit", "job", "--tz", "UTC")
+    cli("cron", "edit", "job", "--tz", "")
+    assert cli.json("cron", "list", "--json")[0]["zone"] == "Asia/Tokyo"
 
 
 def test_a_job_is_edited_paused_resumed_and_removed(cli: Cli) -> None:

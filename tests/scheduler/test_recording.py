@@ -13,6 +13,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler.jobs import edit_job, find_job, list_jobs, pause_job, remove_job, resume_job
 from hermes_exec_agent.scheduler.recording import record_due
 from hermes_exec_agent.scheduler.schedule import find_due
+from hermes_exec_agent.scheduler.server_ticks import has_work
 from hermes_exec_agent.scheduler.storage import CronStore
 from tests.rigs.scheduling import SetClock, elsewhere, moment, spec
 
@@ -303,3 +304,13 @@ def test_no_slot_is_recorded_again_if_the_schedule_is_changed_after_the_clock_we
     slots = [slot.slot for slot in desk.slots()]
     assert len(slots) == len(set(slots))
     assert desk.history()[-1] == ("completed", "2026-11-02T11:30")
+
+
+def test_a_server_starts_a_tick_after_a_clock_that_was_ahead_went_back(desk: Desk) -> None:
+    desk.add("0 8 * * *")
+    asyncio.run(desk.tick("2027-11-02T08:00"))
+    now = moment("2026-11-02T09:00")
+    assert has_work(desk.store, now)
+    desk.clock.set("2026-11-02T09:00")
+    asyncio.run(desk.tick())
+    assert not has_work(desk.store, now)

@@ -329,6 +329,15 @@ def test_silence_is_for_successes_alone(desk: Desk, result: RunResult, is_sent: 
     assert list_deliveries(desk.store, desk.slots()[0].id)[0]["state"] == ("delivered" if is_sent else "suppressed")
 
 
+def test_a_silent_run_still_reports_the_slots_that_were_missed_before_it(desk: Desk) -> None:
+    desk.add("0 8 * * *")
+    desk.runs.results = [RunResult("completed", "secret [SILENT]")]
+    asyncio.run(desk.tick("2026-11-04T12:00"))
+    (sent,) = desk.mail.sent
+    assert "missed before: 3 slots" in sent.body
+    assert "secret" not in sent.body
+
+
 def test_the_latest_texts_are_kept_and_all_rows(desk: Desk) -> None:
     desk.add("0 8 * * *")
     desk.clock.set("2026-11-02T08:00")
@@ -337,3 +346,7 @@ def test_the_latest_texts_are_kept_and_all_rows(desk: Desk) -> None:
         desk.clock.at += 86400
     texts = [slot.text for slot in desk.slots()]
     assert texts == [None] * 3 + ["done"] * 50
+    with desk.store.snapshot() as base:
+        assert base is not None
+        bodies = [row["body"] for row in base.execute("SELECT body FROM deliveries ORDER BY id")]
+    assert [body != "" for body in bodies] == [False] * 3 + [True] * 50

@@ -117,7 +117,8 @@ def test_many_due_slots_are_counted_and_not_listed() -> None:
     [
         "", "hello", "* * * *", "* * * * * *", "61 * * * *", "0 0 30 2 *", "0 0 31 2,4 *", "every", "every 10s",
         "every x", "every 90.5s", "at", "at noon", "at 2026-12-01", "at 2026-13-01T00:00", "at 2026-03-29T02:30",
-        "@reboot",
+        "@reboot", "every 3651d", "every 99999999999999d", f"every {'9' * 400}d", "at 0001-01-01T00:00",
+        "at 1969-12-31T23:59", "at 3000-01-01T00:00", "at 9999-12-31T23:59-14:00",
     ],
 )  # fmt: skip
 def test_a_wrong_schedule_is_one_line_with_a_remedy(text: str) -> None:

@@ -142,7 +142,7 @@ def _collect(**given: Any) -> dict[str, Any]:
     """Return the fields of the options that were given."""
     from hermes_exec_agent.scheduler.delivery import check_addresses
     from hermes_exec_agent.scheduler.job import APPROVE, IF_MISSED, OVERLAP
-    from hermes_exec_agent.scheduler.schedule import normalize_schedule
+    from hermes_exec_agent.scheduler.schedule import LONGEST_S, normalize_schedule
 
     fields = {name: value for name, value in given.items() if value is not None}
     for option, choices in (("approve", APPROVE), ("if_missed", IF_MISSED), ("overlap", OVERLAP)):
@@ -152,12 +152,14 @@ def _collect(**given: Any) -> dict[str, Any]:
     for option, field in (("time_limit", "time_limit_s"), ("late", "late_s")):
         if option in fields:
             fields[field] = parse_duration(fields.pop(option))
-            if not fields[field]:
-                raise UsageError(f"--{option.replace('_', '-')}: it is more than 0", remedy="10m")
+            if not 0 < fields[field] <= LONGEST_S:
+                raise UsageError(f"--{option.replace('_', '-')}: it is more than 0, up to 3650d", remedy="10m")
     if "most_cost" in fields and not fields["most_cost"] > 0:
         raise UsageError("--most-cost: it is more than 0", remedy="--most-cost 0.5")
     if "deliver" in fields:
         fields["deliver"] = check_addresses(fields["deliver"])
+    if fields.get("zone") == "":
+        fields["zone"] = _local_zone()
     if "schedule" in fields:
         fields["schedule"] = normalize_schedule(fields["schedule"])
     return fields

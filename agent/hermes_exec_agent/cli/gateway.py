@@ -15,12 +15,13 @@ from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
-from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.agent_shell import refuse_agents_descendant
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Role, Store
+    from hermes_exec_agent.frontends.gateway.records import Role
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.tools.tool import Mode
 
 _STATES = ("pending", "sending", "sent", "failed", "unknown")
@@ -51,7 +52,7 @@ def run(
     Only paired persons are answered (hermes-exec gateway pair). Messages are on the disk before they are acknowledged,
     so the next start continues after a kill.
     """
-    refuse_agent("gateway run")
+    refuse_agents_descendant()
     if approve not in {"ask", "deny"}:
         raise UsageError(f"--approve {approve}: persons are asked or refused", remedy="--approve ask, --approve deny")
     require("gateway", "gateway run")
@@ -117,7 +118,8 @@ def _make_announcer(*, as_json: bool) -> "Callable[[Adapter], None]":
 def _open_store(settings: "Settings | None" = None) -> "Store":
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.frontends.gateway.database import gateway_file
-    from hermes_exec_agent.frontends.gateway.store import GuestLimit, Store
+    from hermes_exec_agent.frontends.gateway.records import GuestLimit
+    from hermes_exec_agent.frontends.gateway.store import Store
 
     settings = settings or load_settings()
     return Store(gateway_file(os.environ), guests=GuestLimit(settings.gateway.guest_requests))
@@ -163,7 +165,7 @@ def pair(
     """
     from hermes_exec_agent.memory.persons import parse_person
 
-    refuse_agent("gateway pair")
+    refuse_agents_descendant()
     if role not in {None, "owner", "guest"}:
         raise UsageError(f"--role {role}: there is no such role", remedy="--role owner, --role guest")
     chosen = parse_person(name) or "owner"
@@ -181,9 +183,10 @@ def people(
     json: Json = False,
 ) -> int:
     """List the paired persons with their accounts, or remove one."""
+    if remove is not None:
+        refuse_agents_descendant()
     with _open_store() as store:
         if remove is not None:
-            refuse_agent("gateway people --remove")
             store.unpair(remove)
             note(f"removed {remove}; their next message gets a new code")
             return 0
@@ -208,7 +211,7 @@ def send(
     json: Json = False,
 ) -> int:
     """Send a message to the chat that a person used last. It waits in the outbox until the gateway runs."""
-    refuse_agent("gateway send")
+    refuse_agents_descendant()
     if not text.strip():
         raise UsageError("the message is empty")
     with _open_store() as store:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SILENT = "[SILENT]"
 """In an answer or an output: do not deliver it, if the run was completed."""
+MISSED = "missed before: "
+"""Begins the note of a run that follows missed slots."""
 _LONGEST = 64 << 10
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler.job import Job
-from hermes_exec_agent.scheduler.messages import describe_moment
+from hermes_exec_agent.scheduler.messages import MISSED, describe_moment
 from hermes_exec_agent.scheduler.schedule import find_due, format_moment
 from hermes_exec_agent.scheduler.slots import (
     Slot,
@@ -168,4 +168,4 @@ def _describe_missed(job: Job, missed: list[Slot]) -> str:
     if not count:
         return ""
     first, last = (format_moment(moment, job.spec.zone) for moment in (missed[0].slot, missed[-1].last))
-    return f"missed before: 1 slot, {first}" if count == 1 else f"missed before: {count} slots from {first} to {last}"
+    return f"{MISSED}1 slot, {first}" if count == 1 else f"{MISSED}{count} slots from {first} to {last}"

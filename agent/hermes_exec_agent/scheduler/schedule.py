@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SHORTEST_S = 60
+LONGEST_S = 3650 * 86400
+"""Ten years: the longest interval."""
+_YEARS = range(1970, 3000)
 _EXAMPLES = "'0 8 * * mon-fri', 'every 15m' or 'at 2026-12-01T08:00'"
 _NAMES = {
     "@hourly": "0 * * * *",
@@ -158,8 +161,8 @@ def _parse_cron(fields: str, zone: tzinfo) -> CronSchedule:
 
 def _parse_interval(text: str) -> int:
     seconds = parse_duration(text)
-    if seconds < _SHORTEST_S or seconds != int(seconds):
-        raise UsageError(f"every {to_printable(text)}: an interval is {_SHORTEST_S} s or more", remedy="every 15m")
+    if not _SHORTEST_S <= seconds <= LONGEST_S or seconds != int(seconds):
+        raise UsageError(f"every {to_printable(text)}: an interval is {_SHORTEST_S} s to 3650d", remedy="every 15m")
     return int(seconds)
 
 
@@ -170,6 +173,8 @@ def _parse_moment(text: str, zone: tzinfo, name: str) -> int:
         moment = None
     if moment is None or ":" not in text:
         raise UsageError(f"at {to_printable(text)}: not a date and a time", remedy="at 2026-12-01T08:00")
+    if moment.year not in _YEARS:
+        raise UsageError(f"at {to_printable(text)}: a year is 1970 to {_YEARS[-1]}", remedy="at 2026-12-01T08:00")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
         back = moment.astimezone(UTC).astimezone(zone)

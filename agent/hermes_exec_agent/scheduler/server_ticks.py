@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PERIOD_S = 60.0
 _WORK = (
-    "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'active' AND next <= :now)"
+    "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'active' AND (next <= :now OR cursor > :now + 86400))"
     " OR EXISTS (SELECT 1 FROM slots WHERE state IN ('claimed', 'running'))"
     " OR EXISTS (SELECT 1 FROM deliveries WHERE state IN ('pending', 'sending') AND due <= :now)"
 )

@@ -7,12 +7,12 @@ changed, but that a ticker which was taken for dead may report the end of a slot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec_agent.scheduler.holder import LEASE_S, describe_holder, is_gone
 from hermes_exec_agent.scheduler.job import PAUSE_AFTER, Job
-from hermes_exec_agent.scheduler.messages import SILENT, compose_end
+from hermes_exec_agent.scheduler.messages import MISSED, SILENT, compose_end
 from hermes_exec_agent.scheduler.outbox import add_messages
 
 if TYPE_CHECKING:
@@ -125,10 +125,14 @@ def skip_waiting(base: sqlite3.Connection, job: int, reason: str, now: float) ->
 
 
 def deliver_slot(base: sqlite3.Connection, job: Job, slot: Slot, now: float) -> None:
-    """Write the messages about the end of a slot; part of a transaction."""
+    """Write the messages about the end of a slot; part of a transaction.
+
+    A silent run that follows missed slots reports these, without its text.
+    """
     if job.spec.deliver:
-        subject, body = compose_end(job, slot)
-        is_suppressed = slot.state == "completed" and SILENT in (slot.text or "")
+        is_silent = slot.state == "completed" and SILENT in (slot.text or "")
+        is_suppressed = is_silent and not slot.note.startswith(MISSED)
+        subject, body = compose_end(job, replace(slot, text=None) if is_silent and not is_suppressed else slot)
         add_messages(base, slot.id, job.spec.deliver, subject, body, now, is_suppressed=is_suppressed)
 
 
@@ -242,13 +246,24 @@ def finish_slot(store: CronStore, slot: Slot, holder: str, result: RunResult, no
             (result.state, result.reason, note, now, result.exit_code, result.conversation, result.cost, result.text,
              slot.id),
         )  # fmt: skip
-        base.execute(
-            "UPDATE slots SET text = NULL WHERE job = ? AND text IS NOT NULL AND id <= (SELECT id FROM slots"
-            " WHERE job = ? AND text IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?)",
-            (job.id, job.id, _KEPT_TEXTS),
-        )
+        _forget_texts(base, job.id)
         deliver_slot(base, job, _read(base, slot.id), now)
         return True
+
+
+def _forget_texts(base: sqlite3.Connection, job: int) -> None:
+    """Clear the texts of a job but the latest, and those of messages that were delivered or suppressed."""
+    row = base.execute(
+        "SELECT id FROM slots WHERE job = ? AND text IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?", (job, _KEPT_TEXTS)
+    ).fetchone()
+    if row is None:
+        return
+    base.execute("UPDATE slots SET text = NULL WHERE job = ? AND text IS NOT NULL AND id <= ?", (job, row["id"]))
+    base.execute(
+        "UPDATE deliveries SET body = '' WHERE state IN ('delivered', 'suppressed') AND body <> ''"
+        " AND slot IN (SELECT id FROM slots WHERE job = ? AND id <= ?)",
+        (job, row["id"]),
+    )
 
 
 def _count_failures(base: sqlite3.Connection, job: Job, result: RunResult, now: float) -> Job:

@@ -16,7 +16,8 @@ from hermes_exec_agent.memory.persons import check_participant, read_participant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.frontends.gateway.store import Kind, Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.records import Kind, Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.frontends.gateway.turns import Turns
     from hermes_exec_agent.runtime.events import EventLog
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import os
+import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
@@ -21,13 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter, Incoming
-    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.frontends.gateway.turns import Turns
     from hermes_exec_agent.runtime.events import EventLog
 
 _log = logging.getLogger("hermes_exec.gateway")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
+_WATCH_S = 1.0
+_PRUNE_S = 3600.0
 _FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
 
@@ -78,11 +83,12 @@ class Gateway:
         for name in await asyncio.to_thread(self._store.list_waiting):
             self._start_worker(name)
         sending = [asyncio.create_task(each.run()) for each in self._deliveries]
+        watching = asyncio.create_task(self._watch())
         receiving = [asyncio.create_task(self._receive(each, ready)) for each in self._adapters]
         try:
             await asyncio.gather(*receiving, *sending)
         finally:
-            await _cancel(receiving)
+            await _cancel([*receiving, watching])
             await self._end_turns()
             await self._flush()
             await _cancel(sending)
@@ -91,6 +97,19 @@ class Gateway:
                 with contextlib.suppress(HermesError, OSError):
                     await adapter.close()
                 await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
+
+    async def _watch(self) -> None:
+        """Stop the turns of persons that another program removed; hourly, forget what is old."""
+        pruned = -math.inf
+        while True:
+            try:
+                if time.monotonic() - pruned >= _PRUNE_S:
+                    pruned = time.monotonic()
+                    await asyncio.to_thread(self._store.prune)
+                await self._turns.stop_withdrawn()
+            except HermesError as error:
+                _log.error("the store cannot be used: %s", error)
+            await asyncio.sleep(_WATCH_S)
 
     async def _receive(self, adapter: Adapter, ready: Callable[[Adapter], None]) -> None:
         """Receive from a platform, again and again; one that is down hinders no other."""
@@ -127,7 +146,9 @@ class Gateway:
         Raises:
             HermesError: it could not be recorded; the adapter must not acknowledge it.
         """
-        message = await asyncio.to_thread(self._store.accept, adapter.platform, adapter.account, incoming, classify)
+        message = await asyncio.to_thread(
+            self._store.accept, adapter.platform, adapter.account, incoming, classify, self._turns.is_awaiting
+        )
         if message is not None and message.kind == "immediate":
             await self._handle(message)
         elif message is not None and not await self._answer_question(message):

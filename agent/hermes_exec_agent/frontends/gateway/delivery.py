@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
-from hermes_exec_agent.frontends.gateway.store import Address
+from hermes_exec_agent.frontends.gateway.records import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.store import Piece, Store
+    from hermes_exec_agent.frontends.gateway.records import Piece
+    from hermes_exec_agent.frontends.gateway.store import Store
 
 _log = logging.getLogger("hermes_exec.gateway")
 UNKNOWN_NOTE = "(The message before this one may have arrived, or not. /again sends it once more.)"
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
-_LONGEST_WAIT_S = 300.0
 
 
 class Delivery:
@@ -91,8 +91,7 @@ class Delivery:
         try:
             receipt = await self._adapter.send(chat, text, piece.choices)
         except NotSent as error:
-            wait_s = min(error.retry_s, _LONGEST_WAIT_S)
-            await asyncio.to_thread(self._store.settle, piece, "pending", error=str(error), retry_s=wait_s)
+            await asyncio.to_thread(self._store.settle, piece, "pending", error=str(error), retry_s=error.retry_s)
         except Rejected as error:
             _log.warning("%s refused a piece: %s", self._adapter.platform, error)
             await asyncio.to_thread(self._store.settle, piece, "failed", error=str(error))

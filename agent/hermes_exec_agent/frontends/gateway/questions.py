@@ -34,7 +34,7 @@ class ChatPerson:
     """One person in a chat; implements `hermes_exec_agent.tools.tool.Person`."""
 
     def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S) -> None:
-        self._is_guest = is_guest
+        self.is_guest = is_guest
         self._limit_s = limit_s
         self._questions: dict[str, _Question] = {}
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
@@ -47,7 +47,7 @@ class ChatPerson:
         Raises:
             Unsupported: the person is a guest, or no turn runs.
         """
-        if self._is_guest:
+        if self.is_guest:
             raise Unsupported("a guest approves nothing", remedy="do without it, and say so")
         async with self._turn:
             token = "".join(secrets.choice(_LETTERS) for _ in range(4))
@@ -92,13 +92,15 @@ class ChatPerson:
             self._questions.pop(token, None)
 
     def decide(self, token: str, *, allow: bool) -> str:
-        """Answer an approval, and return a reply for the person. Without a token the only open one is meant."""
-        open_ones = [each for each, question in self._questions.items() if question.is_approval]
-        chosen = token.upper() or (open_ones[0] if len(open_ones) == 1 else "")
-        question = self._questions.get(chosen) if chosen in open_ones else None
-        if question is None or question.answer.done():
-            if not token and len(open_ones) > 1:
-                return f"Which one? {', '.join(open_ones)}"
+        """Answer an approval, and return a reply for the person.
+
+        A token is always needed, because a newer question may be open than the one that the person read.
+        """
+        question = self._questions.get(token.upper())
+        if not token and self.pending:
+            listed = "\n".join(f"- {quote_code(each, is_inline=True)}" for each in self.pending)
+            return f"Which one? Write its code, as in {'/approve' if allow else '/deny'} CODE.\n\n{listed}"
+        if question is None or not question.is_approval or question.answer.done():
             return "There is no such open question. Each is answered once, within ten minutes, by the person it is for."
         question.answer.set_result("yes" if allow else "no")
         return f"{'Approved' if allow else 'Denied'}: {quote_code(question.summary, is_inline=True)}"
@@ -110,6 +112,12 @@ class ChatPerson:
             return False
         question.answer.set_result(text)
         return True
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether a question is open that a text answers."""
+        question = self._questions.get("")
+        return question is not None and not question.answer.done()
 
     @property
     def pending(self) -> list[str]:

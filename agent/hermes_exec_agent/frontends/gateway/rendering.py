@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,24 +15,34 @@ if TYPE_CHECKING:
 
 _HTML = {"strong": "b", "em": "i", "s": "s", "blockquote": "blockquote"}
 _IRC = {"strong": "\x02", "em": "\x1d", "s": "\x1e"}
+_TAG = re.compile(r"<[^>]*>")
+_CODES = re.compile(r"[\x02\x1d\x1e]")
 _ADDRESSES = ("http://", "https://")
 
 
 def to_html(text: str) -> str:
-    """Return Markdown as HTML with the few tags that Telegram takes; everything else is text."""
-    return _Html().render(_parser().parse(_clean(text)))
+    """Return Markdown as HTML with the few tags that Telegram takes; everything else is text.
+
+    Markdown that would show nothing is shown as it was written.
+    """
+    source = _clean(text)
+    rendered = _Html().render(_parser().parse(source))
+    return rendered if html.unescape(_TAG.sub("", rendered)).strip() else html.escape(source, quote=False)
 
 
 def to_plain(text: str) -> str:
-    """Return Markdown as the lines of IRC, with its codes for bold and italic text."""
-    return _Plain().render(_parser().parse(_clean(text)))
+    """Return Markdown as the lines of IRC, with its codes for bold and italic text; see `to_html`."""
+    source = _clean(text)
+    rendered = _Plain().render(_parser().parse(source))
+    return rendered if _CODES.sub("", rendered).strip() else source
 
 
 @cache
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
+    # the rule "reference" hides lines such as [ERROR]: text
+    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disable("reference")
 
 
 def _clean(text: str) -> str:

@@ -11,12 +11,12 @@ import secrets
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
+from hermes_exec_agent.frontends.gateway.records import Address, GuestLimit, Piece, to_message, to_person
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Incoming
+    from hermes_exec_agent.frontends.gateway.records import Kind, Message, PersonRecord, Role
 
-Kind = Literal["request", "ordered", "immediate"]
-"""A request to the model; a command that waits for earlier messages; a command that does not."""
-Role = Literal["owner", "guest"]
 CODE_S = 3600.0
 """How long a pairing code is valid, and how long wrong codes lock pairing."""
 _WRONG_CODES = 5
@@ -37,70 +35,9 @@ _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _LONGEST = 100_000
 """Characters of a message that are kept."""
 _KEY = "platform = ? AND account = ? AND chat = ?"
+_UNPAIRED = "unpaired"
+"""The error of pieces whose person was removed; one that is being sent meanwhile is not sent again."""
 _KEPT_S = 30 * 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A chat of an account."""
-
-    platform: str
-    account: str
-    chat: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Its parts."""
-        return self.platform, self.account, self.chat
-
-
-@dataclass(frozen=True, slots=True)
-class PersonRecord:
-    """A person."""
-
-    name: str
-    role: Role
-    conversation: str
-    """The current conversation; empty before the first request."""
-    model: str
-    target: str
-    address: Address
-    """The private chat that was used last; empty parts before the first message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A recorded message of a person."""
-
-    seq: int
-    person: str
-    kind: Kind
-    text: str
-    address: Address
-    is_group: bool
-    is_running: bool
-    """Whether a turn may have begun for it before the last start."""
-    conversation: str
-    after: int
-    """The last event of the conversation before that turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece that is being sent."""
-
-    id: int
-    text: str
-    choices: tuple[Choice, ...]
-    follows_unknown: bool
-    """Whether an earlier piece in this chat may not have arrived, and the person does not know yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestLimit:
-    """The requests that a guest may make in 24 hours."""
-
-    requests: int = 50
 
 
 class Store:
@@ -145,12 +82,18 @@ class Store:
     # Messages
 
     def accept(
-        self, platform: str, account: str, incoming: Incoming, classify: Callable[[str], Kind]
+        self,
+        platform: str,
+        account: str,
+        incoming: Incoming,
+        classify: Callable[[str], Kind],
+        is_awaited: Callable[[str], bool] = lambda _: False,
     ) -> Message | None:
         """Record a message; it lasts when this returns. Return it if it has to be worked on.
 
         A message that was recorded before, and one in a group that is not for the gateway, change nothing. A stranger
-        gets a pairing code once in its time, and nothing of their text is kept.
+        gets a pairing code once in its time, and nothing of their text is kept. ``is_awaited`` says whether the turn of
+        a person waits for a text, which then is not announced as queued.
         """
         address = Address(platform, account, incoming.chat)
         with self._transact() as base:
@@ -174,28 +117,20 @@ class Store:
                     (*address.key, person.name),
                 )
             reply = self._find_early_reply(base, person, kind, seq, incoming)
-            if reply is not None:
+            if reply is not None and (reply[1] or not is_awaited(person.name)):
                 text, is_done = reply
                 _put(base, person.name, address, text, self._clock(), origin=f"{seq}:received")
                 if is_done:
                     base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (seq,))
                     return None
-            return _to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
+            return to_message(base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
 
-    def _insert(
-        self,
-        base: sqlite3.Connection,
-        address: Address,
-        incoming: Incoming,
-        person: str,
-        kind: str,
-        state: str = "queued",
-    ) -> int:
-        text = incoming.text[:_LONGEST] if person else ""
-        values = (*address.key, incoming.message, person, kind, text, incoming.is_group, state, self._clock())
+    def _insert(self, base: sqlite3.Connection, address: Address, incoming: Incoming, person: str, kind: Kind) -> int:
+        text = incoming.text[:_LONGEST]
+        values = (*address.key, incoming.message, person, kind, text, incoming.is_group, self._clock())
         cursor = base.execute(
             "INSERT INTO inbox (platform, account, chat, message, person, kind, text, is_group, state, at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
             values,
         )
         return int(cursor.lastrowid or 0)
@@ -222,8 +157,7 @@ class Store:
         return (f"Queued; {waiting} before it.", False) if waiting else None
 
     def _refuse(self, base: sqlite3.Connection, address: Address, incoming: Incoming) -> None:
-        """Record that a stranger wrote, and give them a code if they have none."""
-        self._insert(base, address, incoming, "", "refused", "done")
+        """Give a stranger a code if they have none; their message leaves no row."""
         now = self._clock()
         base.execute("DELETE FROM codes WHERE until <= ?", (now,))
         known = base.execute(
@@ -248,7 +182,7 @@ class Store:
             "SELECT * FROM inbox WHERE person = ? AND state != 'done' AND kind != 'immediate' ORDER BY seq LIMIT 1",
             person,
         )
-        return _to_message(rows[0]) if rows else None
+        return to_message(rows[0]) if rows else None
 
     def list_waiting(self) -> list[str]:
         """Return the persons with messages that are not done."""
@@ -257,7 +191,7 @@ class Store:
     def list_immediate(self) -> list[Message]:
         """Return the commands that do not wait and are not done."""
         rows = self._query("SELECT * FROM inbox WHERE state != 'done' AND kind = 'immediate' ORDER BY seq")
-        return [_to_message(row) for row in rows]
+        return [to_message(row) for row in rows]
 
     def count_waiting(self, person: str) -> int:
         """Return the number of requests of a person that are not done."""
@@ -276,8 +210,14 @@ class Store:
                 " RETURNING *",
                 (conversation, after, message.seq),
             ).fetchone()
+            if row is None:
+                return None
             base.execute("UPDATE persons SET conversation = ? WHERE name = ?", (conversation, message.person))
-            return None if row is None else _to_message(row)
+            return to_message(row)
+
+    def is_done(self, message: Message) -> bool:
+        """Whether a message is done, also because its person was removed."""
+        return not self._query("SELECT 1 FROM inbox WHERE seq = ? AND state != 'done'", message.seq)
 
     def finish(self, message: Message, texts: Sequence[str], **changes: str) -> None:
         """Record the answer to a message and new values of the person; the message is done. A second call is ignored.
@@ -326,7 +266,7 @@ class Store:
         return person
 
     def unpair(self, name: str) -> None:
-        """Remove a person with all accounts and groups; messages of theirs that wait are dropped.
+        """Remove a person with all accounts and groups; messages of theirs that are not done, and to them, are dropped.
 
         Raises:
             UsageError: there is no such person.
@@ -334,17 +274,20 @@ class Store:
         with self._transact() as base:
             base.execute("DELETE FROM identities WHERE person = ?", (name,))
             base.execute("DELETE FROM groups WHERE person = ?", (name,))
-            base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state = 'queued'", (name,))
+            base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state != 'done'", (name,))
             base.execute(
-                "UPDATE outbox SET state = 'failed', error = 'unpaired' WHERE person = ? AND state = 'pending'", (name,)
+                "UPDATE outbox SET state = CASE state WHEN 'pending' THEN 'failed' ELSE state END, error = ?"
+                " WHERE person = ? AND state IN ('pending', 'sending')",
+                (_UNPAIRED, name),
             )
+            base.execute("UPDATE outbox SET again = 0 WHERE person = ? AND state = 'unknown'", (name,))
             if not base.execute("DELETE FROM persons WHERE name = ? RETURNING name", (name,)).fetchone():
                 raise UsageError(f"there is no person {name!r}", remedy="hermes-exec gateway people")
 
     def person(self, name: str) -> PersonRecord | None:
         """Return a person, or None."""
         rows = self._query("SELECT * FROM persons WHERE name = ?", name)
-        return _to_person(rows[0]) if rows else None
+        return to_person(rows[0]) if rows else None
 
     def people(self) -> list[dict[str, Any]]:
         """Return all persons with their accounts."""
@@ -370,10 +313,23 @@ class Store:
 
     # Pieces
 
-    def put(self, person: str, address: Address, text: str, choices: Sequence[Choice] = ()) -> int:
-        """Put a text into the outbox, and return its number."""
+    def put(self, person: str, address: Address, text: str) -> int:
+        """Put a text into the outbox, and return its number.
+
+        Raises:
+            UsageError: the person was removed, or has another chat now.
+        """
         with self._transact() as base:
-            return _put(base, person, address, text, self._clock(), choices=choices)
+            query = f"SELECT 1 FROM persons WHERE name = ? AND {_KEY}"  # noqa: S608  no input in the SQL
+            if base.execute(query, (person, *address.key)).fetchone() is None:
+                raise UsageError(f"{person} has no such chat now", remedy="hermes-exec gateway people")
+            return _put(base, person, address, text, self._clock())
+
+    def put_during(self, message: Message, text: str, choices: Sequence[Choice] = ()) -> None:
+        """Put a text of the turn of a message into the outbox, unless that is done, as after its person was removed."""
+        with self._transact() as base:
+            if base.execute("SELECT 1 FROM inbox WHERE seq = ? AND state != 'done'", (message.seq,)).fetchone():
+                _put(base, message.person, message.address, text, self._clock(), choices=choices)
 
     def pending_chats(self, platform: str, account: str) -> list[str]:
         """Return the chats with pieces to send."""
@@ -387,18 +343,22 @@ class Store:
     def claim(self, address: Address, cut: Callable[[str], Sequence[str]]) -> Piece | float | None:
         """Mark the next piece of a chat as being sent, and return it; or the time at which it is due; or None.
 
-        A text that was not cut yet is cut into pieces first.
+        A text that was not cut yet is cut into pieces first, while others may use the store.
         """
+        query = f"SELECT * FROM outbox WHERE state = 'pending' AND {_KEY} ORDER BY batch, part LIMIT 1"  # noqa: S608  no input in the SQL
+        rows = self._query(query, *address.key)
+        if not rows:
+            return None
+        pieces = [] if rows[0]["is_cut"] else cut(str(rows[0]["text"]))
         with self._transact() as base:
-            row = base.execute(
-                f"SELECT * FROM outbox WHERE state = 'pending' AND {_KEY} ORDER BY batch, part LIMIT 1",  # noqa: S608  no input in the SQL
-                address.key,
-            ).fetchone()
+            row = base.execute(query, address.key).fetchone()
             if row is None:
                 return None
-            if row["due"] > self._clock():
-                return float(row["due"])
-            text = str(row["text"]) if row["is_cut"] else _cut(base, row, cut(str(row["text"])))
+            if (due := _find_due(base, row, self._clock())) is not None:
+                return due
+            if row["id"] != rows[0]["id"]:  # the first one was withdrawn meanwhile
+                return self._clock()
+            text = str(row["text"]) if row["is_cut"] else _cut(base, row, pieces)
             base.execute(
                 "UPDATE outbox SET state = 'sending', attempts = attempts + 1, changed = ? WHERE id = ?",
                 (self._clock(), row["id"]),
@@ -418,17 +378,17 @@ class Store:
         now = self._clock()
         with self._transact() as base:
             base.execute(
-                "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = ?, changed = ?"
-                " WHERE id = ? AND state = 'sending'",
-                (state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
+                "UPDATE outbox SET state = CASE WHEN ? = 'pending' AND error = ? THEN 'failed' ELSE ? END,"
+                " receipt = ?, error = ?, due = ?, changed = ? WHERE id = ? AND state = 'sending'",
+                (state, _UNPAIRED, state, receipt, error, now + retry_s if state == "pending" else 0.0, now, piece.id),
             )
+            if state == "failed":  # with the note about an earlier piece, if it had one
+                base.execute("UPDATE outbox SET announced = NULL WHERE announced = ?", (piece.id,))
 
     def recover(self) -> int:
-        """Mark the pieces that an earlier run was sending as unknown, and return their number; forget what is old."""
+        """Mark the pieces that an earlier run was sending as unknown, and return their number."""
         now = self._clock()
         with self._transact() as base:
-            base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (now - _KEPT_S,))
-            base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed') AND changed < ?", (now - _KEPT_S,))
             return len(
                 base.execute(
                     "UPDATE outbox SET state = 'unknown', error = 'the gateway ended meanwhile', changed = ?"
@@ -436,6 +396,13 @@ class Store:
                     (now,),
                 ).fetchall()
             )
+
+    def prune(self) -> None:
+        """Forget messages and pieces that are done for 30 days."""
+        oldest = self._clock() - _KEPT_S
+        with self._transact() as base:
+            base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (oldest,))
+            base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed', 'unknown') AND changed < ?", (oldest,))
 
     def send_again(self, message: Message) -> int:
         """Answer ``/again``: put the unknown pieces of the person into the outbox once more; return their number."""
@@ -456,10 +423,11 @@ class Store:
             return len(rows)
 
     def outbox(self, state: str = "", limit: int = 50) -> list[dict[str, Any]]:
-        """Return the newest pieces, in one state or in all."""
+        """Return the newest pieces, in one state or in all; those for strangers without text, which has a code."""
         rows = self._query("SELECT * FROM outbox WHERE ? IN ('', state) ORDER BY id DESC LIMIT ?", state, limit)
         columns = ("id", "person", "platform", "account", "chat", "state", "error", "attempts", "at", "changed", "text")
-        return [{column: row[column] for column in columns} for row in rows]
+        pieces = [{column: row[column] for column in columns} for row in rows]
+        return [each if each["person"] else {**each, "text": ""} for each in pieces]
 
     def count_states(self) -> dict[str, int]:
         """Return the number of pieces in each state."""
@@ -516,7 +484,7 @@ def _find_person(base: sqlite3.Connection, platform: str, account: str, sender: 
         " WHERE identities.platform = ? AND identities.account = ? AND identities.sender = ?",
         (platform, account, sender),
     ).fetchone()
-    return None if row is None else _to_person(row)
+    return None if row is None else to_person(row)
 
 
 def _pair(base: sqlite3.Connection, code: sqlite3.Row, name: str, role: Role | None, now: float) -> PersonRecord:
@@ -535,7 +503,7 @@ def _pair(base: sqlite3.Connection, code: sqlite3.Row, name: str, role: Role | N
         " DO UPDATE SET person = excluded.person, added = excluded.added",
         (address.platform, address.account, code["sender"], name, now),
     )
-    person = _to_person(base.execute("SELECT * FROM persons WHERE name = ?", (name,)).fetchone())
+    person = to_person(base.execute("SELECT * FROM persons WHERE name = ?", (name,)).fetchone())
     _put(base, name, address, f"Paired as {name}, role {person.role}. /help lists the commands.", now)
     return person
 
@@ -560,6 +528,17 @@ def _put(
     return int(cursor.lastrowid or 0)
 
 
+def _find_due(base: sqlite3.Connection, row: sqlite3.Row, now: float) -> float | None:
+    """Return when a piece is due if it has to wait; never longer than was stated, also if the clock went back."""
+    if row["due"] <= now:
+        return None
+    if row["changed"] <= now:
+        return float(row["due"])
+    due = now + float(row["due"] - row["changed"])
+    base.execute("UPDATE outbox SET due = ?, changed = ? WHERE id = ?", (due, now, row["id"]))
+    return due
+
+
 def _cut(base: sqlite3.Connection, row: sqlite3.Row, pieces: Sequence[str]) -> str:
     """Replace a text by its pieces; return the first."""
     first, *rest = pieces or [""]
@@ -571,22 +550,3 @@ def _cut(base: sqlite3.Connection, row: sqlite3.Row, pieces: Sequence[str]) -> s
             (number, piece, row["id"]),
         )
     return first
-
-
-def _to_message(row: sqlite3.Row) -> Message:
-    return Message(
-        row["seq"],
-        row["person"],
-        row["kind"],
-        row["text"],
-        Address(row["platform"], row["account"], row["chat"]),
-        bool(row["is_group"]),
-        row["state"] == "running",
-        row["conversation"],
-        row["after"],
-    )
-
-
-def _to_person(row: sqlite3.Row) -> PersonRecord:
-    address = Address(row["platform"], row["account"], row["chat"])
-    return PersonRecord(row["name"], row["role"], row["conversation"], row["model"], row["target"], address)

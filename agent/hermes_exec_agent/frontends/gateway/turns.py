@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.frontends.gateway.adapter import Choice
-    from hermes_exec_agent.frontends.gateway.store import Message, PersonRecord, Store
+    from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Conversation
     from hermes_exec_agent.runtime.events import Event, EventLog
@@ -68,13 +69,23 @@ class Turns:
         self._persons: dict[str, ChatPerson] = {}
         self._running: dict[str, Conversation | None] = {}
         """The persons with a turn; None before the conversation is open."""
+        self._messages: dict[str, Message] = {}
+        """The messages of these turns."""
         self._stopped: set[str] = set()
         self.notify: Callable[[], None] = lambda: None
         """Called after a text was put into the outbox."""
 
     def person(self, record: PersonRecord) -> ChatPerson:
-        """Return the questions of a person."""
-        return self._persons.setdefault(record.name, ChatPerson(is_guest=record.role == "guest"))
+        """Return the questions of a person; one that was paired again with another role has new ones."""
+        is_guest = record.role == "guest"
+        known = self._persons.get(record.name)
+        if known is None or known.is_guest != is_guest:
+            known = self._persons[record.name] = ChatPerson(is_guest=is_guest)
+        return known
+
+    def is_awaiting(self, name: str) -> bool:
+        """Whether the turn of this person waits for a text as the answer to a question."""
+        return name in self._persons and self._persons[name].is_awaiting
 
     def is_running(self, name: str) -> bool:
         """Whether a turn of this person runs."""
@@ -89,6 +100,12 @@ class Turns:
             conversation.interrupt()
         return True
 
+    async def stop_withdrawn(self) -> None:
+        """Stop the turns whose messages are done, because their persons were removed."""
+        for name, message in list(self._messages.items()):
+            if name not in self._stopped and await asyncio.to_thread(self._store.is_done, message):
+                self.stop(name)
+
     async def close(self) -> None:
         """Close all conversations."""
         await self._pool.close()
@@ -102,12 +119,12 @@ class Turns:
         request = format_request(message)
         if message.is_running and (earlier := await asyncio.to_thread(self._find_earlier, message, request)):
             return earlier
-        self._running[record.name] = None
+        self._running[record.name], self._messages[record.name] = None, message
         self._stopped.discard(record.name)
         chat = self.person(record)
 
         async def say(text: str, choices: Sequence[Choice]) -> None:
-            await asyncio.to_thread(self._store.put, record.name, message.address, text, choices)
+            await asyncio.to_thread(self._store.put_during, message, text, choices)
             self.notify()
 
         chat.say = say
@@ -116,6 +133,7 @@ class Turns:
         finally:
             chat.say = None
             self._running.pop(record.name, None)
+            self._messages.pop(record.name, None)
 
     async def _run(self, message: Message, record: PersonRecord) -> str:
         waited = False
@@ -125,7 +143,7 @@ class Turns:
                 return await self._try(message, record, conversation)
             except (ConversationInUse, PoolExhausted, TurnHeld):
                 if not waited:
-                    await asyncio.to_thread(self._store.put, record.name, message.address, _BUSY)
+                    await asyncio.to_thread(self._store.put_during, message, _BUSY)
                     self.notify()
                 waited = True
                 await asyncio.sleep(_BUSY_S)
@@ -172,7 +190,7 @@ class Turns:
 
     def _open(self, id: str, options: Options, participant: Participant) -> AbstractAsyncContextManager[Conversation]:
         record = self._store.person(participant.name or OWNER)
-        if record is None:
+        if record is None or to_participant(record) != participant:
             raise UsageError("this person was removed")
         is_guest = record.role == "guest"
         return open_conversation(
