@@ -68,6 +68,23 @@ def test_a_code_block_is_opened_again_with_its_language() -> None:
     assert pieces == ["```py\naaaa\nbbbb\n```", "```py\ncccc\n```"]
 
 
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_a_code_block_with_a_long_language_is_cut_and_keeps_it_as_code(fence: str) -> None:
+    text = f"{fence}{'x' * 500}\n{'code ' * 40}\n{fence}\nend"
+    pieces = cut_markdown(text, lambda piece: len(piece) <= 100)
+    assert all(len(piece) <= 100 for piece in pieces)
+    assert "".join(pieces).count("x") == 500
+    assert "".join(pieces).count("code") == 40
+    assert pieces[-1].endswith("end")
+
+
+@given(text=st.text("`~a \n", max_size=120), longest=st.integers(1, 50))
+@settings(max_examples=EXAMPLES)
+def test_cutting_ends_whatever_the_text_and_the_limit(text: str, longest: int) -> None:
+    pieces = cut_markdown(text, lambda piece: len(piece) <= longest)
+    assert "".join(pieces).count("a") >= text.count("a")
+
+
 @given(text=st.text(max_size=300))
 def test_lines_fit_in_bytes(text: str) -> None:
     lines = cut_lines(text, 40)

@@ -27,6 +27,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "die": {"description": "Ends without an answer.", "inputSchema": NOTHING},
     "die_once": {"description": "Ends without an answer, the first time.", "inputSchema": NOTHING,
                  "annotations": {"idempotentHint": True}},
+    "deaf": {"description": "Reads no further message.", "inputSchema": NOTHING},
     "hang": {"description": "Never answers.", "inputSchema": NOTHING},
     "fail": {"description": "Reports a failure.", "inputSchema": NOTHING},
     "refuse": {"description": "Answers with an error of the protocol.", "inputSchema": NOTHING},
@@ -119,6 +120,10 @@ class Server:
                 text = "alive"
             case "hang":
                 return None
+            case "deaf":
+                self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
             case "notify":
                 self.send({"method": "notifications/tools/list_changed"})
             case "fail":

@@ -39,7 +39,7 @@ from pydantic import ValidationError
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
-from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused
+from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck
 from hermes_exec_agent.mcp.http_transport import RequestRecord, connect_http
 from hermes_exec_agent.mcp.program import Program
 from hermes_exec_agent.quoting import quote
@@ -55,6 +55,10 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a serv
 CONNECT_S = 30.0
 _ANSWER_S = 10.0
 """Seconds for each answer while connecting; a server of an older era may ignore the first question."""
+_LIST_S = 30.0
+"""Seconds for all pages of a list of tools."""
+_MORE_S = 1.0
+"""Seconds beyond the time limit of a call, after which a server that does not read it is given up."""
 _MOST_PAGES = 50
 _MOST_TOOLS = 500
 _SHOWN = 300
@@ -88,6 +92,7 @@ class ClientSession:
         self._client = client
         self._record = record
         self._timeout_s = timeout_s
+        self._abandoned: set[asyncio.Task[CallToolResult]] = set()
 
     @property
     def version(self) -> str:
@@ -109,12 +114,15 @@ class ClientSession:
         found: list[ToolDefinition] = []
         cursor: str | None = None
         try:
-            for _ in range(_MOST_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
-                found += map(_to_definition, page.tools)
-                cursor = page.next_cursor
-                if cursor is None or len(found) > _MOST_TOOLS:
-                    break
+            async with asyncio.timeout(_LIST_S):
+                for _ in range(_MOST_PAGES):
+                    page = await self._client.list_tools(cursor=cursor)
+                    found += map(_to_definition, page.tools)
+                    cursor = page.next_cursor
+                    if cursor is None or len(found) > _MOST_TOOLS:
+                        break
+        except TimeoutError:
+            raise PlaceUnavailable(f"the MCP server {self._name} lists no tools within {_LIST_S:g} s") from None
         except (MCPError, ValidationError, ValueError) as error:
             raise PlaceUnavailable(f"the MCP server {self._name} lists no tools: {_describe(error)}") from None
         if len(found) > _MOST_TOOLS:
@@ -126,6 +134,7 @@ class ClientSession:
 
         Raises:
             AnswerLost: the connection ended before the answer.
+            ServerStuck: the server did not even read the call in time.
             OutcomeUnknown: the answer did not come in time, or is none.
             PlaceUnavailable: the call was not sent, or the server has forgotten this connection; nothing ran.
             CallRefused: the server answered with an error.
@@ -135,9 +144,10 @@ class ClientSession:
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta))
         what = f"{tool} of the MCP server {self._name}"
         try:
-            result = await self._client.session.send_request(
-                request, CallToolResult, request_read_timeout_seconds=self._timeout_s
-            )
+            result = await self._send(request)
+        except TimeoutError:
+            limit = f"within {self._timeout_s:g} s"
+            raise ServerStuck(f"the MCP server {self._name} neither read nor answered {tool} {limit}") from None
         except MCPError as error:
             raise self._translate(error, what, number) from None
         except ValidationError:
@@ -146,6 +156,31 @@ class ClientSession:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
             raise self._explain_loss(what, number) from None
         return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
+
+    async def _send(self, request: CallToolRequest) -> CallToolResult:
+        """Send a call, and return its result. A message that the server does not read is not waited for.
+
+        Raises:
+            TimeoutError: the server does not read.
+        """
+        sending = asyncio.create_task(
+            self._client.session.send_request(request, CallToolResult, request_read_timeout_seconds=self._timeout_s)
+        )
+        try:
+            done, _ = await asyncio.wait([sending], timeout=self._timeout_s + _MORE_S)
+        finally:
+            if not sending.done():
+                sending.cancel()
+                self._abandoned.add(sending)
+                sending.add_done_callback(self._forget)
+        if not done:
+            raise TimeoutError
+        return sending.result()
+
+    def _forget(self, sending: asyncio.Task[CallToolResult]) -> None:
+        self._abandoned.discard(sending)
+        if not sending.cancelled():
+            sending.exception()
 
     def _translate(self, error: MCPError, what: str, number: str) -> HermesError:
         if error.code == CONNECTION_CLOSED:
@@ -203,7 +238,7 @@ async def open_session(
         transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
     else:
         variables = {key: keys[key].reveal() for key in settings.env}
-        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end)
+        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end, settings.timeout_s)
         transport = program.run()
     client = Client(
         transport,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
+from hermes_exec_agent.mcp.errors import AnswerLost, ServerStuck, ToolDisabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +121,9 @@ class Connection:
         self.check_tool(tool)
         try:
             return await session.call(tool, arguments)
+        except ServerStuck:
+            self._drop(session)
+            raise
         except AnswerLost:
             if self.settings.url is None:  # one over HTTP may have lost this answer alone
                 self._drop(session)

@@ -47,12 +47,22 @@ class Program:
         variables: Mapping[str, str],
         cwd: Path | None,
         on_end: Callable[[], None],
+        read_limit_s: float,
     ) -> None:
-        """``on_end`` is called once no further message can come."""
+        """Keep the settings of a program.
+
+        Args:
+            argv: the program and its arguments.
+            variables: its variables, beside `INHERITED`.
+            cwd: its working directory.
+            on_end: called once no further message can come.
+            read_limit_s: seconds in which it has to read a message.
+        """
         self._argv = tuple(argv)
         self._env = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(variables)
         self._cwd = cwd
         self._on_end = on_end
+        self._read_limit_s = read_limit_s
         self._tail = b""
         self._reason = ""
         self._process: asyncio.subprocess.Process | None = None
@@ -128,9 +138,17 @@ class Program:
                 async for message in messages:
                     if process.stdin is not None:
                         process.stdin.write(encode_message(message))
-                        await process.stdin.drain()
+                        async with asyncio.timeout(self._read_limit_s):
+                            await process.stdin.drain()
+        except TimeoutError:
+            self._end_messages(reading, f"it did not read a message within {self._read_limit_s:g} s")
         except (OSError, RuntimeError):  # its input is closed
             reading.close()
+
+    def _end_messages(self, reading: MemoryObjectSendStream[Incoming], reason: str) -> None:
+        self._reason = reason
+        reading.close()
+        self._on_end()
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         if process.stderr is not None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(.*)")
+_FENCE = re.compile(r" {0,3}(`{3,32}(?!`)|~{3,32}(?!~))[ \t]*(.*)")
+_LANGUAGE = 32
+"""The longest language of a code block, which each of its pieces repeats; a longer one becomes a line of the code."""
+_LONGEST_FENCE = 2 * _LANGUAGE + 4
 _EARLIEST = 0.4
 """A piece is at least this part of what would fit, before it is cut at a boundary of a lesser kind."""
 
@@ -16,13 +19,15 @@ _EARLIEST = 0.4
 def cut_markdown(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Return pieces of Markdown of which each ``fits``; at least one."""
     pieces: list[str] = []
-    rest = text.strip("\n")
+    rest = _shorten_fences(text.strip("\n"))
     while not fits(rest):
         length = _find_longest(rest, fits)
         end = _find_boundary(rest, length)
         fence = find_open_fence(rest[:end])
         head = rest[:end].rstrip() if not fence else rest[:end].rstrip("\n")
         pieces.append(_close(head, fence))
+        if end >= len(rest):
+            return pieces
         rest = rest[end:].lstrip("\n") if not fence else rest[end:].removeprefix("\n")
         if fence:
             rest = f"{fence}\n{rest}"
@@ -57,6 +62,21 @@ def find_open_fence(text: str) -> str:
         elif found[1][0] == marker[0] and len(found[1]) >= len(marker) and not found[2].strip():
             opened = marker = ""
     return opened
+
+
+def _shorten_fences(text: str) -> str:
+    """Return a text in which each line that opens a code block is short; a long language becomes the next line."""
+    lines: list[str] = []
+    opened = ""
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line)
+        lines.append(line)
+        if found is not None:
+            was_open, opened = opened, find_open_fence(f"{opened}\n{line}" if opened else line)
+            if opened and not was_open and (len(found[2].strip()) > _LANGUAGE or len(line) > _LONGEST_FENCE):
+                opened = found[1]
+                lines[-1:] = [opened, *filter(None, [found[2].strip()])]
+    return "\n".join(lines)
 
 
 def _close(text: str, fence: str) -> str:

@@ -387,18 +387,20 @@ class Store:
     def claim(self, address: Address, cut: Callable[[str], Sequence[str]]) -> Piece | float | None:
         """Mark the next piece of a chat as being sent, and return it; or the time at which it is due; or None.
 
-        A text that was not cut yet is cut into pieces first.
+        A text that was not cut yet is cut into pieces first, while others may use the store.
         """
+        query = f"SELECT * FROM outbox WHERE state = 'pending' AND {_KEY} ORDER BY batch, part LIMIT 1"  # noqa: S608  no input in the SQL
+        rows = self._query(query, *address.key)
+        pieces = [] if not rows or rows[0]["is_cut"] else cut(str(rows[0]["text"]))
         with self._transact() as base:
-            row = base.execute(
-                f"SELECT * FROM outbox WHERE state = 'pending' AND {_KEY} ORDER BY batch, part LIMIT 1",  # noqa: S608  no input in the SQL
-                address.key,
-            ).fetchone()
+            row = base.execute(query, address.key).fetchone()
             if row is None:
                 return None
             if row["due"] > self._clock():
                 return float(row["due"])
-            text = str(row["text"]) if row["is_cut"] else _cut(base, row, cut(str(row["text"])))
+            if row["id"] != rows[0]["id"]:  # the first one was withdrawn meanwhile
+                return self._clock()
+            text = str(row["text"]) if row["is_cut"] else _cut(base, row, pieces)
             base.execute(
                 "UPDATE outbox SET state = 'sending', attempts = attempts + 1, changed = ? WHERE id = ?",
                 (self._clock(), row["id"]),
