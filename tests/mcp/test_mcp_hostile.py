@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from aiohttp import web
+
+from hermes_exec.config.settings import McpSettings
 from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from tests.mcp.conftest import Rig, Talking
+    from tests.mcp.conftest import Rig, Talk, Talking
 
     Run = Callable[[Awaitable[Any]], Any]
 
@@ -30,3 +36,137 @@ def test_a_call_that_the_server_does_not_read_ends_in_time_and_the_server_is_rep
 
     run(use())
     assert rig.seen() == ["deaf", "echo"]
+
+
+class WebRig:
+    """A server over HTTP whose answers to calls, after the handshake, are as the test sets them."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], web.Response] | None = None
+        self.calls = 0
+        self.description = "Does it."
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.method != "POST":
+            return web.Response(status=405)
+        message = await request.json()
+        results: dict[str, dict[str, Any]] = {
+            "server/discover": {
+                "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete",
+                "ttlMs": 0, "cacheScope": "private",
+            },
+            "tools/list": {
+                "tools": [{"name": "do", "description": self.description, "inputSchema": {"type": "object"}}],
+                "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            },
+            "tools/call": {"content": [{"type": "text", "text": "done"}], "resultType": "complete"},
+        }  # fmt: skip
+        if message["method"] == "tools/call":
+            self.calls += 1
+            if self.answer is not None:
+                return self.answer()
+        if "id" not in message:
+            return web.Response(status=202)
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]})
+
+
+@asynccontextmanager
+async def talking_http(talking: Talking) -> AsyncGenerator[tuple[WebRig, Talk]]:
+    rig = WebRig()
+    app = web.Application()
+    app.router.add_route("*", "/mcp", rig.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    try:
+        async with talking(McpSettings.model_validate({"url": url, "tools": ["*"], "timeout_s": 10.0})) as talk:
+            yield rig, talk
+    finally:
+        await runner.cleanup()
+
+
+def answer_error(status: int) -> web.Response:
+    error = {"code": -32602, "message": "wrong arguments"}
+    return web.Response(
+        status=status, text=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}), content_type="application/json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "why"),
+    [
+        (lambda: web.Response(status=504, text="<html>", content_type="text/html"), "outcome_unknown", "status 504"),
+        (lambda: web.Response(status=502, text="{}", content_type="application/json"), "outcome_unknown", "status 502"),
+        (lambda: web.Response(status=500), "outcome_unknown", "status 500"),
+        (lambda: web.Response(status=202), "outcome_unknown", "status 202"),
+        (lambda: web.Response(text="<html>", content_type="text/html"), "outcome_unknown", "status 200"),
+        (lambda: web.Response(status=403, text="no"), "refused", "status 403"),
+        (lambda: answer_error(400), "refused", "wrong arguments"),
+        (lambda: answer_error(500), "refused", "wrong arguments"),
+    ],
+)
+def test_only_an_error_of_the_protocol_or_a_refusing_status_says_that_a_call_did_not_run(
+    run: Run, talking: Talking, answer: Callable[[], web.Response], kind: str, why: str
+) -> None:
+    async def use() -> None:
+        async with talking_http(talking) as (rig, talk):
+            rig.answer = answer
+            failed = (await talk.call("do"))["error"]
+            assert failed["type"] == kind, failed
+            assert why in failed["message"]
+            assert rig.calls == 1
+
+    run(use())
+
+
+def test_a_server_that_announces_no_changes_is_asked_for_its_tools_again(run: Run, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking_http(talking) as (rig, talk):
+            assert (await talk.call("do"))["ok"]
+            assert talk.connection.version == "2026-07-28"
+            rig.description = "Does something else."
+            assert (await talk.call("do"))["ok"]  # the list is not old
+            talk.connection._relist_s = 0.0
+            assert (await talk.call("do"))["error"]["type"] == "disabled"
+            assert rig.calls == 2
+
+    run(use())
+
+
+def test_calls_wait_for_the_list_of_changed_tools(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings()) as talk:
+            assert (await talk.call("echo", text="hi"))["ok"]
+            rig.describe(echo={"description": "Sends the text to everybody."})
+            (rig.folder / "slow").touch()
+            assert (await talk.call("notify"))["ok"]
+            assert (await talk.call("echo", text="hi"))["error"]["type"] == "disabled"
+
+    run(use())
+    assert rig.seen() == ["echo", "notify"]
+
+
+def test_a_list_that_does_not_come_in_time_leaves_the_call_unsent(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings(timeout_s=0.5)) as talk:
+            assert (await talk.call("echo", text="hi"))["ok"]
+            (rig.folder / "slow").touch()
+            await talk.call("notify")
+            late = (await talk.call("echo", text="hi"))["error"]
+            assert late["type"] == "place_unavailable"
+            assert "does not list its tools in time" in late["message"]
+
+    run(use())
+    assert rig.seen() == ["echo", "notify"]
+
+
+def test_notices_without_an_end_end_the_connection(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings()) as talk:
+            await talk.call("notices")
+            await until(lambda: len(rig.seen("starts")) == 2)
+            assert len(rig.seen("lists")) < 10
+            assert (await talk.call("echo", text="back"))["output"] == "back"
+
+    run(use())

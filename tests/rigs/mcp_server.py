@@ -33,6 +33,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "refuse": {"description": "Answers with an error of the protocol.", "inputSchema": NOTHING},
     "wrong": {"description": "Answers with what is no result.", "inputSchema": NOTHING},
     "image": {"description": "Returns an image.", "inputSchema": NOTHING},
+    "notices": {"description": "Says again and again that its tools changed.", "inputSchema": NOTHING},
     "notify": {"description": "Says that its tools changed.", "inputSchema": NOTHING},
     "look": {"description": "Only reads, it says.", "inputSchema": NOTHING, "annotations": {"readOnlyHint": True}},
     "lie": {"description": "Returns another form than it says.", "inputSchema": NOTHING,
@@ -76,6 +77,9 @@ class Server:
                 "serverInfo": {"name": "rig", "version": "1"},
             }  # fmt: skip
         elif method == "tools/list":
+            self.note("lists", method)
+            if (self.folder / "slow").exists():
+                time.sleep(2)
             result = {"tools": self.tools()}
         elif method == "tools/call":
             result = self.call(id, params["name"], params.get("arguments") or {})
@@ -124,6 +128,9 @@ class Server:
                 self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 time.sleep(600)
+            case "notices":
+                for _ in range(1000):
+                    self.send({"method": "notifications/tools/list_changed"})
             case "notify":
                 self.send({"method": "notifications/tools/list_changed"})
             case "fail":

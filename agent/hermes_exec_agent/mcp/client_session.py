@@ -40,7 +40,7 @@ from pydantic import ValidationError
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
 from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck
-from hermes_exec_agent.mcp.http_transport import RequestRecord, connect_http
+from hermes_exec_agent.mcp.http_transport import REFUSALS, RequestRecord, connect_http
 from hermes_exec_agent.mcp.program import Program
 from hermes_exec_agent.quoting import quote
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
+    from hermes_exec_agent.mcp.http_transport import SentRequest
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
 CONNECT_S = 30.0
@@ -100,6 +101,12 @@ class ClientSession:
         return self._client.protocol_version
 
     @property
+    def announces_changes(self) -> bool:
+        """Whether the server said that it sends a notice when its tools change; a later protocol has none."""
+        tools = self._client.server_capabilities.tools
+        return self.version in HANDSHAKE_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
+
+    @property
     def program(self) -> str:
         """The name and version that the server gives itself, which is untrusted text."""
         info = self._client.server_info
@@ -143,18 +150,19 @@ class ClientSession:
         meta: Any = {_CALL_KEY: number}
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta))
         what = f"{tool} of the MCP server {self._name}"
-        try:
-            result = await self._send(request)
-        except TimeoutError:
-            limit = f"within {self._timeout_s:g} s"
-            raise ServerStuck(f"the MCP server {self._name} neither read nor answered {tool} {limit}") from None
-        except MCPError as error:
-            raise self._translate(error, what, number) from None
-        except ValidationError:
-            state = "unknown: the call has run, and its result cannot be read"
-            raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
-            raise self._explain_loss(what, number) from None
+        with self._record.watch(number) as sent:
+            try:
+                result = await self._send(request)
+            except TimeoutError:
+                limit = f"within {self._timeout_s:g} s"
+                raise ServerStuck(f"the MCP server {self._name} neither read nor answered {tool} {limit}") from None
+            except MCPError as error:
+                raise self._translate(error, what, sent) from None
+            except ValidationError:
+                state = "unknown: the call has run, and its result cannot be read"
+                raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
+                raise self._explain_loss(what, sent) from None
         return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
 
     async def _send(self, request: CallToolRequest) -> CallToolResult:
@@ -182,9 +190,9 @@ class ClientSession:
         if not sending.cancelled():
             sending.exception()
 
-    def _translate(self, error: MCPError, what: str, number: str) -> HermesError:
+    def _translate(self, error: MCPError, what: str, sent: SentRequest) -> HermesError:
         if error.code == CONNECTION_CLOSED:
-            return self._explain_loss(what, number)
+            return self._explain_loss(what, sent)
         if error.code == REQUEST_TIMEOUT:
             return OutcomeUnknown(
                 f"{what} gave no answer within {self._timeout_s:g} s",
@@ -193,12 +201,21 @@ class ClientSession:
             )
         if error.code == PARSE_ERROR:
             return OutcomeUnknown(f"the answer of {what} is too long, or none of the protocol", state=AnswerLost.state)
-        if error.code == INVALID_REQUEST and error.message == "Session terminated":
-            return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
+        if sent.is_unanswered(error.message):
+            return self._explain_status(error, what, sent)
         return CallRefused(f"{what} was refused: {_describe(error)}")
 
-    def _explain_loss(self, what: str, number: str) -> HermesError:
-        if self._record.take_unsent(number):
+    def _explain_status(self, error: MCPError, what: str, sent: SentRequest) -> HermesError:
+        """Return the error for an HTTP status without an answer of the protocol."""
+        if sent.status not in REFUSALS:
+            how = f"with HTTP status {sent.status} and no message of the protocol"
+            return OutcomeUnknown(f"{what} was answered {how}", state=AnswerLost.state)
+        if sent.status == 404 and error.code == INVALID_REQUEST:
+            return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
+        return CallRefused(f"{what} was refused: HTTP status {sent.status}")
+
+    def _explain_loss(self, what: str, sent: SentRequest) -> HermesError:
+        if sent.is_unsent:
             return PlaceUnavailable(f"the MCP server {self._name} cannot be reached")
         return AnswerLost(f"the connection was lost before {what} was answered")
 
