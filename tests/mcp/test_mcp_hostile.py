@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
+import sys
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +16,7 @@ from aiohttp import web
 
 from hermes_exec.config.settings import McpSettings
 from tests.rigs.bounded import until
+from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -168,5 +173,71 @@ def test_notices_without_an_end_end_the_connection(run: Run, rig: Rig, talking: 
             await until(lambda: len(rig.seen("starts")) == 2)
             assert len(rig.seen("lists")) < 10
             assert (await talk.call("echo", text="back"))["output"] == "back"
+
+    run(use())
+
+
+KILLED = """
+import asyncio, sys
+from hermes_exec.config.settings import McpSettings
+from hermes_exec_agent.mcp.connection import Connection
+
+class Listener:
+    async def compare(self, *_): print("ready", flush=True)
+
+async def work():
+    Connection("rig", McpSettings.model_validate_json(sys.argv[1]), Listener()).start()
+    await asyncio.sleep(600)
+
+asyncio.run(work())
+"""
+
+
+@pytest.mark.parametrize("how", ["", "hang"])  # the second one ignores SIGTERM and the end of its input
+def test_a_server_ends_if_this_program_is_killed(run: Run, rig: Rig, how: str) -> None:
+    async def use() -> None:
+        agent = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, rig.settings(how).model_dump_json())
+        await until(lambda: rig.seen("starts"))
+        server = int(rig.seen("starts")[0])
+        await asyncio.sleep(0.5)
+        os.kill(agent.pid, signal.SIGKILL)
+        await agent.wait()
+        await until(lambda: not alive(server))
+
+    run(use())
+
+
+def test_requests_whose_answers_are_not_read_end_the_connection(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings()) as talk:
+            began = time.monotonic()
+            assert (await talk.call("ask"))["error"]["type"] == "outcome_unknown"
+            assert time.monotonic() - began < 10.0
+            assert (await talk.call("echo", text="back"))["output"] == "back"
+
+    run(use())
+
+
+def test_a_list_without_an_end_is_not_read(run: Run, rig: Rig, talking: Talking) -> None:
+    async def use() -> None:
+        async with talking(rig.settings("large")) as talk:
+            await until(lambda: talk.connection.reason)
+            assert "is over 16777216 bytes" in talk.connection.reason
+            assert len(rig.seen("lists")) < 8
+
+    run(use())
+
+
+def test_what_a_program_writes_last_is_shown_without_its_key_and_in_one_line(
+    run: Run, rig: Rig, talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "for-it-alone\x1b[2J")
+
+    async def use() -> None:
+        async with talking(rig.settings("exit", env=["MY_KEY"])) as talk:
+            await until(lambda: talk.connection.reason)
+            (line,) = talk.servers.describe()
+            assert "I do not start [secret MY_KEY]" in line
+            assert "for-it-alone" not in line
 
     run(use())

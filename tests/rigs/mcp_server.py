@@ -2,7 +2,8 @@
 
 Its one argument is a folder. ``tools.json`` in it, if it is there, replaces descriptions of tools by name; it is read
 at each listing. Each call is written to ``calls`` before it is answered, and each start to ``starts``. With the further
-argument ``hang`` it reads and never answers; with ``exit`` it ends at once; with ``era`` it speaks 2026-07-28 alone.
+argument ``hang`` it reads and never answers; with ``exit`` it ends at once, with the variable ``MY_KEY`` in what it
+writes last; with ``era`` it speaks 2026-07-28 alone; with ``large`` its list has pages without an end.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "die_once": {"description": "Ends without an answer, the first time.", "inputSchema": NOTHING,
                  "annotations": {"idempotentHint": True}},
     "deaf": {"description": "Reads no further message.", "inputSchema": NOTHING},
+    "ask": {"description": "Sends requests without an end, and reads no answer.", "inputSchema": NOTHING},
     "hang": {"description": "Never answers.", "inputSchema": NOTHING},
     "fail": {"description": "Reports a failure.", "inputSchema": NOTHING},
     "refuse": {"description": "Answers with an error of the protocol.", "inputSchema": NOTHING},
@@ -54,7 +56,7 @@ class Server:
     def serve(self) -> None:
         self.note("starts", str(os.getpid()))
         if self.how == "exit":
-            sys.exit("I do not start")
+            sys.exit(f"I do not start {os.environ.get('MY_KEY', '')}")
         for line in sys.stdin:
             message = json.loads(line)
             if self.how != "hang" and "id" in message:
@@ -81,6 +83,10 @@ class Server:
             if (self.folder / "slow").exists():
                 time.sleep(2)
             result = {"tools": self.tools()}
+            if self.how == "large":
+                page = params.get("cursor", "x")
+                tool = {"name": page, "description": "x" * (3 << 20), "inputSchema": NOTHING}
+                result = {"tools": [tool], "nextCursor": page + "x"}
         elif method == "tools/call":
             result = self.call(id, params["name"], params.get("arguments") or {})
             if result is None:
@@ -124,6 +130,10 @@ class Server:
                 text = "alive"
             case "hang":
                 return None
+            case "ask":
+                many = "".join(json.dumps({"jsonrpc": "2.0", "id": n, "method": "ping"}) + "\n" for n in range(1000))
+                while True:
+                    sys.stdout.write(many)
             case "deaf":
                 self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -62,6 +62,7 @@ _MORE_S = 1.0
 """Seconds beyond the time limit of a call, after which a server that does not read it is given up."""
 _MOST_PAGES = 50
 _MOST_TOOLS = 500
+_LARGEST_LIST = 16 << 20
 _SHOWN = 300
 _CALL_KEY = "hermes-exec/call"
 """The key of a call's number in its metadata, by which the transport knows it."""
@@ -119,12 +120,16 @@ class ClientSession:
             HermesError: it does not answer, or not as the protocol says.
         """
         found: list[ToolDefinition] = []
+        size = 0
         cursor: str | None = None
         try:
             async with asyncio.timeout(_LIST_S):
                 for _ in range(_MOST_PAGES):
                     page = await self._client.list_tools(cursor=cursor)
                     found += map(_to_definition, page.tools)
+                    size += len(page.model_dump_json())
+                    if size > _LARGEST_LIST:
+                        raise PlaceUnavailable(f"the list of the MCP server {self._name} is over {_LARGEST_LIST} bytes")
                     cursor = page.next_cursor
                     if cursor is None or len(found) > _MOST_TOOLS:
                         break
@@ -254,7 +259,7 @@ async def open_session(
     if settings.url is not None:
         transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
     else:
-        variables = {key: keys[key].reveal() for key in settings.env}
+        variables = {key: keys[key] for key in settings.env}
         program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end, settings.timeout_s)
         transport = program.run()
     client = Client(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.errors import AnswerLost, ServerStuck, ToolDisabled
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class Connection:
                 await self._connect()
                 self.reason = self.reason or "the connection ended"
             except HermesError as error:
-                self.reason = error.what
+                self.reason = Redactor(self.keys).redact(error.what)
             except Exception as error:  # noqa: BLE001  a bug must not end the attempts
                 _log.exception("the connection to the MCP server %s failed", self.name)
                 self.reason = f"a mistake of this program: {type(error).__name__}"
