@@ -11,6 +11,8 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import anyio
+
 from hermes_exec._async import create_or_rollback, shield_to_completion
 from hermes_exec.errors import PlaceUnavailable
 
@@ -50,7 +52,8 @@ async def open_guardian() -> AsyncGenerator[Guardian]:
     try:
         yield guardian
     finally:
-        await shield_to_completion(guardian.dismiss())
+        with anyio.CancelScope(shield=True):
+            await shield_to_completion(guardian.dismiss())
 
 
 async def _start() -> Guardian:
