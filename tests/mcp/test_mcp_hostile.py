@@ -134,7 +134,7 @@ def test_a_server_that_announces_no_changes_is_asked_for_its_tools_again(run: Ru
             assert talk.connection.version == "2026-07-28"
             rig.description = "Does something else."
             assert (await talk.call("do"))["ok"]  # the list is not old
-            talk.connection._relist_s = 0.0
+            talk.connection.relist_s = 0.0
             assert (await talk.call("do"))["error"]["type"] == "disabled"
             assert rig.calls == 2
 

@@ -110,6 +110,7 @@ class Server:
 
     def call(self, id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         self.note("calls", name)
+        self.disturb(id, name, arguments)
         text = ""
         match name:
             case "echo":
@@ -118,31 +119,10 @@ class Server:
                 text = " ".join(sorted(os.environ))
             case "big":
                 text = "x" * arguments["size"]
-            case "flood":
-                sys.stdout.write("x" * arguments["size"])
-                sys.stdout.flush()
-                return None
-            case "die":
-                os._exit(3)
             case "die_once":
-                if (self.folder / "calls").read_text().count("die_once") == 1:
-                    os._exit(3)
                 text = "alive"
-            case "hang":
+            case "flood" | "hang":
                 return None
-            case "ask":
-                many = "".join(json.dumps({"jsonrpc": "2.0", "id": n, "method": "ping"}) + "\n" for n in range(1000))
-                while True:
-                    sys.stdout.write(many)
-            case "deaf":
-                self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                time.sleep(600)
-            case "notices":
-                for _ in range(1000):
-                    self.send({"method": "notifications/tools/list_changed"})
-            case "notify":
-                self.send({"method": "notifications/tools/list_changed"})
             case "fail":
                 return {"content": [{"type": "text", "text": "it did not work"}], "isError": True}
             case "refuse":
@@ -158,6 +138,30 @@ class Server:
             case _:
                 text = f"looked at {name}"
         return {"content": [{"type": "text", "text": text}]}
+
+    def disturb(self, id: Any, name: str, arguments: dict[str, Any]) -> None:
+        """Do what the tool does beside its answer, or instead of it."""
+        match name:
+            case "flood":
+                sys.stdout.write("x" * arguments["size"])
+                sys.stdout.flush()
+            case "die":
+                os._exit(3)
+            case "die_once" if (self.folder / "calls").read_text().count("die_once") == 1:
+                os._exit(3)
+            case "ask":
+                many = "".join(json.dumps({"jsonrpc": "2.0", "id": n, "method": "ping"}) + "\n" for n in range(1000))
+                while True:
+                    sys.stdout.write(many)
+            case "deaf":
+                self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
+            case "notices" | "notify":
+                for _ in range(1000 if name == "notices" else 1):
+                    self.send({"method": "notifications/tools/list_changed"})
+            case _:
+                pass
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ async def to_envelope(answer: ToolAnswer, place: str, context: Context) -> Envel
     shown, reference = await context.workspace.shorten(text)
     error = Failure("tool_error", "the tool reports a failure; its output says more") if answer.is_error else None
     return Envelope(
-        ok=not answer.is_error, place=place, output=_quote(shown, place), output_ref=reference, truncated=len(shown) < len(text),
-        error=error,
+        ok=not answer.is_error, place=place, output=_quote(shown, place), output_ref=reference,
+        truncated=len(shown) < len(text), error=error,
     )  # fmt: skip
 
 

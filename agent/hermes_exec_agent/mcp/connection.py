@@ -98,7 +98,7 @@ class Connection:
         self._why = ""
         """Why this program ended the connection."""
         self._wake = asyncio.Event()
-        self._relist_s = relist_s
+        self.relist_s = relist_s
         self._listed_at = 0.0
         self._notices = 0
         """Reasons until now to list the tools again."""
@@ -212,7 +212,7 @@ class Connection:
         """Whether the tools may have changed unnoticed. A notice over HTTP needs a stream that a server may refuse."""
         if self.settings.url is None and session.announces_changes:
             return False
-        return time.monotonic() - self._listed_at > self._relist_s
+        return time.monotonic() - self._listed_at > self.relist_s
 
     def _notice_change(self) -> None:
         """Have the tools listed again; calls wait until they are compared."""

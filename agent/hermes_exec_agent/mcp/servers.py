@@ -96,7 +96,6 @@ class Server:
                     f" Try: hermes-exec mcp test {self.name} --accept"
                 )
 
-
     def _renew_pins(self, own: Pins | None, listed: Sequence[ToolDefinition], version: str) -> Pins:
         """Record the protocol's version, and at the first use the tools, unless another program did meanwhile.
 
