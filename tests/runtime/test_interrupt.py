@@ -180,7 +180,8 @@ def test_models_can_be_changed_between_turns(talk: Talk) -> None:
             await conversation.ask("hello")
             conversation.set_model("b")
             assert conversation.models.get("main").name == "b"
-            assert conversation._context.models is conversation.models  # of the tools, too
+            context = conversation._context  # pyright: ignore[reportPrivateUsage]  that of the tools
+            assert context.models is conversation.models
             assert [type(update) async for update in conversation.turn("again")][-1] is Ended
             assert conversation.messages[-1].content == "two"
 

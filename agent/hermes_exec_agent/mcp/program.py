@@ -64,7 +64,7 @@ class Program:
 
         Args:
             argv: the program and its arguments.
-            variables: its variables, beside `INHERITED`.
+            variables: its variables, in addition to `INHERITED`.
             cwd: its working directory.
             on_end: called once no further message can come.
             read_limit_s: seconds in which it has to read a message.
