@@ -591,6 +591,6 @@ def test_a_conversation_gets_the_tools_of_a_first_use_with_its_next_request(
         run(use(log))
     offered = [{tool.name for tool in request.tools} for request in model.requests]
     assert ["mcp__rig__echo" in names for names in offered] == [False, True, True]
-    assert json.loads(model.requests[-1].messages[-1].content)["output"] == "hi"
+    assert json.loads(model.requests[-1].messages[-1].content)["output"].endswith("\n> hi")
     assert rig.seen() == ["echo"]
     assert not alive(int(rig.seen("starts")[0]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.mcp.conftest import RIG, Rig
+from tests.rigs.mcp_server import TOOLS
 from tests.rigs.processes import with_mark
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def test_the_doctor_has_a_row_for_each_server(cli: Cli, rig: Rig) -> None:
         "mcp rig": "ok", "mcp none": "missing", "mcp new": "warning",
     }  # fmt: skip
     assert rows["mcp new"]["remedy"] == "hermes-exec mcp test new"
-    assert "1 of 14 tools" in rows["mcp rig"]["detail"]
+    assert f"1 of {len(TOOLS)} tools" in rows["mcp rig"]["detail"]
 
 
 def chat(cli: Cli, *lines: dict[str, Any], approve: str = "allow") -> subprocess.CompletedProcess[bytes]:

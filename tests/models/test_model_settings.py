@@ -149,6 +149,8 @@ def test_a_model_is_chosen_by_its_name() -> None:
     models = Models(ScriptedModel([], name="a"), named={"b": ScriptedModel([], name="b")})
     assert models.with_main("b").main.name == "b"
     assert models.with_main("b").with_main("main").main.name == "a"
+    assert models.with_main("b").get("main").name == "b"  # the one that the person left is not asked
+    assert models.with_main("b").auxiliary.name == "b"
     with pytest.raises(ConfigError, match="'c'"):
         models.get("c")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,6 +176,29 @@ def test_the_history_of_another_model_is_accepted(api: Api) -> None:
     rig, items = run(api, Said("fine"), messages=history)
     assert not rig.complaints
     assert reply_of(items).message.content == "fine"
+
+
+def test_ids_and_names_of_another_model_are_as_every_vendor_takes_them(api: Api) -> None:
+    long = "x" * 90
+    calls = (ToolCall("functions.read:0", "bad name!", "{}"), ToolCall(long, "terminal", "{}"))
+    history = [
+        *HELLO,
+        Message("assistant", "", calls, origin="another"),
+        Message("tool", "first", tool_call_id="functions.read:0"),
+        Message("tool", "second", tool_call_id=long),
+        Message("user", "and now?"),
+    ]
+    rig, _ = run(api, Said("fine"), messages=history)
+    assert not rig.complaints
+    sent = json.dumps(rig.requests[0])
+    assert "functions.read:0" not in sent
+    assert long not in sent
+    assert "bad name!" not in sent
+    assert "bad_name_" in sent
+    if api != "google":  # it pairs calls and results by their order, too
+        ids = set(re.findall(r'"(call_[0-9a-f]{24})"', sent))
+        assert len(ids) == 2
+        assert all(sent.count(f'"{each}"') == 2 for each in ids)
 
 
 def test_the_request_has_what_was_asked_for(api: Api) -> None:

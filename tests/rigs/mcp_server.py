@@ -2,7 +2,8 @@
 
 Its one argument is a folder. ``tools.json`` in it, if it is there, replaces descriptions of tools by name; it is read
 at each listing. Each call is written to ``calls`` before it is answered, and each start to ``starts``. With the further
-argument ``hang`` it reads and never answers; with ``exit`` it ends at once; with ``era`` it speaks 2026-07-28 alone.
+argument ``hang`` it reads and never answers; with ``exit`` it ends at once, with the variable ``MY_KEY`` in what it
+writes last; with ``era`` it speaks 2026-07-28 alone; with ``large`` its list has pages without an end.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ TOOLS: dict[str, dict[str, Any]] = {
     "die": {"description": "Ends without an answer.", "inputSchema": NOTHING},
     "die_once": {"description": "Ends without an answer, the first time.", "inputSchema": NOTHING,
                  "annotations": {"idempotentHint": True}},
+    "deaf": {"description": "Reads no further message.", "inputSchema": NOTHING},
+    "ask": {"description": "Sends requests without an end, and reads no answer.", "inputSchema": NOTHING},
     "hang": {"description": "Never answers.", "inputSchema": NOTHING},
     "fail": {"description": "Reports a failure.", "inputSchema": NOTHING},
     "refuse": {"description": "Answers with an error of the protocol.", "inputSchema": NOTHING},
     "wrong": {"description": "Answers with what is no result.", "inputSchema": NOTHING},
     "image": {"description": "Returns an image.", "inputSchema": NOTHING},
+    "notices": {"description": "Says again and again that its tools changed.", "inputSchema": NOTHING},
     "notify": {"description": "Says that its tools changed.", "inputSchema": NOTHING},
     "look": {"description": "Only reads, it says.", "inputSchema": NOTHING, "annotations": {"readOnlyHint": True}},
     "lie": {"description": "Returns another form than it says.", "inputSchema": NOTHING,
@@ -52,7 +56,7 @@ class Server:
     def serve(self) -> None:
         self.note("starts", str(os.getpid()))
         if self.how == "exit":
-            sys.exit("I do not start")
+            sys.exit(f"I do not start {os.environ.get('MY_KEY', '')}")
         for line in sys.stdin:
             message = json.loads(line)
             if self.how != "hang" and "id" in message:
@@ -75,7 +79,14 @@ class Server:
                 "serverInfo": {"name": "rig", "version": "1"},
             }  # fmt: skip
         elif method == "tools/list":
+            self.note("lists", method)
+            if (self.folder / "slow").exists():
+                time.sleep(2)
             result = {"tools": self.tools()}
+            if self.how == "large":
+                page = params.get("cursor", "x")
+                tool = {"name": page, "description": "x" * (3 << 20), "inputSchema": NOTHING}
+                result = {"tools": [tool], "nextCursor": page + "x"}
         elif method == "tools/call":
             result = self.call(id, params["name"], params.get("arguments") or {})
             if result is None:
@@ -99,6 +110,7 @@ class Server:
 
     def call(self, id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         self.note("calls", name)
+        self.disturb(id, name, arguments)
         text = ""
         match name:
             case "echo":
@@ -107,20 +119,10 @@ class Server:
                 text = " ".join(sorted(os.environ))
             case "big":
                 text = "x" * arguments["size"]
-            case "flood":
-                sys.stdout.write("x" * arguments["size"])
-                sys.stdout.flush()
-                return None
-            case "die":
-                os._exit(3)
             case "die_once":
-                if (self.folder / "calls").read_text().count("die_once") == 1:
-                    os._exit(3)
                 text = "alive"
-            case "hang":
+            case "flood" | "hang":
                 return None
-            case "notify":
-                self.send({"method": "notifications/tools/list_changed"})
             case "fail":
                 return {"content": [{"type": "text", "text": "it did not work"}], "isError": True}
             case "refuse":
@@ -136,6 +138,30 @@ class Server:
             case _:
                 text = f"looked at {name}"
         return {"content": [{"type": "text", "text": text}]}
+
+    def disturb(self, id: Any, name: str, arguments: dict[str, Any]) -> None:
+        """Do what the tool does beside its answer, or instead of it."""
+        match name:
+            case "flood":
+                sys.stdout.write("x" * arguments["size"])
+                sys.stdout.flush()
+            case "die":
+                os._exit(3)
+            case "die_once" if (self.folder / "calls").read_text().count("die_once") == 1:
+                os._exit(3)
+            case "ask":
+                many = "".join(json.dumps({"jsonrpc": "2.0", "id": n, "method": "ping"}) + "\n" for n in range(1000))
+                while True:
+                    sys.stdout.write(many)
+            case "deaf":
+                self.send({"id": id, "result": {"content": [{"type": "text", "text": "deaf from now on"}]}})
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
+            case "notices" | "notify":
+                for _ in range(1000 if name == "notices" else 1):
+                    self.send({"method": "notifications/tools/list_changed"})
+            case _:
+                pass
 
 
 if __name__ == "__main__":

@@ -179,6 +179,9 @@ def test_models_can_be_changed_between_turns(talk: Talk) -> None:
         async with talk([], models=models) as conversation:
             await conversation.ask("hello")
             conversation.set_model("b")
+            assert conversation.models.get("main").name == "b"
+            context = conversation._context  # pyright: ignore[reportPrivateUsage]  that of the tools
+            assert context.models is conversation.models
             assert [type(update) async for update in conversation.turn("again")][-1] is Ended
             assert conversation.messages[-1].content == "two"
 

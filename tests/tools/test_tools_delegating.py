@@ -26,6 +26,7 @@ from tests.tools.conftest import Nobody
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.runtime import Update
     from hermes_exec_agent.tools.tool import Person
 
@@ -34,10 +35,10 @@ pytestmark = pytest.mark.timeout(120)
 
 @asynccontextmanager
 async def conversation(
-    folder: Path, replies: list[Any], person: Person | None = None
+    folder: Path, replies: list[Any], person: Person | None = None, named: dict[str, Model] | None = None
 ) -> AsyncGenerator[tuple[Conversation, ScriptedModel, EventLog]]:
     model = ScriptedModel(replies)
-    models = Models(model)
+    models = Models(model, named=named)
     with EventLog(folder / "log.sqlite") as log:
         async with hermes_exec.open("local", cwd=str(folder)) as terminal:
             approvals = Approvals("allow" if person is None else "ask")
@@ -87,6 +88,19 @@ def test_a_task_is_done_in_a_shell_of_its_own_and_only_its_last_word_comes_back(
     assert not Path(kept["output_ref"]).exists()  # it went with the conversation that it was an output of
     assert len(listed) == 2
     assert {each.parent for each in listed} == {"", next(each.id for each in listed if not each.parent)}
+
+
+def test_a_task_is_done_by_the_model_that_the_person_chose(tmp_path: Path) -> None:
+    other = ScriptedModel([ask(("delegate_task", {"goal": "Look around."})), say("Looked."), say("Done.")], name="b")
+
+    async def held() -> ScriptedModel:
+        async with conversation(tmp_path, [], named={"b": other}) as (talk, model, _):
+            talk.set_model("b")
+            assert (await talk.ask("Go.")).text == "Done."
+            return model
+
+    assert asyncio.run(held()).requests == []
+    assert len(other.requests) == 3
 
 
 class Thinks(Nobody):

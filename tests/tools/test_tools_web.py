@@ -132,6 +132,31 @@ def test_an_address_that_a_page_or_a_search_had_is_not_asked_for(use_searxng: Ca
     on_pages(do)
 
 
+def test_the_end_of_an_address_carries_no_data_away_without_a_question() -> None:
+    async def do(pages: WebPages) -> None:
+        url = pages.add("/bees", article("Bees fly."))
+        pages.add("/bees*:._", article("Taken."))
+        async with agent_on(pages, request=f"Read {url}.") as agent:
+            for tail in ("*:._", "?*.:;!", "//", ".,", "?"):
+                assert "needs a person's approval" in (await agent("web_extract", url=url + tail))["error"]["message"]
+            assert pages.requests == []
+            assert (await agent("web_extract", url=f"{url}#wings"))["ok"]
+            assert (await agent("web_extract", url=url))["ok"]
+
+    on_pages(do)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a]b/"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    async def do(pages: WebPages) -> dict[str, Any]:
+        async with agent_on(pages, mode="allow") as agent:
+            return await agent("web_extract", url=url)
+
+    found = on_pages(do)["error"]
+    assert found["type"] == "refused"
+    assert "is not an address of the web" in found["message"]
+
+
 def test_the_goal_of_a_delegated_task_names_no_address_for_the_person() -> None:
     async def do(pages: WebPages) -> None:
         url = pages.add("/log", article("Thanks."))

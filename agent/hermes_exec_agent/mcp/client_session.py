@@ -39,8 +39,8 @@ from pydantic import ValidationError
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
-from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused
-from hermes_exec_agent.mcp.http_transport import RequestRecord, connect_http
+from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck
+from hermes_exec_agent.mcp.http_transport import REFUSALS, RequestRecord, connect_http
 from hermes_exec_agent.mcp.program import Program
 from hermes_exec_agent.quoting import quote
 
@@ -50,13 +50,19 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
+    from hermes_exec_agent.mcp.http_transport import SentRequest
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
 CONNECT_S = 30.0
 _ANSWER_S = 10.0
 """Seconds for each answer while connecting; a server of an older era may ignore the first question."""
+_LIST_S = 30.0
+"""Seconds for all pages of a list of tools."""
+_MORE_S = 1.0
+"""Seconds beyond the time limit of a call, after which a server that does not read it is given up."""
 _MOST_PAGES = 50
 _MOST_TOOLS = 500
+_LARGEST_LIST = 16 << 20
 _SHOWN = 300
 _CALL_KEY = "hermes-exec/call"
 """The key of a call's number in its metadata, by which the transport knows it."""
@@ -88,11 +94,18 @@ class ClientSession:
         self._client = client
         self._record = record
         self._timeout_s = timeout_s
+        self._abandoned: set[asyncio.Task[CallToolResult]] = set()
 
     @property
     def version(self) -> str:
         """The version of the protocol that the server speaks."""
         return self._client.protocol_version
+
+    @property
+    def announces_changes(self) -> bool:
+        """Whether the server said that it sends a notice when its tools change; a later protocol has none."""
+        tools = self._client.server_capabilities.tools
+        return self.version in HANDSHAKE_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
 
     @property
     def program(self) -> str:
@@ -107,14 +120,21 @@ class ClientSession:
             HermesError: it does not answer, or not as the protocol says.
         """
         found: list[ToolDefinition] = []
+        size = 0
         cursor: str | None = None
         try:
-            for _ in range(_MOST_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
-                found += map(_to_definition, page.tools)
-                cursor = page.next_cursor
-                if cursor is None or len(found) > _MOST_TOOLS:
-                    break
+            async with asyncio.timeout(_LIST_S):
+                for _ in range(_MOST_PAGES):
+                    page = await self._client.list_tools(cursor=cursor)
+                    found += map(_to_definition, page.tools)
+                    size += len(page.model_dump_json())
+                    if size > _LARGEST_LIST:
+                        raise PlaceUnavailable(f"the list of the MCP server {self._name} is over {_LARGEST_LIST} bytes")
+                    cursor = page.next_cursor
+                    if cursor is None or len(found) > _MOST_TOOLS:
+                        break
+        except TimeoutError:
+            raise PlaceUnavailable(f"the MCP server {self._name} lists no tools within {_LIST_S:g} s") from None
         except (MCPError, ValidationError, ValueError) as error:
             raise PlaceUnavailable(f"the MCP server {self._name} lists no tools: {_describe(error)}") from None
         if len(found) > _MOST_TOOLS:
@@ -126,6 +146,7 @@ class ClientSession:
 
         Raises:
             AnswerLost: the connection ended before the answer.
+            ServerStuck: the server did not even read the call in time.
             OutcomeUnknown: the answer did not come in time, or is none.
             PlaceUnavailable: the call was not sent, or the server has forgotten this connection; nothing ran.
             CallRefused: the server answered with an error.
@@ -134,22 +155,49 @@ class ClientSession:
         meta: Any = {_CALL_KEY: number}
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta))
         what = f"{tool} of the MCP server {self._name}"
-        try:
-            result = await self._client.session.send_request(
-                request, CallToolResult, request_read_timeout_seconds=self._timeout_s
-            )
-        except MCPError as error:
-            raise self._translate(error, what, number) from None
-        except ValidationError:
-            state = "unknown: the call has run, and its result cannot be read"
-            raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
-            raise self._explain_loss(what, number) from None
+        with self._record.watch(number) as sent:
+            try:
+                result = await self._send(request)
+            except TimeoutError:
+                limit = f"within {self._timeout_s:g} s"
+                raise ServerStuck(f"the MCP server {self._name} neither read nor answered {tool} {limit}") from None
+            except MCPError as error:
+                raise self._translate(error, what, sent) from None
+            except ValidationError:
+                state = "unknown: the call has run, and its result cannot be read"
+                raise OutcomeUnknown(f"the answer of {what} is none of the protocol", state=state) from None
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
+                raise self._explain_loss(what, sent) from None
         return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
 
-    def _translate(self, error: MCPError, what: str, number: str) -> HermesError:
+    async def _send(self, request: CallToolRequest) -> CallToolResult:
+        """Send a call, and return its result. A message that the server does not read is not waited for.
+
+        Raises:
+            TimeoutError: the server does not read.
+        """
+        sending = asyncio.create_task(
+            self._client.session.send_request(request, CallToolResult, request_read_timeout_seconds=self._timeout_s)
+        )
+        try:
+            done, _ = await asyncio.wait([sending], timeout=self._timeout_s + _MORE_S)
+        finally:
+            if not sending.done():
+                sending.cancel()
+                self._abandoned.add(sending)
+                sending.add_done_callback(self._forget)
+        if not done:
+            raise TimeoutError
+        return sending.result()
+
+    def _forget(self, sending: asyncio.Task[CallToolResult]) -> None:
+        self._abandoned.discard(sending)
+        if not sending.cancelled():
+            sending.exception()
+
+    def _translate(self, error: MCPError, what: str, sent: SentRequest) -> HermesError:
         if error.code == CONNECTION_CLOSED:
-            return self._explain_loss(what, number)
+            return self._explain_loss(what, sent)
         if error.code == REQUEST_TIMEOUT:
             return OutcomeUnknown(
                 f"{what} gave no answer within {self._timeout_s:g} s",
@@ -158,12 +206,21 @@ class ClientSession:
             )
         if error.code == PARSE_ERROR:
             return OutcomeUnknown(f"the answer of {what} is too long, or none of the protocol", state=AnswerLost.state)
-        if error.code == INVALID_REQUEST and error.message == "Session terminated":
-            return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
+        if sent.is_unanswered(error.message):
+            return self._explain_status(error, what, sent)
         return CallRefused(f"{what} was refused: {_describe(error)}")
 
-    def _explain_loss(self, what: str, number: str) -> HermesError:
-        if self._record.take_unsent(number):
+    def _explain_status(self, error: MCPError, what: str, sent: SentRequest) -> HermesError:
+        """Return the error for an HTTP status without an answer of the protocol."""
+        if sent.status not in REFUSALS:
+            how = f"with HTTP status {sent.status} and no message of the protocol"
+            return OutcomeUnknown(f"{what} was answered {how}", state=AnswerLost.state)
+        if sent.status == 404 and error.code == INVALID_REQUEST:
+            return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
+        return CallRefused(f"{what} was refused: HTTP status {sent.status}")
+
+    def _explain_loss(self, what: str, sent: SentRequest) -> HermesError:
+        if sent.is_unsent:
             return PlaceUnavailable(f"the MCP server {self._name} cannot be reached")
         return AnswerLost(f"the connection was lost before {what} was answered")
 
@@ -202,8 +259,8 @@ async def open_session(
     if settings.url is not None:
         transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
     else:
-        variables = {key: keys[key].reveal() for key in settings.env}
-        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end)
+        variables = {key: keys[key] for key in settings.env}
+        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end, settings.timeout_s)
         transport = program.run()
     client = Client(
         transport,

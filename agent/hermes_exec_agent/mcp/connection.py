@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
+from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.mcp.errors import AnswerLost, ServerStuck, ToolDisabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,12 @@ _LASTED_S = 10.0
 _PATIENCE_S = 35.0
 """Seconds that a call waits for a connection."""
 _SETTLE_S = 0.5
+RELIST_S = 30.0
+"""Seconds after which a server that announces no changes is asked for its tools again, before a call."""
+_REST_S = 0.5
+"""Seconds between two lists of a server that announces changes at once."""
+_MOST_NOTICES = 100
+"""Notices of changes while its tools are listed once."""
 _log = logging.getLogger("hermes_exec.agent")
 
 
@@ -51,8 +58,24 @@ class Listener(Protocol):
 class Connection:
     """Keeps a connection to one server. It belongs to the event loop of `start`."""
 
-    def __init__(self, name: str, settings: McpSettings, listener: Listener, *, known_version: str = "") -> None:
-        """``known_version`` is that of the protocol that the server spoke last; empty if that is not known."""
+    def __init__(
+        self,
+        name: str,
+        settings: McpSettings,
+        listener: Listener,
+        *,
+        known_version: str = "",
+        relist_s: float = RELIST_S,
+    ) -> None:
+        """Keep the settings of a server.
+
+        Args:
+            name: of the server.
+            settings: of the server.
+            listener: learns its tools.
+            known_version: of the protocol that the server spoke last; empty if that is not known.
+            relist_s: seconds after which the tools are listed again, if the server announces no changes.
+        """
         self.name = name
         self.settings = settings
         self.state: State = "connecting"
@@ -72,7 +95,15 @@ class Connection:
         self._news = asyncio.Event()
         """Set when the connection has ended, or the tools may have changed."""
         self._has_ended = False
+        self._why = ""
+        """Why this program ended the connection."""
         self._wake = asyncio.Event()
+        self.relist_s = relist_s
+        self._listed_at = 0.0
+        self._notices = 0
+        """Reasons until now to list the tools again."""
+        self._compared = 0
+        """Those of them before the list that was compared last."""
 
     def start(self) -> None:
         """Begin to connect; return at once."""
@@ -121,6 +152,9 @@ class Connection:
         self.check_tool(tool)
         try:
             return await session.call(tool, arguments)
+        except ServerStuck:
+            self._drop(session)
+            raise
         except AnswerLost:
             if self.settings.url is None:  # one over HTTP may have lost this answer alone
                 self._drop(session)
@@ -150,19 +184,42 @@ class Connection:
             self._end()
 
     async def _require_session(self) -> ClientSession:
+        """Return the connection once its tools are compared, with all changes that were announced until now.
+
+        Raises:
+            PlaceUnavailable: this takes too long.
+        """
         self._wake.set()
-        give_up = asyncio.get_running_loop().time() + _PATIENCE_S
-        before = self.attempts
-        while self._session is None:
-            left = give_up - asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        session = self._session
+        if session is not None and self._is_list_old(session):
+            self._notice_change()
+        give_up = loop.time() + (_PATIENCE_S if session is None else self.settings.timeout_s)
+        before, notices = self.attempts, self._notices
+        while self._session is None or self._compared < notices:
+            left = give_up - loop.time()
             if left <= 0 or self.state == "closed" or self.attempts > before + 1:
                 remedy = f"hermes-exec mcp test {self.name}"
-                raise PlaceUnavailable(f"the MCP server {self.name} is not connected: {self.reason}", remedy=remedy)
+                why = f"is not connected: {self.reason}" if self._session is None else "does not list its tools in time"
+                raise PlaceUnavailable(f"the MCP server {self.name} {why}", remedy=remedy)
             try:
                 await asyncio.wait_for(self._changed.wait(), left)
             except TimeoutError:
                 continue
         return self._session
+
+    def _is_list_old(self, session: ClientSession) -> bool:
+        """Whether the tools may have changed unnoticed. A notice over HTTP needs a stream that a server may refuse."""
+        if self.settings.url is None and session.announces_changes:
+            return False
+        return time.monotonic() - self._listed_at > self.relist_s
+
+    def _notice_change(self) -> None:
+        """Have the tools listed again; calls wait until they are compared."""
+        self._notices += 1
+        if self._notices - self._compared > _MOST_NOTICES:
+            self._end("it announces changes of its tools without an end")
+        self._news.set()
 
     async def _keep_connected(self) -> None:
         delay_s = FIRST_S
@@ -173,7 +230,7 @@ class Connection:
                 await self._connect()
                 self.reason = self.reason or "the connection ended"
             except HermesError as error:
-                self.reason = error.what
+                self.reason = Redactor(self.keys).redact(error.what)
             except Exception as error:  # noqa: BLE001  a bug must not end the attempts
                 _log.exception("the connection to the MCP server %s failed", self.name)
                 self.reason = f"a mistake of this program: {type(error).__name__}"
@@ -205,27 +262,32 @@ class Connection:
         module: Any = await asyncio.to_thread(importlib.import_module, "hermes_exec_agent.mcp.client_session")
         keys = await asyncio.to_thread(resolve_secrets, self.settings.sources, os.environ)
         self.keys = tuple(keys.values())
-        self._has_ended = False
+        self._has_ended, self._why = False, ""
         self._news.clear()
         known, self.version = self.version, ""
         async with module.open_session(
-            self.name, self.settings, keys, known_version=known, on_change=self._news.set, on_end=self._end
+            self.name, self.settings, keys, known_version=known, on_change=self._notice_change, on_end=self._end
         ) as session:
             self.version, self.program = session.version, session.program
             while not self._has_ended:
                 self._news.clear()
+                notices, self._listed_at = self._notices, time.monotonic()
                 await self._listener.compare(self, await session.list_tools())
                 if self._has_ended:
                     break
+                self._compared = notices
                 if self._session is None:
                     self.reason = ""
                 self._session = session
                 self._set_state("ready")
                 await self._news.wait()
-            self.reason = "its program ended" if self.settings.url is None else "the server ended the session"
+                await asyncio.sleep(min(_REST_S, self._listed_at + _REST_S - time.monotonic()))
+            ended = "its program ended" if self.settings.url is None else "the server ended the session"
+            self.reason = self._why or ended
 
-    def _end(self) -> None:
+    def _end(self, why: str = "") -> None:
         self._has_ended = True
+        self._why = self._why or why
         self._news.set()
 
     def _set_state(self, state: State) -> None:

@@ -9,6 +9,12 @@ class AnswerLost(OutcomeUnknown):
     state = "unknown: the call may have run, wholly or in part, and is not sent again"
 
 
+class ServerStuck(OutcomeUnknown):
+    """A server neither reads nor answers; its connection is of no further use."""
+
+    state = AnswerLost.state
+
+
 class ToolDisabled(HermesError):
     """The description of a tool differs from the accepted one; the call was not sent."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator
 
     from mcp.client._transport import TransportStreams
 
@@ -23,19 +24,51 @@ _MORE_S = 30.0
 """Seconds that a silent connection is kept beyond the time limit of a call."""
 
 
+REFUSALS = frozenset({401, 403, 404, 405})
+"""Statuses with which a server says that it did not take a request."""
+_STAND_INS = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
+"""Messages of the SDK's errors for a status whose answer has no error of the protocol."""
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """What is known of a request that was sent."""
+
+    is_unsent: bool = False
+    """Whether it never was, as there was no connection for it."""
+    status: int = 0
+    """Of the answer; 0 if there is none, or no HTTP."""
+    media_type: str = ""
+
+    def is_unanswered(self, message: str) -> bool:
+        """Return whether an error with this message is the SDK's, as the answer is none of the protocol."""
+        if self.status >= 400:
+            return message in _STAND_INS
+        return self.status > 200 or (
+            self.status == 200 and not self.media_type.startswith(("application/json", "text/event-stream"))
+        )
+
+
 class RequestRecord:
-    """Which requests of a connection were refused or never sent."""
+    """The state of the requests of a connection."""
 
     def __init__(self) -> None:
         self.refused = 0
         """An HTTP status of at least 400; 0 if the last request was not refused."""
-        self.unsent: list[bytes] = []
+        self._watched: dict[bytes, SentRequest] = {}
 
-    def take_unsent(self, mark: str) -> bool:
-        """Return whether the request with this text in it was never sent, as there was no connection for it."""
-        found = [body for body in self.unsent if mark.encode() in body]
-        self.unsent = []
-        return bool(found)
+    @contextmanager
+    def watch(self, mark: str) -> Generator[SentRequest]:
+        """Yield the state of the request that has this text in it."""
+        found = self._watched[mark.encode()] = SentRequest()
+        try:
+            yield found
+        finally:
+            del self._watched[mark.encode()]
+
+    def find(self, body: bytes) -> SentRequest:
+        """Return the state of the request with this body; one that is thrown away if it is not watched."""
+        return next((each for mark, each in self._watched.items() if mark in body), SentRequest())
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
@@ -47,11 +80,13 @@ class _Transport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
+        sent = self._record.find(await request.aread())
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._record.unsent.append(await request.aread())
+            sent.is_unsent = True
             raise
+        sent.status, sent.media_type = response.status_code, response.headers.get("content-type", "").lower()
         self._record.refused = response.status_code if response.status_code >= 400 else 0
         if isinstance(response.stream, httpx2.AsyncByteStream) and "event-stream" not in response.headers.get(
             "content-type", ""

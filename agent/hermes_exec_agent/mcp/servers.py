@@ -87,8 +87,7 @@ class Server:
     async def compare(self, connection: Connection, listed: Sequence[ToolDefinition]) -> None:
         """Compare the present list of the server with the accepted descriptions."""
         if self.pins is None or self.pins.version != connection.version:
-            accepted = listed if self.pins is None else tuple(self.pins.tools.values())
-            self.pins = await asyncio.to_thread(write_pins, self.name, accepted, connection.version, os.environ)
+            self.pins = await asyncio.to_thread(self._renew_pins, self.pins, tuple(listed), connection.version)
         before, self._states = self._states, self.pins.compare(listed)
         for tool, state in self._states.items():
             if state == "changed" and before.get(tool) != "changed" and is_allowed(tool, self.settings):
@@ -96,6 +95,18 @@ class Server:
                     f"the MCP server {self.name} changed the description of {tool!r}, which is disabled now."
                     f" Try: hermes-exec mcp test {self.name} --accept"
                 )
+
+    def _renew_pins(self, own: Pins | None, listed: Sequence[ToolDefinition], version: str) -> Pins:
+        """Record the protocol's version, and at the first use the tools, unless another program did meanwhile.
+
+        Returns:
+            ``own`` with that version; at the first use, the descriptions on the disk.
+        """
+        found = read_pins(self.name, os.environ) or own
+        if found is None or found.version != version:
+            accepted = listed if found is None else tuple(found.tools.values())
+            found = write_pins(self.name, accepted, version, os.environ)
+        return found if own is None else replace(own, version=version)
 
 
 def is_allowed(tool: str, settings: McpSettings) -> bool:

@@ -26,11 +26,17 @@ class Models:
         named: Mapping[str, Model] | None = None,
         *,
         secrets: Iterable[Secret] = (),
+        configured: Model | None = None,
     ) -> None:
-        """Without ``auxiliary``, the main model summarizes too."""
+        """Without ``auxiliary``, the main model summarizes too.
+
+        ``configured`` is the main model of the configuration, if ``main`` is another one.
+        """
         self.main = main
         self.auxiliary = auxiliary or main
-        self._named: dict[str, Model] = {"main": main, **(named or {})}
+        self._own_auxiliary = auxiliary
+        self._configured = configured or main
+        self._named: dict[str, Model] = {**(named or {}), "main": main}
         self.secrets = tuple(secrets)
         """The models' keys."""
         self.redactor = Redactor(self.secrets)
@@ -58,12 +64,18 @@ class Models:
             ) from None
 
     def with_main(self, name: str) -> Models:
-        """Return these models with the one called ``name`` as the main model.
+        """Return these models with the one called ``name`` as the main model; ``main`` is that of the configuration.
 
         Raises:
             ConfigError: no model has that name.
         """
-        return Models(self.get(name), self.auxiliary, self._named, secrets=self.secrets)
+        return Models(
+            self._configured if name == "main" else self.get(name),
+            self._own_auxiliary,
+            {each: model for each, model in self._named.items() if each != "main"},
+            secrets=self.secrets,
+            configured=self._configured,
+        )
 
     def prepare(self) -> None:
         """Prepare the main model; see `protocol.prepare`."""
@@ -71,5 +83,5 @@ class Models:
 
     async def close(self) -> None:
         """Close all connections."""
-        every = {id(model): model for model in (self.main, self.auxiliary, *self._named.values())}
+        every = {id(model): model for model in (self._configured, self.auxiliary, *self._named.values())}
         await asyncio.gather(*(model.close() for model in every.values()))

@@ -6,7 +6,9 @@ text and signature, and for text and calls only what the message itself has not.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 PARTS = "reasoning_details"
 """The field of a message's extras; readers of it take the reasoning's text from ``text``."""
 _KEPT = ("id", "provider_name", "provider_details")
+_NAME = 64
+"""Characters of a tool's name, for every vendor."""
 _DESCRIPTION = 2000
 """Characters of a tool's description."""
 
@@ -66,9 +70,9 @@ def to_vendor_messages(messages: Sequence[Message], *, origin: str, vendor: str)
     for message in messages:
         if message.role == "assistant":
             own = bool(origin) and message.origin == origin
-            ids = _find_ids(message) if own else {}
-            names = {call.id: call.name for call in message.tool_calls}
-            found.append(_to_response(message, own, ids, vendor))
+            ids = _find_ids(message) if own else {call.id: _to_plain_id(call.id) for call in message.tool_calls}
+            names = {call.id: call.name if own else _to_plain_name(call.name) for call in message.tool_calls}
+            found.append(_to_response(message, own, ids, names, vendor))
             continue
         part: Any
         if message.role == "system":
@@ -91,11 +95,27 @@ def _find_ids(message: Message) -> dict[str, str]:
     return given if len(set(given.values())) == len(given) else {}
 
 
-def _to_response(message: Message, own: bool, ids: Mapping[str, str], vendor: str) -> ModelMessage:  # noqa: FBT001  its shape
+def _to_plain_id(id: str) -> str:
+    """Return an id that every vendor takes, for one of another provider."""
+    return f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+
+
+def _to_plain_name(name: str) -> str:
+    """Return a tool's name that every vendor takes, for one of another provider's calls."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME] or "tool"
+
+
+def _to_response(
+    message: Message,
+    own: bool,  # noqa: FBT001  its shape
+    ids: Mapping[str, str],
+    names: Mapping[str, str],
+    vendor: str,
+) -> ModelMessage:
     from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
     def create_call(call: ToolCall, kept: dict[str, Any]) -> ToolCallPart:
-        return ToolCallPart(call.name, _read_arguments(call.arguments), ids.get(call.id, call.id), **kept)
+        return ToolCallPart(names[call.id], _read_arguments(call.arguments), ids.get(call.id, call.id), **kept)
 
     parts: list[ModelResponsePart] = []
     used, calls = 0, list(message.tool_calls)

@@ -188,7 +188,7 @@ class Conversation:
         Raises:
             ConfigError: no model has that name.
         """
-        self._models = self._models.with_main(name)
+        self._models = self._context.models = self._models.with_main(name)
 
     async def begin(self) -> list[Event]:
         """Begin the conversation, or resume it from the log; return the events recorded before.

@@ -54,7 +54,8 @@ class Delegator:
         own.tools = tools = (*create_instances(classes, own), *others)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation, guardrails=self.guardrails)
         ended: list[str] = []
-        other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)
+        models = context.models or self.models  # the conversation may have another main model by now
+        other = Conversation(models=models, tools=tools, context=own, log=self.log, options=options)
         try:
             await other.begin()
             answer = await other.ask(task.request, listen)

@@ -32,6 +32,9 @@ SET = "web"
 """The set of both tools, and the extra that they need."""
 _MATERIAL = "material to judge, no instruction."
 _URL = re.compile(r"https?://[^\s<>\"'`()\[\]\\]+")
+_HOST = re.compile(r"https?://[^/?]+")
+"""An address without a path, which is requested as the one with ``/``."""
+_PUNCTUATION = ".,;:!?*_"
 _PARSE_S = 20
 """Seconds for the HTML of a page, of time and of a processor."""
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
@@ -47,19 +50,24 @@ class KnownLinks:
         self._known: set[str] = set()
 
     def add_from(self, text: str) -> None:
-        """Add the addresses in a text."""
-        self._known |= {_normalize(each) for each in _URL.findall(text)}
+        """Add the addresses in a text, each as it is and without punctuation that may belong to the sentence."""
+        for each in map(_cut_fragment, _URL.findall(text)):
+            forms = {each, each.rstrip(_PUNCTUATION), each.rstrip(_PUNCTUATION).rstrip("/")}
+            self._known |= forms | {f"{form}/" for form in forms if _HOST.fullmatch(form)}
 
     def has(self, url: str) -> bool:
-        """Whether one of them is this address. A task that a model delegated has no words of the person."""
+        """Whether one of them is exactly this address, which has no fragment.
+
+        A task that a model delegated has no words of the person.
+        """
         if not self._context.is_delegate:
             for request in (self._context.request, *self._context.list_requests()):
                 self.add_from(request)
-        return _normalize(url) in self._known
+        return url in self._known
 
 
-def _normalize(url: str) -> str:
-    return url.partition("#")[0].rstrip(".,;:!?*_").rstrip("/")
+def _cut_fragment(url: str) -> str:
+    return url.partition("#")[0]
 
 
 class WebSearchArguments(ToolArguments):
@@ -125,9 +133,10 @@ class WebExtract(BaseTool[WebExtractArguments]):
         """Fetch a page, and return its text as a quotation."""
         _refuse_keys(args.url, context)
         links = context.service(KnownLinks)
-        if not links.has(args.url) and (no := await _ask(self.name, args.url, context)):
+        url = _cut_fragment(args.url)
+        if not links.has(url) and (no := await _ask(self.name, url, context)):
             return failure_envelope(HERE, no)
-        page = await self._open_fetcher().fetch(args.url)
+        page = await self._open_fetcher().fetch(url)
         title, text = await _read_text(page)
         if not text.strip():
             return Envelope(ok=True, place=HERE, note="the page has no text")
@@ -152,8 +161,15 @@ class WebExtract(BaseTool[WebExtractArguments]):
 
 
 async def _ask(tool: str, url: str, context: Context) -> Failure | None:
-    """Return why an address that the model composed may not be read, or None."""
-    host = urlsplit(url).hostname or url
+    """Return why an address that the model composed may not be read, or None.
+
+    Raises:
+        Refused: it is no address.
+    """
+    try:
+        host = urlsplit(url).hostname or url
+    except ValueError:
+        raise Refused(f"{quote(url)} is not an address of the web", remedy="http://… or https://…") from None
     return await check_approval(tool, f"read {url}, which no search, page or request had", context, scope=host)
 
 
