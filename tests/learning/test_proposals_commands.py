@@ -306,7 +306,7 @@ def test_what_is_accepted_holds_in_the_next_conversation(cli: Cli, script: Scrip
     assert b"the nearest one is 'terminal'" in done.stderr
     cli.configure('[agent.approvals]\nterminal = "allow"\n')
     cli("chat", "-q", "go", "--replay", path, "--approve", "deny")
-    assert "not allowed" in events(cli, "result")[0]["data"]["content"]
+    assert "denied by the settings" in events(cli, "result")[0]["data"]["content"]
 
 
 def test_an_agent_without_the_setting_has_no_tool_to_propose(cli: Cli, script: Script) -> None:

@@ -18,7 +18,6 @@ from tests.rigs.processes import with_mark
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
-    from tests.conftest import Require
 
 COMMENT = "# mine\n[limits]\ntimeout_s = 60.0  # a minute\n"
 
@@ -155,8 +154,10 @@ def test_a_denied_chat_calls_nothing(cli: Cli, rig: Rig) -> None:
 
 
 @pytest.mark.live
-def test_the_reference_server_of_npm_is_used(cli: Cli, tmp_path: Path, require: Require) -> None:
-    npm = require("npm", "installs the reference server")
+def test_the_reference_server_of_npm_is_used(cli: Cli, tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed, which installs the reference server")
     folder = os.environ.get("HERMES_TEST_MCP_EVERYTHING", "")
     if not folder:
         folder = str(tmp_path / "npm")

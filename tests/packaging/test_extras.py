@@ -252,6 +252,8 @@ def forms_of(extra: str) -> list[Form]:
     return [form for form in FORMS if form not in of_skills[3:]]
 
 
+OF_EVERY_INSTALLATION = {"gateway"}
+"""The extras whose packages a dependency of the core brings: rich uses markdown-it."""
 BRINGING = {"otel": {"daytona", "mcp", "providers"}, "prices": {"providers"}}
 """The extras whose packages bring those of another one."""
 
@@ -261,7 +263,7 @@ def check_doctor(said: str, has: set[str]) -> None:
     rows = [check for kind in json.loads(said) for check in kind["checks"]]
     for extra in OFFERED:
         offered = [row for row in rows if f"[{extra}]'" in row["remedy"]]
-        brought = has & BRINGING.get(extra, set())
+        brought = extra in OF_EVERY_INSTALLATION or has & BRINGING.get(extra, set())
         assert len(offered) == (0 if extra in has or brought else 1), (extra, offered)
 
 

@@ -11,7 +11,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec_agent.models.protocol import Model
 
@@ -174,3 +174,14 @@ def _measure_webp(content: bytes) -> tuple[MediaType, int, int] | None:
         width, height = struct.unpack("<HH", content[26:30])
         return "image/webp", width & 0x3FFF, height & 0x3FFF
     return None
+
+
+def check_images(images: Sequence[Image], model: Model) -> None:
+    """Check that a request may have these images.
+
+    Raises:
+        UsageError: there are too many, or the model takes none.
+    """
+    refuse_blind(model)
+    if len(images) > MAX_IMAGES:
+        raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")

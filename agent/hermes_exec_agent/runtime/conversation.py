@@ -11,7 +11,7 @@ from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
-from hermes_exec_agent.models.images import MAX_IMAGES, refuse_blind
+from hermes_exec_agent.models.images import check_images
 from hermes_exec_agent.models.protocol import Usage, sum_usage
 from hermes_exec_agent.runtime.beginning import create_start_record, read_branch
 from hermes_exec_agent.runtime.compaction import Compactor
@@ -282,10 +282,9 @@ class Conversation:
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
-        if self._task is not None:
-            raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
+        self._refuse_if_busy()
         if images:
-            _check_images(images, self.model)
+            check_images(images, self.model)
         tell = listener or _ignore_update
         self._add_new_tools()
         self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
@@ -312,6 +311,10 @@ class Conversation:
         tell(Ended(answer))
         return answer
 
+    def _refuse_if_busy(self) -> None:
+        if self._task is not None:
+            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+
     async def check_budget(self) -> None:
         """Check that the budgets of dollars allow a turn, before anything is prepared for it.
 
@@ -330,8 +333,7 @@ class Conversation:
             UsageError: there are fewer requests that can be taken back, or a turn runs.
             HermesError: the log cannot be written.
         """
-        if self._task is not None:
-            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        self._refuse_if_busy()
         async with self._hold_turn():
             requests = self._recorder.history.requests
             if not 1 <= turns <= len(requests):
@@ -360,8 +362,7 @@ class Conversation:
             UsageError: a turn runs; `TurnHeld` if another program runs it.
             HermesError: the log cannot be written.
         """
-        if self._task is not None:
-            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        self._refuse_if_busy()
         turn = self._create_turn(listener or _ignore_update)
         try:
             async with self._hold_turn():
@@ -401,10 +402,7 @@ class Conversation:
 
     async def list_steps(self) -> list[RollbackStep]:
         """Return the turns of this conversation, with the files that they changed in its target."""
-        loop = asyncio.get_running_loop()
-        return list_steps(
-            await loop.run_in_executor(self._log.executor, self._log.events, self.id), self.terminal.target
-        )
+        return list_steps(await self._read_events(), self.terminal.target)
 
     async def rollback(self, number: int, *, force: bool = False) -> RollbackReport:
         """Restore the files that turn ``number`` and later ones changed; see `rollback.rollback`.
@@ -413,12 +411,13 @@ class Conversation:
             UsageError: a turn runs, there is no such turn, or files would be lost without ``force``.
             HermesError: the target failed, or the log cannot be written.
         """
-        if self._task is not None:
-            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        self._refuse_if_busy()
         async with self._hold_turn():
-            loop = asyncio.get_running_loop()
-            events = await loop.run_in_executor(self._log.executor, self._log.events, self.id)
+            events = await self._read_events()
             return await rollback(events, self.terminal, number, self._recorder.record, force=force)
+
+    async def _read_events(self) -> list[Event]:
+        return await asyncio.get_running_loop().run_in_executor(self._log.executor, self._log.events, self.id)
 
     async def _run(self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]) -> Answer:
         if self._context.meter is not None and not self.options.parent:
@@ -594,12 +593,6 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
     """Cancel the turn once: a second cancellation would cut short the code that ends its processes."""
     if not task.cancelling():
         task.cancel()
-
-
-def _check_images(images: Sequence[Image], model: Model) -> None:
-    refuse_blind(model)
-    if len(images) > MAX_IMAGES:
-        raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")
 
 
 def _ignore_update(update: Update) -> None:

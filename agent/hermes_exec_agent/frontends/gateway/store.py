@@ -349,7 +349,7 @@ class Store:
         rows = self._query(query, *address.key)
         if not rows:
             return None
-        pieces = [] if rows[0]["is_cut"] else cut(str(rows[0]["text"]))
+        pieces: Sequence[str] = () if rows[0]["is_cut"] else cut(str(rows[0]["text"]))
         with self._transact() as base:
             row = base.execute(query, address.key).fetchone()
             if row is None:
