@@ -36,8 +36,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "prices": ("genai_prices",),
     "providers": ("pydantic_ai", "anthropic", "google"),
     "ray": ("ray",),
-    "inspect": ("inspect_ai",),
-    "mini-swe": ("minisweagent",),
     "web": ("ddgs", "trafilatura"),
     "cron": ("cronsim",),
     "gateway": ("markdown_it",),
