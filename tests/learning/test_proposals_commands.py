@@ -254,7 +254,12 @@ def test_no_tool_accepts_a_proposal_whatever_it_is_given(
 
     with EventLog.of_user() as log:
         asyncio.run(attempt(log))
-        assert tried >= {each.name for each in find_tools(["core"])} - {"cronjob", "memory", "session_search", "user_ask"}
+        assert tried >= {each.name for each in find_tools(["core"])} - {
+            "cronjob",
+            "memory",
+            "session_search",
+            "user_ask",
+        }
         called = {
             event.data["name"] for each in log.conversations() for event in log.events(each.id) if event.kind == "call"
         }
