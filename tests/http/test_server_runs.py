@@ -184,7 +184,8 @@ def test_a_run_that_its_client_left_while_its_target_opened_does_nothing(
             yield conversation
 
     monkeypatch.setattr(ConversationPool, "acquire", slow)
-    with closing(socket.create_connection(urlsplit(served.root).netloc.split(":"))) as client:  # type: ignore[arg-type]
+    address = urlsplit(served.root)
+    with closing(socket.create_connection((address.hostname or "", address.port or 0))) as client:
         body = b'{"input": "work"}'
         client.sendall(
             b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -47,6 +47,11 @@ class Models:
         """The names that `get` accepts."""
         return ("main", "auxiliary", *sorted(self._named.keys() - {"main", "auxiliary"}))
 
+    @property
+    def choices(self) -> dict[str, Model]:
+        """The models that `with_main` chooses from, by name; ``main`` is that of the configuration."""
+        return {name: self.get(name) for name in self.names} | {"main": self._configured}
+
     def get(self, name: str) -> Model:
         """Return the model of that name.
 

@@ -432,7 +432,7 @@ class Conversation:
                 raise
             try:
                 await self._end_checkpoints()
-            except asyncio.CancelledError:  # the answer is complete; what goes on beside it ends
+            except asyncio.CancelledError:  # the answer is complete; what goes on in the background ends
                 await shield_to_completion(self._context.end_tasks(), limit_s=None)
             return answer
 

@@ -140,9 +140,10 @@ class SlashCommands:
         if name:
             self._show(f"model: {escape_text(await self._talk.choose(name))}")
             return
-        now = next((each for each in models.names if models.get(each) is models.main), "")
-        for each in models.names:
-            self._show(f"{'*' if each == now else ' '} {each:<12} {escape_text(models.get(each).name)}")
+        choices = models.choices
+        now = [each for each, model in choices.items() if model is models.main and each != "auxiliary"]
+        for each, model in choices.items():
+            self._show(f"{'*' if each in now[:1] else ' '} {each:<12} {escape_text(model.name)}")
 
     async def _reasoning(self, word: str) -> None:
         word = word.lower()
