@@ -218,7 +218,7 @@ def measure_notice(bench: Bench) -> list[Figure]:
 
 def _await_file(folder: Path, pattern: str) -> Path:
     while not (found := list(folder.glob(pattern))):
-        time.sleep(0.02)
+        time.sleep(0.02)  # a benchmark needs no more than to see it soon
     return found[0]
 
 

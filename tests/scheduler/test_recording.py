@@ -1,4 +1,4 @@
-"""Every slot gets its row, and its end, whatever the clock does and whoever else looks."""
+"""Each slot has one row and one recorded end, whatever the clock does and however many tickers run."""
 
 from __future__ import annotations
 

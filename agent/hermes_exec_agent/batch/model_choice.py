@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import read_regular, to_printable
-from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.capped_model import CappedModel
+from hermes_exec_agent.batch.file_digests import digest_content, find_frozen
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.protocol import FREE, Price
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.scripted import ScriptEntry
 
 REPLAY = "replay:"
-_DIGEST = 16
 
 
 def is_scripted(name: str) -> bool:
@@ -43,12 +42,8 @@ def freeze_model(word: str) -> tuple[str, str, bytes]:
     path = Path(word.removeprefix(REPLAY))
     read_script(path)
     content = read_regular(path)
-    digest = _digest_script(content)
+    digest = digest_content(content)
     return f"{REPLAY}{to_printable(path.name)}@{digest}", digest, content
-
-
-def _digest_script(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
 
 def find_price(model: Model) -> Price | None:
@@ -106,10 +101,7 @@ class ModelSource:
             return self.load_configured() if name == "" else self.load_configured().with_main(name)
         shown, _, digest = name.removeprefix(REPLAY).rpartition("@")
         if digest not in self._replies:
-            path = self._scripts / digest
-            if _digest_script(read_regular(path)) != digest:
-                raise ConfigError(f"scripts/{digest}: it was changed", remedy="undo the change, or begin another run")
-            self._replies[digest] = read_script(path)[1]
+            self._replies[digest] = read_script(find_frozen(self._scripts / digest, digest))[1]
         return Models(ScriptedModel(self._replies[digest], name=f"scripted: {shown}"))
 
     def create(self, name: str, account: TrialAccount, max_tokens: int | None) -> Models:

@@ -195,9 +195,3 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         return openai.DefaultAsyncHttpxClient(
             trust_env=urlsplit(self.base_url).hostname not in LOOPBACK, timeout=timeout
         )
-
-    async def close(self) -> None:
-        """Give the connections back."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()

@@ -249,6 +249,8 @@ class RetryingModel(ABC, Generic[R, A]):
         with suppress(Exception):
             self._ensure_client()
 
-    @abstractmethod
     async def close(self) -> None:
         """Give the connections back."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()

@@ -208,12 +208,6 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
         """Return the key; SDKs take no empty one."""
         return self.key.reveal() if self.key else "none"
 
-    async def close(self) -> None:
-        """Give the connections back."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
 
 def _connect_anthropic(endpoint: VendorEndpoint) -> _Client:
     import anthropic

@@ -163,7 +163,7 @@ def _hold_lock(handle: int, path: Path) -> Generator[None]:
                 break  # a file system without locks: one write appends the record
             if time.monotonic() > end:
                 raise HermesError(f"{to_printable(path)}: another program holds its lock") from error
-            time.sleep(0.01)
+            time.sleep(0.01)  # flock has no time limit of its own
     yield  # closing the file releases it
 
 

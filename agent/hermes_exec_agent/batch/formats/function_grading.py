@@ -6,7 +6,6 @@ Its file is frozen with the run, so that all shards and later commands check by 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import time
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import read_regular, to_printable
-from hermes_exec.errors import ConfigError, PlaceError, UsageError
+from hermes_exec.errors import PlaceError, UsageError
+from hermes_exec_agent.batch.file_digests import digest_content, find_frozen
 from hermes_exec_agent.batch.formats.grading import CheckFault, Grade
 from hermes_exec_agent.batch.reward_function import load_function, read_reward, split_name, to_input
 from hermes_exec_agent.batch.trajectories.reading import RecordedConversation
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.trials import Trial
     from hermes_exec_agent.runtime.events.log import EventLog
 
-_DIGEST = 16
 _LINE = 300
 
 
@@ -46,7 +45,7 @@ def freeze_check(word: str) -> tuple[str, str, bytes]:
         raise UsageError(f"--check {to_printable(word)}: its file is copied", remedy="FILE.py:FUNCTION")
     _check_form(load_function(word), word)
     content = read_regular(Path(source))
-    digest = hashlib.sha256(content).hexdigest()[:_DIGEST]
+    digest = digest_content(content)
     return f"{name}@{digest}", f"{digest}.py", content
 
 
@@ -57,10 +56,7 @@ def find_check(name: str, scripts: Path) -> Path:
         ConfigError: it was changed.
     """
     digest = name.rpartition("@")[2]
-    path = scripts / f"{digest}.py"
-    if hashlib.sha256(read_regular(path)).hexdigest()[:_DIGEST] != digest:
-        raise ConfigError(f"scripts/{path.name}: it was changed", remedy="undo the change, or begin another run")
-    return path
+    return find_frozen(scripts / f"{digest}.py", digest)
 
 
 def load_check(name: str, scripts: Path) -> Function:
