@@ -132,6 +132,21 @@ def test_the_configuration_allows_the_tools_of_a_server(run: Run, rig: Rig, talk
     run(use())
 
 
+def test_an_allowed_tool_is_asked_for_after_text_of_another_stranger_alone(
+    run: Run, rig: Rig, talking: Talking
+) -> None:
+    async def use() -> None:
+        async with talking(rig.settings(approval="allow"), says=False) as talk:
+            talk.context.provenance.add_strangers(["mcp:rig"])
+            assert (await talk.call("echo", text="hi"))["ok"]
+            talk.context.provenance.add_strangers(["web"])
+            assert (await talk.call("echo", text="hi"))["error"]["type"] == "denied"
+            assert "text from mcp:rig, the web" in talk.person.asked[0][1]
+
+    run(use())
+    assert rig.seen() == ["echo"]
+
+
 def test_the_word_that_a_tool_only_reads_counts_only_if_it_is_trusted(run: Run, rig: Rig, talking: Talking) -> None:
     async def use(trust: bool) -> bool:
         async with talking(rig.settings(trust_hints=trust), says=False) as talk:

@@ -12,6 +12,7 @@ from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.answers import to_envelope
 from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
 from hermes_exec_agent.tools.base import failure_envelope, to_failure
+from hermes_exec_agent.tools.provenance import find_stranger
 from hermes_exec_agent.tools.tool import check_approval
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class McpTool:
             return failure_envelope(self.place, to_failure(error))
         if self.changes or self.spec.name in context.approvals.tools:
             summary = f"call it with {json.dumps(arguments, ensure_ascii=False)}"
-            if no := await check_approval(self.spec.name, summary, context):
+            stays = context.provenance.strangers.keys() <= {find_stranger(self.spec.name)}  # it wrote all of that text
+            if no := await check_approval(self.spec.name, summary, context, stays=stays):
                 return failure_envelope(self.place, no)
         began = time.monotonic()
         try:

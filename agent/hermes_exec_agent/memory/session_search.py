@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
-    from hermes_exec_agent.tools.provenance import PartOrigin
     from hermes_exec_agent.tools.tool import Context
 
 _ROLES = {"user": "user", "assistant": "assistant", "tool": "result"}
@@ -94,7 +93,10 @@ def _answer(
     if not lines:
         return Envelope(ok=True, place=HERE, note="no earlier conversation has that")
     text = "\n".join([_MATERIAL, *lines])
-    return Envelope(ok=True, place=HERE, output=text, origins=_find_origins(log, shown))
+    read = _find_provenance(log, shown)
+    return Envelope(
+        ok=True, place=HERE, output=text, origins=tuple(read.parts.values()), strangers=tuple(read.strangers)
+    )
 
 
 def _search(
@@ -169,8 +171,8 @@ def _describe(log: EventLog, conversation: str) -> list[str]:
     return lines
 
 
-def _find_origins(log: EventLog, conversations: Iterable[str]) -> tuple[PartOrigin, ...]:
-    """Return the untrusted skills whose text these conversations read, as it may be in what is shown."""
+def _find_provenance(log: EventLog, conversations: Iterable[str]) -> Provenance:
+    """Return the sources that these conversations read, as their text may be in what is shown."""
     provenance = Provenance()
     for each in conversations:
         for event in log.events(each):
@@ -178,4 +180,4 @@ def _find_origins(log: EventLog, conversations: Iterable[str]) -> tuple[PartOrig
                 provenance.add_start(event.data)
             elif event.kind == "result":
                 provenance.add_result(event)
-    return tuple(provenance.parts.values())
+    return provenance

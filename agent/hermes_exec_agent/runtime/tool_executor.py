@@ -110,6 +110,7 @@ class ToolExecutor:
             data |= self._context.provenance.sources_record(self._context.conversation)
         await self._record("call", data)
         tell(CallStarted(call))
+        known = len(self._context.provenance.strangers)
         with Stopwatch() as watch:
             envelope = await self._call(resolved)
         duration_s = watch.elapsed_s
@@ -119,6 +120,8 @@ class ToolExecutor:
             result["origins"] = [each.to_record() for each in envelope.origins]
         if envelope.output and (source := describe_source(call.name, resolved.arguments, self.clean)):
             result["source"] = source
+        if more := list(self._context.provenance.strangers)[known:]:
+            result["strangers"] = more
         await self._record("result", {**result, "duration_s": round(duration_s, 4)})
         tell(CallEnded(call, envelope, duration_s))
         return ExecutedCall(call, envelope, resolved.changes)

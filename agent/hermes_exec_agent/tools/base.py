@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.provenance import is_inward
 from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class BaseTool(Generic[A]):
         try:
             if self.needs_approval(args):
                 summary, command = self.summary(args), self.find_command(args)
-                if no := await check_approval(self.name, summary, context, command=command):
+                stays = not context.provenance.strangers or await self.stays_inside(args, context)
+                if no := await check_approval(self.name, summary, context, command=command, stays=stays):
                     return failure_envelope(context.place, no)
             return await self.run(args, context)
         except ReadDenied as error:
@@ -80,6 +82,10 @@ class BaseTool(Generic[A]):
     def needs_approval(self, args: A) -> bool:  # noqa: ARG002  most tools decide by their class
         """Whether this call can change something."""
         return self.changes
+
+    async def stays_inside(self, args: A, context: Context) -> bool:  # noqa: ARG002  most tools act on all of a target
+        """Whether this call certainly acts in the workspace alone; a target that is no machine is one as a whole."""
+        return is_inward(self.name) or not context.workspace.is_machine
 
     def find_command(self, args: A) -> str:  # noqa: ARG002  most tools run none
         """Return the shell text that the call runs, which rules for commands cover; empty without any."""

@@ -26,6 +26,7 @@ from hermes_exec_agent.tools.foreign_calls import (
     normalize_name,
     read_bare_patch,
 )
+from hermes_exec_agent.tools.provenance import find_stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -182,6 +183,8 @@ async def run(resolved: ResolvedCall, context: Context) -> Envelope:
         return failure_envelope("agent", resolved.failure or Failure("arguments", "this cannot be done"))
     envelope = await _call_with_hooks(resolved.tool, resolved.arguments, context)
     context.provenance.add(envelope.origins)
+    if envelope.error is None or envelope.error.type != "denied":
+        context.provenance.add_strangers([find_stranger(resolved.call.name), *envelope.strangers])
     if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError  # it failed because it was cancelled
     return envelope

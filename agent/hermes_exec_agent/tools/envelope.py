@@ -43,6 +43,8 @@ class Envelope:
     error: Failure | None = None
     origins: tuple[PartOrigin, ...] = ()
     """The untrusted skills whose text is in the result: for the record, not for the model."""
+    strangers: tuple[str, ...] = ()
+    """Those of `Provenance.strangers` whose text may be in the result, without that of the tool itself."""
 
     def text(self) -> str:
         """Return the result for the model: JSON without empty fields."""

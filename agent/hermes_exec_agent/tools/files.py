@@ -15,6 +15,7 @@ from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelo
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.instructing import check_instructing, instructs
 from hermes_exec_agent.tools.reader import FileReader
+from hermes_exec_agent.tools.workspace_bounds import paths_stay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +108,10 @@ class WriteFile(BaseTool[WriteFileArguments]):
         """Whether the tool's mode decides; a file that gives orders to later programs is asked for by `run`."""
         return not instructs(args.path)
 
+    async def stays_inside(self, args: WriteFileArguments, context: Context) -> bool:
+        """Whether the file is in the workspace."""
+        return await super().stays_inside(args, context) or await paths_stay([args.path], context)
+
     def summary(self, args: WriteFileArguments) -> str:
         """Return the path and the content."""
         verb = "create" if args.create else "write"
@@ -154,6 +159,12 @@ class Patch(BaseTool[PatchArguments]):
     def needs_approval(self, args: PatchArguments) -> bool:
         """Whether the tool's mode decides; files that give orders to later programs are asked for by `run`."""
         return not any(map(instructs, _list_paths(_parse_operations(args))))
+
+    async def stays_inside(self, args: PatchArguments, context: Context) -> bool:
+        """Whether the files are in the workspace."""
+        if await super().stays_inside(args, context):
+            return True
+        return await paths_stay(_list_paths(_parse_operations(args)), context)
 
     def summary(self, args: PatchArguments) -> str:
         """Return the files and their changes."""

@@ -1,7 +1,8 @@
 """The sources of a conversation's text: the skills whose text it read, and whether it read any output of a tool.
 
 Text of an imported skill, or of one that an agent made from untrusted material, may instruct. After a conversation read
-it, each act needs a person's approval, until the person trusts the skill. Output of tools, files and web pages are
+it, each act needs a person's approval, until the person trusts the skill. Text of strangers, which is that of the web
+and of other servers, brings the question back for acts that may leave the workspace. Output of commands and files are
 untrusted as well, but a question after every read would make the mode ``allow`` useless: what such text causes is
 contained by the target, and a guide that is written after it waits for a person. The record of each act names these
 sources.
@@ -29,6 +30,8 @@ _INWARD = frozenset(
 """Tools whose results have no text from outside, except for text of skills, which has an origin of its own."""
 _NO_SOURCE = frozenset({"todo", "clarify", "cronjob", "propose_change", "skill_manage"})
 """Tools whose results have no text but the model's and the person's."""
+_OF_ALL_SERVERS = frozenset({"tool_search", "mcp_resources"})
+"""Tools whose results have text of several servers."""
 _NAMED = 3
 """Skills that a question names."""
 _FIRST = _LATEST = 8
@@ -93,6 +96,15 @@ def describe_source(tool: str, arguments: Mapping[str, Any], clean: Callable[[st
     return flatten(clean(source), _LONGEST)
 
 
+def find_stranger(tool: str) -> str:
+    """Return the stranger that writes a tool's results, ``web`` or ``mcp:SERVER``; an empty string without one."""
+    if tool.startswith("web_"):
+        return "web"
+    if tool.startswith("mcp__"):
+        return f"mcp:{tool.split('__')[1]}"
+    return "mcp" if tool in _OF_ALL_SERVERS else ""
+
+
 def is_inward(tool: str) -> bool:
     """Whether results of a tool have no text from outside."""
     return tool in _INWARD
@@ -113,6 +125,8 @@ class Provenance:
         """By digest."""
         self.has_output = False
         """Whether a tool returned text from outside, such as a file or the output of a command."""
+        self.strangers: dict[str, None] = {}
+        """The strangers whose text was read, in order: ``web``, and servers as ``mcp:NAME``."""
         self.sources: dict[tuple[str, str], ReadSource] = {}
         """The first and the latest results that were read, by tool and source."""
         self._registry: Registry | None = None
@@ -136,6 +150,7 @@ class Provenance:
         for each in other.sources.values():
             self.add_source(each)
         self.has_output = self.has_output or other.has_output
+        self.add_strangers(other.strangers)
 
     def add_start(self, data: Mapping[str, Any]) -> None:
         """Add the sources that a conversation began with: those of the one that it branched off or works for."""
@@ -143,6 +158,7 @@ class Provenance:
         for each in data.get("sources", ()):
             self.add_source(ReadSource(**each))
         self.has_output = self.has_output or bool(data.get("has_output"))
+        self.add_strangers(map(str, data.get("strangers", ())))
 
     def add_result(self, event: Event) -> None:
         """Add the sources of a tool's result."""
@@ -151,11 +167,18 @@ class Provenance:
             self.add_source(ReadSource(str(data["name"]), str(source), event.number, event.conversation))
         self.add(map(PartOrigin.from_record, data.get("origins", ())))
         self.has_output = self.has_output or data.get("name") not in _INWARD
+        self.add_strangers(map(str, data.get("strangers", ())))
+
+    def add_strangers(self, names: Iterable[str]) -> None:
+        """Add strangers whose text was read; an empty name is none."""
+        self.strangers |= dict.fromkeys(each for each in names if each)
 
     def to_record(self) -> dict[str, Any]:
         """Return the fields of the event that begins a conversation with these sources."""
         record: dict[str, Any] = {"origins": [each.to_record() for each in self.parts.values()]} if self.parts else {}
         record |= self.sources_record()
+        if self.strangers:
+            record["strangers"] = list(self.strangers)
         return {**record, "has_output": True} if self.has_output else record
 
     def sources_record(self, conversation: str = "") -> dict[str, Any]:
@@ -191,3 +214,11 @@ def describe_untrusted(parts: list[PartOrigin]) -> str:
     noun = "skill" if len(parts) == 1 else "skills"
     remedy = f"hermes-exec skill trust {parts[0].skill}"
     return f"asked because this conversation read text of the untrusted {noun} {named}{more}; {remedy} ends this"
+
+
+def describe_strangers(strangers: Iterable[str]) -> str:
+    """Return why an act is asked for that may leave the workspace, in one line."""
+    named = list(strangers)
+    shown = ", ".join("the web" if each == "web" else flatten(each, 60) for each in named[:_NAMED])
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return f"asked because this conversation read text from {shown}{more}, and this may act outside of the workspace"

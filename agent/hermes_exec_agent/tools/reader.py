@@ -124,7 +124,10 @@ async def ask(tool: str, verb: str, path: str, real: str, kind: str, context: Co
         why = f"outside of the workspace {root}" if root else "outside of a workspace: the conversation began in /"
     named = real if real and real == path else f"{real or 'a file'} (asked for as {path})"
     scope = f"{verb} {real or path}"
-    no = await check_approval(tool, f"{verb} {named}, {why}", context, scope=scope, always=kind != OUTSIDE)
+    no = await check_approval(
+        tool, f"{verb} {named}, {why}", context,
+        scope=scope, always=kind != OUTSIDE, stays=not context.workspace.is_machine,
+    )  # fmt: skip
     if no is not None:
         raise ReadDenied(no.message)
 

@@ -14,6 +14,7 @@ from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelo
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 from hermes_exec_agent.tools.workspace import KEPT
+from hermes_exec_agent.tools.workspace_bounds import command_stays
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -50,6 +51,10 @@ class TerminalTool(BaseTool[TerminalArguments]):
     def needs_approval(self, args: TerminalArguments) -> bool:
         """Whether the tool's mode decides; a job that outlives the conversation is always asked for, by `run`."""
         return not args.keep
+
+    async def stays_inside(self, args: TerminalArguments, context: Context) -> bool:
+        """Whether the command certainly stays in the workspace."""
+        return await super().stays_inside(args, context) or await command_stays(args.command, args.workdir, context)
 
     def find_command(self, args: TerminalArguments) -> str:
         """Return the command."""
@@ -146,7 +151,8 @@ class ProcessTool(BaseTool[ProcessArguments]):
             await context.begin_command()
         if args.action in _LOOKS and job.id not in context.workspace.jobs:
             what = f"read the output of {job.id}, which this conversation did not start"
-            if (no := await check_approval(self.name, what, context, scope=what)) is not None:
+            stays = not context.workspace.is_machine
+            if (no := await check_approval(self.name, what, context, scope=what, stays=stays)) is not None:
                 raise ReadDenied(no.message)
         match args.action:
             case "poll":

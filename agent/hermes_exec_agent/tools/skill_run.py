@@ -52,6 +52,10 @@ class SkillRun(BaseTool[SkillRunArguments]):
         """Return the skill and its arguments."""
         return f"{args.name} {args.arguments}"
 
+    async def stays_inside(self, args: SkillRunArguments, context: Context) -> bool:  # noqa: ARG002  its sandbox decides
+        """Whether it acts in the workspace alone: a sandbox contains it, or `run` asks a person."""
+        return True
+
     async def run(self, args: SkillRunArguments, context: Context) -> Envelope:
         """Run the skill, and count the run; if the skill itself is at fault, run its next version."""
         from hermes_exec_agent.skills.run.denials import SECURITY
@@ -131,7 +135,7 @@ class SkillRun(BaseTool[SkillRunArguments]):
         if why := find_obstacle(skills.registry.skill(version.name), version, outcome):
             raise NotRepaired(why)
         summary = f"improve {version.name} {version.number}, which failed: {outcome.error}"
-        if no := await check_approval(_MANAGE, summary, context):
+        if no := await check_approval(_MANAGE, summary, context, stays=True):
             raise NotRepaired(no.message)
         skills.repaired.add(version.name)
         failed = FailedRun(version, arguments, outcome.error, outcome.logs)

@@ -54,6 +54,10 @@ class SkillScript(BaseTool[SkillScriptArguments]):
         """Return the command."""
         return shlex.join([args.name, args.script, *args.args])
 
+    async def stays_inside(self, args: SkillScriptArguments, context: Context) -> bool:  # noqa: ARG002  its sandbox decides
+        """Whether it acts in the workspace alone: a sandbox contains it, or `run` asks a person."""
+        return True
+
     async def run(self, args: SkillScriptArguments, context: Context) -> Envelope:
         """Run the script, deliver its files, and return its output, which has the skill's origin."""
         from hermes_exec_agent.skills.run.scripts import resolve_script

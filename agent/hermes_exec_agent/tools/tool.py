@@ -13,7 +13,7 @@ from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.memory.persons import Participant
 from hermes_exec_agent.tools.command_rules import CommandRules, describe_scope
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.provenance import Provenance, describe_untrusted
+from hermes_exec_agent.tools.provenance import Provenance, describe_strangers, describe_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -69,12 +69,20 @@ class Approvals:
 
 
 async def check_approval(
-    tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False, command: str = ""
+    tool: str,
+    summary: str,
+    context: Context,
+    *,
+    scope: str = "",
+    always: bool = False,
+    command: str = "",
+    stays: bool = False,
 ) -> Failure | None:
     """Return why a call may not run, or None. If no person can be asked, the answer is no.
 
-    After the conversation read text of a skill that no person trusts, each call is asked for, whatever was allowed. A
-    rule that denies a command comes before that, and one that allows it after that.
+    After the conversation read text of a skill that no person trusts, each call is asked for, whatever was allowed;
+    after text from the web or from another server, each call that may act outside of the workspace. A rule that denies
+    a command comes before that, and one that allows it after that.
 
     Args:
         tool: its name.
@@ -83,6 +91,7 @@ async def check_approval(
         scope: what a lasting approval covers; the tool, if it is empty.
         always: ask even if the tool is allowed.
         command: shell text, which rules for commands cover.
+        stays: whether the call certainly acts in the workspace alone.
     """
     mode, rules = context.approvals.of(tool), context.approvals.commands
     line = to_safe_line(summary)
@@ -91,7 +100,8 @@ async def check_approval(
         return _record_denial(tool, line, denial, context)
     always = always or bool(denial)
     untrusted = context.provenance.find_untrusted()
-    if not always and not untrusted:
+    strangers = [] if stays or untrusted else list(context.provenance.strangers)
+    if not always and not untrusted and not strangers:
         if mode == "allow":
             return None
         if command and (permission := rules.find_permission(command)):
@@ -105,14 +115,16 @@ async def check_approval(
         )
         answer, why = "denied by the settings", f"{what}; do without it"
     else:
-        if untrusted:  # a lasting approval from before does not cover it, and one from now covers this act alone
-            line = f"{line} ({describe_untrusted(untrusted)})"
+        if untrusted or strangers:  # a lasting approval of before does not cover it, and one of now covers this alone
+            line = f"{line} ({describe_untrusted(untrusted) if untrusted else describe_strangers(strangers)})"
             scope = line
         answer, why = await _ask_person(tool, line, scope, context)
     record: dict[str, Any] = {"tool": tool, "summary": line, "answer": answer}
     record |= context.provenance.sources_record(context.conversation)
     if untrusted:
         record["origins"] = [each.to_record() for each in untrusted]
+    if strangers:
+        record["strangers"] = strangers
     context.record("approval", record)
     return Failure("denied", why) if why else None
 

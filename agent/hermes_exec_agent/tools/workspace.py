@@ -94,9 +94,14 @@ class Workspace:
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self._cwd or "/", path))
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether the target is a whole machine, so that commands may act outside of the workspace."""
+        return self.terminal.kind in _HOSTS
+
     def _is_workspace(self, folder: str) -> bool:
         """Whether a folder can be a workspace; the root of a machine cannot."""
-        return folder.startswith("/") and (folder != "/" or self.terminal.kind not in _HOSTS)
+        return folder.startswith("/") and (folder != "/" or not self.is_machine)
 
     async def envelope(self, result: Result, cwd: str) -> Envelope:
         """Convert a command's result, shortened for a model."""

@@ -8,9 +8,9 @@ from typing import Any, Literal
 NOTES = "notes"
 """The stream of the notes of all conversations."""
 Kind = Literal[
-    # {target, model, scripted, parent, version, person, guest, origins, sources, has_output, hosts}; the last four are
-    # those of the conversation that this one branched off or works for: see `Provenance` and `MessageHistory.hosts`;
-    # person and guest as in `memory.persons`
+    # {target, model, scripted, parent, version, person, guest}, and {origins, sources, has_output, hosts, strangers}
+    # which are those of the conversation that this one branched off or works for: see `Provenance` and
+    # `MessageHistory.hosts`; person and guest as in `memory.persons`
     "started",
     # {content, parts: [{source, content, memories, has_output, reason}], images: [{name, media_type, data}]}: parts are
     # notices of the program in addition to the words of the person; a part that recalls has the sources of its
@@ -25,10 +25,11 @@ Kind = Literal[
     # that can change something has {sources: [{tool, source, event, conversation}]}: the first and the latest results
     # that the conversation read before; conversation is left out if it is this one.
     "call",
-    # {id, name, content, duration_s, origins: [{skill, digest, source}], source}: the untrusted skills whose text is
-    # in it; the path, address or command that it came from
+    # {id, name, content, duration_s, origins: [{skill, digest, source}], source, strangers: [name]}: the untrusted
+    # skills whose text is in it; the path, address or command that it came from; those of `Provenance.strangers` whose
+    # text was read for the first time
     "result",
-    "approval",  # {tool, summary, answer, origins, sources}
+    "approval",  # {tool, summary, answer, origins, sources, strangers}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
     "steered",  # {content}: words of the person during a turn, which the model reads after its results
     "compacted",  # {upto, messages}: the messages that replace everything before
