@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
-from hermes_exec.terminal.encoding import parse_duration
+from hermes_exec.terminal.encoding import parse_duration, parse_number
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.limits import Limits
@@ -59,8 +59,8 @@ def parse_limits(args: list[str]) -> Limits | None:
             found[field] = parse_duration(value)
         elif field.endswith("_mib"):
             found[field] = _parse_mebibytes(arg, value)
-        elif value.isascii() and value.isdigit():
-            found[field] = int(value)
+        elif (number := parse_number(value)) is not None:
+            found[field] = number
         else:
             raise UsageError(f"{arg!r}: not a whole number", remedy=f"{name}=64")
     return Limits(**found) if found else None

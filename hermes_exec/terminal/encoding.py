@@ -27,6 +27,14 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def parse_number(text: str, least: int = 0, most: int = 999_999_999) -> int | None:
+    """Return the number that ASCII digits write; None for any other text, and outside of ``least`` to ``most``."""
+    if not text.isascii() or not text.isdigit() or len(text.lstrip("0")) > len(str(most)):
+        return None
+    number = int(text.lstrip("0") or "0")
+    return number if least <= number <= most else None
+
+
 def describe_kind(value: object) -> str:
     """Return the type of an argument for an error; the value itself may be a secret."""
     kind = type(value).__name__

@@ -15,6 +15,7 @@ from hermes_exec.cli.console import report
 from hermes_exec.cli.fast_args import RunArguments, parse_run
 from hermes_exec.cli.remote_path import RemotePath, join_name, parse_path
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec.terminal.limits import Limits
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ def test_durations(text: str, expected: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("007", 7), ("999999999", 999_999_999)])
+def test_ascii_digits_are_a_number(text: str, number: int) -> None:
+    assert parse_number(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1.0", "1_0", "²", "٣", "x", "1000000000", "9" * 5000])
+def test_other_text_and_numbers_out_of_range_are_no_number(text: str) -> None:
+    assert parse_number(text) is None
+    assert parse_number("3", 4) is None
 
 
 def test_limits() -> None:

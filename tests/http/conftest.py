@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.config.secrets import Secret
-from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
 from hermes_exec_agent.frontends.http.app import Server, ServerConfig
 from hermes_exec_agent.frontends.http.guard import RequestGuard, list_host_names
 from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
 from hermes_exec_agent.models import Models, ScriptedModel, say
 from hermes_exec_agent.models.protocol import Text
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.tool import Approvals
 from tests.cli.conftest import cli, nap, running, until
 
@@ -144,7 +144,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Serve]:
                 "log": log,
                 "cwd": str(tmp_path),
                 "approvals": Approvals("allow"),
-                "person": UnattendedApprover(),
+                "person": AbsentPerson(),
                 **offer,
             }
             guard = RequestGuard(

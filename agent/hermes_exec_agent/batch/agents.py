@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.settings import COMMAND
-from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
 from hermes_exec_agent.memory.persons import Participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
 
@@ -104,7 +104,7 @@ async def _hold_conversation(
     context = Context(
         place.terminal,
         trial.target,
-        UnattendedApprover(),
+        AbsentPerson(),
         f"{trial.key}.{attempt}",
         model=models.main.name,
         models=models,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_exec
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.terminal.encoding import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ class SlurmEngine:
             if name not in _FLAGS and name not in _OWN:
                 known = ", ".join(sorted([*_FLAGS, *_OWN]))
                 raise UsageError(f"--engine-option {to_printable(name)}: slurm has no such option", remedy=known)
-            if name in ("parallel", "poll") and not (value.isdigit() and int(value)):
+            if name in ("parallel", "poll") and parse_number(value, 1) is None:
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it should be a number from 1 on")
             if name in _FLAGS and not _VALUE.fullmatch(value):
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it is no value of {_FLAGS[name]}")

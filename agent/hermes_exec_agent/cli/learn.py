@@ -10,6 +10,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.cli.measure import measure
 from hermes_exec_agent.cli.options import complete_conversations, complete_skills
 from hermes_exec_agent.frontends.chat.listing import find_conversation
@@ -75,12 +76,13 @@ def outcome(
     refuse_agent()
     if verdict not in _VERDICTS:
         raise UsageError(f"{verdict}: not a judgement", remedy="good or bad")
-    conversation, _, number = id.partition(":")
-    if number and not number.isdecimal():
+    conversation, _, text = id.partition(":")
+    number = parse_number(text)
+    if text and number is None:
         raise UsageError(f"{id}: the part behind the colon should be a number", remedy="hermes-exec learn outcomes")
     with EventLog.of_user() as log:
         found = find_conversation(log, conversation)
-        request = int(number) if number else find_request(log, found)
+        request = find_request(log, found) if number is None else number
         record = judge_task(log, found, request, Evidence("person", _VERDICTS[verdict], why))
     note(f"task {record['task']} ({found}:{request}): {record['result']}")
     return 0

@@ -181,10 +181,11 @@ async def _take_samples(
 def _person() -> "Person":
     import sys
 
-    from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
+    from hermes_exec_agent.frontends.chat.approver import TerminalApprover
     from hermes_exec_agent.frontends.chat.keyboard import Keyboard
+    from hermes_exec_agent.tools.absent_person import AbsentPerson
 
-    return TerminalApprover(Keyboard(), lambda: None) if sys.stdin.isatty() else UnattendedApprover()
+    return TerminalApprover(Keyboard(), lambda: None) if sys.stdin.isatty() else AbsentPerson()
 
 
 def _show(measurement: "Measurement", *, json: bool) -> bool:

@@ -13,6 +13,7 @@ from hermes_exec.cli.fast_args import parse_plain
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,9 +49,9 @@ def parse_skill_run(argv: Sequence[str]) -> SkillRunArguments | None:
         return None
     options, (name,) = parsed
     if "number" in options:
-        if not (options["number"].isascii() and options["number"].isdigit()):
+        options["number"] = parse_number(options["number"])
+        if options["number"] is None:
             return None
-        options["number"] = int(options["number"])
     if "files" in options:
         options["files"] = Path(options["files"])
     return SkillRunArguments(name, **options)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.memory.mixed_search import search_conversations
 from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.quoting import quote
@@ -81,7 +82,7 @@ def _answer(
     conversation = log.find(name) if name else ""
     if conversation and log.start(conversation).person != person:
         raise UsageError("that conversation is one of another person")
-    around = args.around_message_id or (int(number) if number.isascii() and number.isdigit() else 0)
+    around = args.around_message_id or parse_number(number) or 0
     if args.query:
         shown, lines = _search(log, memory, args, conversation, current, person)
     elif conversation and around:

@@ -17,7 +17,7 @@ from hermes_exec_agent.models.call_trace import CallTrace, Sampling, read_tokens
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
 from hermes_exec_agent.models.failures import EndpointFailure, classify_failure, read_refusal
 from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
-from hermes_exec_agent.models.retrying import LOOPBACK, Patience, RetryingModel
+from hermes_exec_agent.models.retrying import LOOPBACK, Patience, RetryingModel, read_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -118,7 +118,7 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
     async def _attempt(
         self, request: dict[str, Any], assembly: ReplyAssembler, give_up: float
     ) -> AsyncGenerator[Text | Thought]:
-        client = self._ensure_client()
+        client: AsyncOpenAI = self._ensure_client()
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
         create = cast("Any", client.chat.completions.create)
         if self.whole or self.capture == "tokens":
@@ -138,13 +138,8 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
             )
         assembly.request_id = chunks.response.headers.get("x-request-id", "")
         try:
-            while True:
-                try:
-                    async with asyncio.timeout_at(bound):
-                        pieces = assembly.add(await anext(chunks))
-                except StopAsyncIteration:
-                    break
-                for piece in pieces:
+            async for chunk in read_until(aiter(chunks), bound):
+                for piece in assembly.add(chunk):
                     yield piece
         except Exception:
             # An error after the last chunk does not affect the reply.
@@ -164,16 +159,7 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
             tokens = read_tokens(self.name, assembly.whole)
         return CallTrace({**self._sampling.to_wire(), **limit}, assembly.request_id[:_ID], tokens)
 
-    def _ensure_client(self) -> AsyncOpenAI:
-        """Return the client, which keeps the connections open."""
-        with self._connecting:
-            if self._client is None:
-                self._client = self._connect()
-            client: AsyncOpenAI = self._client
-            return client
-
     def _connect(self) -> AsyncOpenAI:
-        """The SDK's client. Nothing is sent yet."""
         require("agent", "to ask models")
         import openai
 

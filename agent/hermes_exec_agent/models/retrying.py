@@ -25,7 +25,7 @@ from hermes_exec_agent.models.price_list import look_up_price
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.models.call_trace import CallTrace, Capture
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Finish, Item, Price, Text, Thought, ToolChoice, ToolSpec, Usage
 
 _log = logging.getLogger("hermes_exec.models")
+T = TypeVar("T")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that no proxy can reach for us."""
 
@@ -178,9 +179,16 @@ class RetryingModel(ABC, Generic[R, A]):
     ) -> R:
         """Return the request."""
 
+    def _ensure_client(self) -> Any:
+        """Return the client, which keeps the connections open, and create it if there is none; called in a thread."""
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
     @abstractmethod
-    def _ensure_client(self) -> object:
-        """Create the SDK's client if there is none; called in a thread."""
+    def _connect(self) -> Any:
+        """Return a client of the SDK; its ``close()`` gives the connections back. Nothing is sent yet."""
 
     @abstractmethod
     def _create_assembly(self) -> A:
@@ -254,3 +262,18 @@ class RetryingModel(ABC, Generic[R, A]):
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+async def read_until(events: AsyncIterator[T], bound: float) -> AsyncGenerator[T]:
+    """Yield events; each is awaited until ``bound``, a time of the loop's clock.
+
+    Raises:
+        TimeoutError: it passed before the end.
+    """
+    while True:
+        try:
+            async with asyncio.timeout_at(bound):
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        yield event

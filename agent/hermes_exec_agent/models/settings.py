@@ -16,6 +16,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plan import is_unconfigured
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.errors import NoModel
 from hermes_exec_agent.models.call_trace import Sampling
 from hermes_exec_agent.models.catalog import Models
@@ -134,9 +135,9 @@ def _apply_environment(known: Mapping[str, str], main: ModelSettings) -> ModelSe
         if value := next((known[each] for each in variables if known.get(each)), ""):
             values[field] = value
     if window := known.get("LLM_CONTEXT"):
-        if not (window.isascii() and window.isdigit() and int(window) >= 1024):
+        values["window"] = parse_number(window, 1024)
+        if values["window"] is None:
             raise ConfigError(f"LLM_CONTEXT={to_printable(window)}: should be a number of tokens, 1024 or more")
-        values["window"] = int(window)
     if "provider" in values and values["provider"] != main.provider and main.provider is not None:
         # The file's address and key belong to another provider.
         values = {"base_url": None, "key": None, **values}

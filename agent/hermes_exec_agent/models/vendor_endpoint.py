@@ -20,7 +20,7 @@ from hermes_exec.extras import require
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import EmptyStream
 from hermes_exec_agent.models.call_trace import CallTrace
-from hermes_exec_agent.models.retrying import LOOPBACK, RetryingModel
+from hermes_exec_agent.models.retrying import LOOPBACK, RetryingModel, read_until
 from hermes_exec_agent.models.vendor_messages import VendorAssembler, to_vendor_messages, to_vendor_tools
 
 if TYPE_CHECKING:
@@ -150,15 +150,9 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
             async with asyncio.timeout_at(bound):
                 opening = model_request_stream(self._model, request.messages, **arguments)
                 stream = await stack.enter_async_context(opening)
-            events = aiter(stream)
             try:
-                while True:
-                    try:
-                        async with asyncio.timeout_at(bound):
-                            pieces = assembly.add(await anext(events))
-                    except StopAsyncIteration:
-                        break
-                    for piece in pieces:
+                async for event in read_until(aiter(stream), bound):
+                    for piece in assembly.add(event):
                         yield piece
             except Exception:
                 # An error after the finish reason does not affect the reply.
@@ -180,17 +174,14 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
 
     @property
     def _model(self) -> Model[Any]:
-        return self._ensure_client().model
+        client: _Client = self._ensure_client()
+        return client.model
 
-    def _ensure_client(self) -> _Client:
-        with self._connecting:
-            if self._client is None:
-                require("providers", f"to ask models of {self.api}")
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of SDKs, about variables that are not used here
-                    self._client = _CLIENTS[self.api](self)
-            client: _Client = self._client
-            return client
+    def _connect(self) -> _Client:
+        require("providers", f"to ask models of {self.api}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of SDKs, about variables that are not used here
+            return _CLIENTS[self.api](self)
 
     def http_client(self, create: Callable[..., httpx2.AsyncClient]) -> httpx2.AsyncClient:
         """Return a client of HTTP with the time limits of this model; no proxy can reach this machine's own address."""

@@ -108,8 +108,8 @@ async def _run_request(job: Job) -> RunResult:
 
 
 async def _hold_conversation(job: Job, cwd: str | None, models: Models, log: EventLog, redactor: Redactor) -> RunResult:
-    from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
     from hermes_exec_agent.runtime import Options, open_conversation
+    from hermes_exec_agent.tools.absent_person import AbsentPerson
     from hermes_exec_agent.tools.tool import Approvals
 
     spec = job.spec
@@ -120,7 +120,7 @@ async def _hold_conversation(job: Job, cwd: str | None, models: Models, log: Eve
         time_limit_s=spec.time_limit_s,
     )
     opening = open_conversation(
-        spec.target, models=models, person=UnattendedApprover(), log=log, tools=_create_tools, options=options, cwd=cwd,
+        spec.target, models=models, person=AbsentPerson(), log=log, tools=_create_tools, options=options, cwd=cwd,
         approvals=Approvals(spec.approve), repair_skills=False,
     )  # fmt: skip
     async with opening as conversation:

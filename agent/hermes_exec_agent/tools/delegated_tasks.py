@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.quoting import quote
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.base import failure_envelope, to_failure
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
@@ -104,24 +105,10 @@ async def to_envelope(answers: Sequence[TaskAnswer], context: Context, *, sessio
     )  # fmt: skip
 
 
-class _Absent:
-    """The person of a task in the background, which must not ask while the person writes something else."""
-
-    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
-        """Refuse.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("a task in the background cannot ask", remedy="delegate it without background")
-
-    async def clarify(self, question: str, choices: Sequence[str]) -> str:  # noqa: ARG002  the shape of `Person`
-        """Refuse.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("a task in the background cannot ask", remedy="delegate it without background")
+def _create_absent_person() -> AbsentPerson:
+    """Return the person of a task in the background, which must not ask while the person writes something else."""
+    remedy = "delegate it without background"
+    return AbsentPerson("a task in the background cannot ask", to_approve=remedy, to_clarify=remedy)
 
 
 class DelegatedTasks:
@@ -158,7 +145,7 @@ class DelegatedTasks:
 
     def _start(self, request: str) -> str:
         meter = self._context.meter.share() if self._context.meter is not None else None
-        task = Task(request, f"task-{len(self._tasks) + 1}", _Absent(), meter)
+        task = Task(request, f"task-{len(self._tasks) + 1}", _create_absent_person(), meter)
         work = asyncio.create_task(self._run(task))
         self._tasks[task.id] = task, work
         work.add_done_callback(lambda done: self._tell(task, done))

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_backends._shared import cost_guard, labels
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
     text = profile.gpu
     if text is None or text == "0":
         return 0, []
-    if text.isdigit():
-        return int(text), []
+    if (number := parse_number(text)) is not None:
+        return number, []
     if text == "all":
         raise ConfigError(
             "daytona: gpu = 'all': a sandbox has no GPUs by itself", remedy="a kind, such as H100 or H100:2"
@@ -34,11 +35,12 @@ def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
     kinds: list[str] = []
     count = 1
     for each in text.split(","):
-        kind, _, number = each.partition(":")
-        if number and not (number.isdigit() and int(number)):
+        kind, _, wanted = each.partition(":")
+        number = parse_number(wanted or "1", 1)
+        if number is None:
             raise ConfigError(f"daytona: gpu = {text!r}: a count is a number", remedy="KIND:COUNT, such as H100:2")
         kinds.append(kind.upper())
-        count = max(count, int(number or 1))
+        count = max(count, number)
     return count, kinds
 
 

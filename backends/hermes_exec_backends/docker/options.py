@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, Unsupported
+from hermes_exec.terminal.encoding import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,8 +86,9 @@ def _gpus(wanted: str | None) -> list[Any] | None:
 
     if wanted is None or wanted == "0":
         return None
-    if wanted == "all" or wanted.isdigit():
-        return [DeviceRequest(count=-1 if wanted == "all" else int(wanted), capabilities=[["gpu"]])]
+    count = -1 if wanted == "all" else parse_number(wanted)
+    if count is not None:
+        return [DeviceRequest(count=count, capabilities=[["gpu"]])]
     return [DeviceRequest(device_ids=wanted.split(","), capabilities=[["gpu"]])]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from hermes_exec.config.paths import expand_home, home_folder
 from hermes_exec.errors import ConfigError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_backends.ssh.ssh_config import lookup
 
 if TYPE_CHECKING:
@@ -178,9 +179,10 @@ def _expand(word: str, address: str, port: int, user: str) -> str:
 def _number(text: object, otherwise: int) -> int:
     if text in {None, ""}:
         return otherwise
-    if not str(text).isdecimal() or not 0 < int(str(text)) < 65536:
+    port = parse_number(str(text), 1, 65535)
+    if port is None:
         raise ConfigError(f"ssh: {text!r} is no port")
-    return int(str(text))
+    return port
 
 
 def _yes(value: object) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.chat.safe_text import escape_text
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ class TerminalApprover:
         async with self._turn:
             listed = "".join(f"\n  {number}. {escape_text(choice)}" for number, choice in enumerate(choices, 1))
             answer = await self._ask(f"{escape_text(question)}{listed}\n> ")
-            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
-                return choices[int(answer) - 1]
-            return answer
+            number = parse_number(answer, 1, len(choices))
+            return answer if number is None else choices[number - 1]
 
     async def _ask(self, question: str) -> str:
         self._pause()
@@ -81,23 +80,3 @@ def _describe_lasting(tool: str, summary: str, scope: str) -> str:
     if scope == summary:
         return "this act"
     return escape_text(scope) if tool == _COMMANDS else "this path"
-
-
-class UnattendedApprover:
-    """Refuses every question, because no user can answer."""
-
-    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
-        """Refuse.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("no user can be asked", remedy="--approve allow, or a terminal")
-
-    async def clarify(self, question: str, choices: Sequence[str]) -> str:  # noqa: ARG002  the shape of `Person`
-        """Refuse.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.chat.export import format_time
 from hermes_exec_agent.frontends.chat.safe_text import to_line
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.rollback import RollbackStep
 
 _TITLE = 60
-_DIGITS = 9
 
 
 def parse_rollback(words: str) -> tuple[int, bool]:
@@ -28,10 +28,10 @@ def parse_rollback(words: str) -> tuple[int, bool]:
     numbers = [each for each in given if each != "--force"]
     if not numbers and not force:
         return 0, False
-    number = numbers[0] if len(numbers) == 1 else ""
-    if not (number.isascii() and number.isdigit() and len(number) <= _DIGITS and int(number)):
+    number = parse_number(numbers[0], 1) if len(numbers) == 1 else None
+    if number is None:
         raise UsageError(f"/rollback {to_line(words)}", remedy="/rollback, or /rollback N [--force]")
-    return int(number), force
+    return number, force
 
 
 def describe_steps(steps: Iterable[RollbackStep]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.chat.clipboard import copy_text
 from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_update
 from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time, parse_format, to_markdown, to_messages
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
 
 _LISTED = 20
-_DIGITS = 9
 """Of a number; Python refuses to read very long ones."""
 _TITLE = 100
 _ENDINGS: dict[ExportFormat, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
@@ -364,10 +364,11 @@ class SlashCommands:
         person = self._talk.person
         lasting = person.lasting if isinstance(person, TerminalApprover) else []
         if words:
-            verb, _, number = words.partition(" ")
-            if verb != "remove" or not number.isdigit() or not 1 <= int(number) <= len(lasting):
+            verb, _, text = words.partition(" ")
+            number = parse_number(text, 1, len(lasting))
+            if verb != "remove" or number is None:
                 raise UsageError(f"/approvals {to_line(words)}", remedy="/approvals, or /approvals remove N")
-            tool, scope = lasting[int(number) - 1]
+            tool, scope = lasting[number - 1]
             if isinstance(person, TerminalApprover):
                 person.forget(tool, scope)
             self._show(f"asked for again: {tool} {to_line(scope)}")
@@ -438,9 +439,10 @@ class SlashCommands:
 
 def _parse_count(command: str, text: str) -> int:
     """Return a positive number; 1 if there is none."""
-    if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
+    count = parse_number(text or "1", 1)
+    if count is None:
         raise UsageError(f"{command} {to_line(text)}: it should be a number", remedy=f"{command}, or {command} 2")
-    return int(text or 1)
+    return count
 
 
 def _parse_reasoning(word: str) -> Reasoning:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.frontends.chat.approver import TerminalApprover, UnattendedApprover
+from hermes_exec_agent.frontends.chat.approver import TerminalApprover
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES, PlainDisplay, SilentDisplay
 from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
@@ -22,6 +22,7 @@ from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
 from hermes_exec_agent.models.images import refuse_blind
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.tool import Approvals, to_safe_line
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def start_chat(
             models=models,
             log=log,
             display=display,
-            person=TerminalApprover(Keyboard(), display.pause) if sys.stdin.isatty() else UnattendedApprover(),
+            person=TerminalApprover(Keyboard(), display.pause) if sys.stdin.isatty() else AbsentPerson(),
             approvals=_approvals(asked, replay),
             cases=asked.case,
             cwd=cwd,

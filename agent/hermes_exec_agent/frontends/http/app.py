@@ -15,6 +15,7 @@ from aiohttp import web
 
 from hermes_exec.config.load import load_settings
 from hermes_exec.errors import HermesError, PlaceError, UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.errors import BudgetSpent, ContextTooLong, HookRefused, ModelError
 from hermes_exec_agent.frontends.http import protocol, responses, runs, sessions, turns
 from hermes_exec_agent.frontends.http.connections import Connections
@@ -326,11 +327,11 @@ class Server:
         run = self._find_run(request)
         if run is None:
             return _not_found("run")
-        last = request.headers.get("Last-Event-ID", "")[:9]
+        last = parse_number(request.headers.get("Last-Event-ID", "")) or 0
         response = web.StreamResponse(headers=turns.STREAM_HEADERS)
         await response.prepare(request)
         with contextlib.suppress(TimeoutError, ConnectionError):  # the client is gone, and the run goes on
-            async for each in run.follow(int(last) if last.isdecimal() else 0):
+            async for each in run.follow(last):
                 await turns.send(response, runs.format_run_event(*each) if each is not None else protocol.KEEPALIVE)
         return response
 

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hermes_exec._async import cancel_and_wait, shield_to_completion
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.frontends.chat.approver import UnattendedApprover
 from hermes_exec_agent.frontends.http import protocol, turns
 from hermes_exec_agent.frontends.http.responses import format_usage
 from hermes_exec_agent.runtime.links import LinkFilter, links_to_text
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted, Replied, Retried, Text, Warned
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -176,11 +176,11 @@ _RUN: ContextVar[Run | None] = ContextVar("run", default=None)
 """The run that a turn belongs to, in the tasks of that turn."""
 
 
-class RequestApprover(UnattendedApprover):
+class RequestApprover(AbsentPerson):
     """Asks the client of a run; no other request has one that can be asked."""
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
-        """Ask; see `UnattendedApprover.approve`."""
+        """Ask; see `AbsentPerson.approve`."""
         run = _RUN.get()
         if run is None:
             return await super().approve(tool, summary, scope)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.memory.persons import Participant, read_participant
 from hermes_exec_agent.runtime.history import MessageHistory
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.queries import Summary
 
 _MOST = 200
-_DIGITS = 9
-"""Of a number; Python refuses to read very long ones."""
 
 
 def parse_limit(text: str) -> int:
@@ -23,9 +22,10 @@ def parse_limit(text: str) -> int:
     Raises:
         UsageError: it is not a number from 1 to 200.
     """
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 1 <= int(text) <= _MOST):
+    limit = parse_number(text, 1, _MOST)
+    if limit is None:
         raise UsageError(f"limit: it should be a number from 1 to {_MOST}")
-    return int(text)
+    return limit
 
 
 def list_sessions(log: EventLog, participant: Participant, limit: int, before: str | None) -> dict[str, Any]:
