@@ -21,7 +21,7 @@ const terminals = {
       h("div", { class: "row" },
         h("div", {}, h("h3", {}, text(each.name && each.kind === "job" ? each.name : each.job)),
           text(each.command, { class: "foreign command", title: each.command })),
-        badge(each.state === "ended" && each.result ? (each.result.reason || "ended") : each.state),
+        describeState(each),
         (each.kind === "job" || each.state !== "ended") && h("a", {
           class: "button main", "data-key": `open-${each.job}`, "aria-label": `Open ${each.job}`,
           href: `#/terminals/${escapePart(each.guest)}/${each.kind}/${escapePart(each.job)}`,
@@ -39,6 +39,13 @@ const terminals = {
     return true;
   },
 };
+
+function describeState(each) {
+  if (each.state !== "ended" || !each.result) return badge(each.state);
+  const code = each.result.exit_code;
+  if (code === 0) return badge("ok", "exit code 0");
+  return badge("failed", typeof code === "number" ? `exit code ${code}` : (each.result.timed_out ? "time limit" : each.result.signal ? `signal ${each.result.signal}` : "ended"));
+}
 
 function showTerminal(view, guest, kind, job) {
   const status = h("span", { id: "status", role: "status" }, badge("connecting"));

@@ -22,38 +22,36 @@ const DARK = {
 
 // The page allows no inline style. The library writes style elements and attributes: these become constructed sheets
 // and properties, which are no markup.
-function makeDocument() {
-  const sheets = [];
-  const createStyle = () => {
-    const standIn = document.createElement("span");
-    standIn.hidden = true;
-    const sheet = new CSSStyleSheet();
-    sheets.push(sheet);
-    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
-    Object.defineProperty(standIn, "textContent", { set: (rules) => sheet.replaceSync(rules), get: () => "" });
-    return standIn;
+function adoptStyles() {
+  const create = document.createElement.bind(document);
+  document.createElement = (tag, options) => (String(tag).toLowerCase() === "style" ? createSheet(create) : create(tag, options));
+  HTMLElement.prototype.setAttribute = function setAttribute(name, value) {
+    if (name === "style") this.style.cssText = value;
+    else Element.prototype.setAttribute.call(this, name, value);
   };
-  const create = (tag, options) => {
-    if (String(tag).toLowerCase() === "style") return createStyle();
-    const element = document.createElement(tag, options);
-    const set = element.setAttribute.bind(element);
-    element.setAttribute = (name, value) => {
-      if (name === "style") element.style.cssText = value;
-      else set(name, value);
-    };
-    return element;
+}
+
+// A stand-in for a style element, whose rules are a sheet of the document until it is removed.
+function createSheet(create) {
+  const standIn = create("span");
+  const sheet = new CSSStyleSheet();
+  standIn.hidden = true;
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+  Object.defineProperty(standIn, "textContent", { set: (rules) => sheet.replaceSync(rules), get: () => "" });
+  standIn.remove = () => {
+    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((each) => each !== sheet);
+    Element.prototype.remove.call(standIn);
   };
-  const proxy = new Proxy(document, {
-    get(target, name) {
-      if (name === "createElement") return create;
-      const value = Reflect.get(target, name, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
-  const release = () => {
-    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((each) => !sheets.includes(each));
-  };
-  return { proxy, release };
+  return standIn;
+}
+
+let library = null;
+function loadLibrary() {
+  if (!library) {
+    adoptStyles();
+    library = import("./xterm/xterm.mjs");
+  }
+  return library;
 }
 
 // Programs can ask a terminal questions, whose answers would be typed for the person: none is answered.
@@ -77,7 +75,7 @@ export class TerminalView {
     this.waitMs = FIRST_MS;
     this.closed = false;
     this.ended = false;
-    this.pane = h("div", { class: "terminal", role: "region", "aria-label": dim, tabindex: "0" });
+    this.pane = h("div", { class: "tty", role: "region", "aria-label": dim, tabindex: "0" });
     this.scheme = window.matchMedia("(prefers-color-scheme: dark)");
     this.recolor = () => {
       if (this.terminal) this.terminal.options.theme = this.scheme.matches ? DARK : LIGHT;
@@ -86,15 +84,12 @@ export class TerminalView {
   }
 
   async open(fromStart = false) {
-    const { Terminal } = await import("./xterm/xterm.mjs");
+    const { Terminal } = await loadLibrary();
     if (this.closed) return;
-    const { proxy, release } = makeDocument();
-    this.release = release;
     this.terminal = new Terminal({
       scrollback: SCROLLBACK,
       convertEol: this.item.kind === "job",
       disableStdin: true,
-      documentOverride: proxy,
       fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace",
       fontSize: 13,
       lineHeight: 1.15,
@@ -219,6 +214,5 @@ export class TerminalView {
     window.removeEventListener("resize", this.refit);
     this.socket?.close();
     this.terminal?.dispose();
-    this.release?.();
   }
 }
