@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -158,8 +159,7 @@ def _create_access(arguments: _WebArguments) -> "Access":
         ]  # fmt: skip
         if missing:
             raise UsageError(f"other machines reach {arguments.host}, so more is needed", remedy="; ".join(missing))
-    cookie = "__Host-hermes-web" if is_secure else f"hermes-web-{arguments.port}"
-    return Access(key, hosts, cookie=cookie, token=token, secure=is_secure)
+    return Access(key, hosts, token=token, secure=is_secure)
 
 
 def _resolve_token(source: str | None) -> "Secret | None":
@@ -205,6 +205,7 @@ def _make_announcer(access: "Access", arguments: _WebArguments) -> "Callable[[st
     """Return a function that prints the address with a link for one session."""
 
     def announce(url: str) -> None:
+        access.use_port(urlsplit(url).port or 0)
         link = f"{url}/#link={access.create_link()}"
         if arguments.json:
             print_json_line({"listening": url, "link": link})

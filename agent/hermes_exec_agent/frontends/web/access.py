@@ -53,7 +53,6 @@ class Access:
         key: Secret,
         hosts: frozenset[str],
         *,
-        cookie: str,
         token: Secret | None = None,
         secure: bool = False,
         clock: Callable[[], float] = time.time,
@@ -63,19 +62,24 @@ class Access:
         Args:
             key: signs sessions, which so outlast a restart.
             hosts: the names of this server; requests for any other are refused.
-            cookie: the name of the cookie.
             token: opens a session any number of times; None if only links do.
             secure: whether browsers reach the server over HTTPS alone.
             clock: returns the time.
         """
         self._key = key
         self._hosts = hosts
-        self.cookie = cookie
+        self.cookie = "__Host-hermes-web" if secure else "hermes-web"
+        """The name of the cookie."""
         self._token = token
         self._secure = secure
         self._clock = clock
         self._links: dict[str, float] = {}
         self._failures: deque[float] = deque(maxlen=_MOST_FAILURES)
+
+    def use_port(self, port: int) -> None:
+        """Name the cookie after the port: browsers send the cookies of one host to all its ports."""
+        if not self._secure:
+            self.cookie = f"hermes-web-{port}"
 
     def create_link(self) -> str:
         """Return the secret of a new link, which opens one session within ten minutes."""

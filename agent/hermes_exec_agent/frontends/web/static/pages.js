@@ -40,11 +40,16 @@ const terminals = {
   },
 };
 
+function describeSignal(result) {
+  if (result.timed_out) return "time limit";
+  return result.signal ? `signal ${result.signal}` : "ended";
+}
+
 function describeState(each) {
   if (each.state !== "ended" || !each.result) return badge(each.state);
   const code = each.result.exit_code;
   if (code === 0) return badge("ok", "exit code 0");
-  return badge("failed", typeof code === "number" ? `exit code ${code}` : (each.result.timed_out ? "time limit" : each.result.signal ? `signal ${each.result.signal}` : "ended"));
+  return badge("failed", typeof code === "number" ? `exit code ${code}` : describeSignal(each.result));
 }
 
 function showTerminal(view, guest, kind, job) {
