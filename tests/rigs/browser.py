@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -73,8 +77,16 @@ def new_page(browser: Browser, link: str, size: tuple[int, int] = WIDE, **option
 def show(page: Page, route: str, ready: str = "#body[aria-busy=false]") -> None:
     """Go to a page of the page, and wait until it is there."""
     page.evaluate("route => { location.hash = route; }", route)
-    page.wait_for_function("route => location.hash === route", arg=route)
+    wait_for(page, f"location.hash === {json.dumps(route)}")
     page.wait_for_selector(ready)
+
+
+def wait_for(page: Page, expression: str) -> None:
+    """Wait until an expression is true; the page's policy forbids the driver's own way to do so."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not page.evaluate(expression):
+        assert time.monotonic() < give_up, expression
+        page.wait_for_timeout(50)
 
 
 def broken(page: Page) -> list[str]:

@@ -169,8 +169,7 @@ class WebServer:
         return web.json_response({"fragment": f"#link={self._access.create_link()}"})
 
     async def _state(self, _: web.Request) -> web.Response:
-        config = self._config
-        return self._json({"allow_input": config.allow_input, "has_server": config.runs is not None})
+        return self._json({"allow_input": self._config.allow_input})
 
     # Terminals
 

@@ -6,7 +6,7 @@ import { PAGES } from "./pages.js";
 
 const APPROVALS_MS = 5000;
 const main = document.getElementById("main");
-const state = { allow_input: false, has_server: false };
+const state = { known: false, allow_input: false };
 let current = null;
 let first = true;
 
@@ -127,7 +127,7 @@ function show() {
   if (!first) title.focus({ preventScroll: true });
   first = false;
   window.scrollTo(0, 0);
-  if (page.mount && page.mount(view)) return;
+  if (page.mount?.(view)) return;
   refresh(view);
 }
 
@@ -198,11 +198,13 @@ async function watchApprovals() {
 }
 
 async function start() {
-  Object.assign(state, await read("/api/state"));
+  const found = read("/api/state");
   buildNavigation();
   window.onhashchange = show;
   show();
-  watchApprovals();
+  Object.assign(state, await found, { known: true });
+  if (current?.page.mount) current.page.mount(current);
+  if (known === null) watchApprovals();
 }
 
 async function begin() {

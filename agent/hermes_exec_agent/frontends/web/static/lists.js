@@ -4,7 +4,7 @@ import { announce, badge, block, code, dollars, duration, empty, h, moment, size
 import { post } from "./net.js";
 
 export const cron = {
-  id: "cron", name: "Cron", every: 10000,
+  id: "cron", name: "Cron", every: 5000,
   lead: "Scheduled jobs, and what became of each slot.",
   path: () => "/api/cron",
   render({ jobs, slots, looked }) {
@@ -78,7 +78,7 @@ function describeEnd(record) {
 }
 
 export const audit = {
-  id: "audit", name: "Audit", every: 10000,
+  id: "audit", name: "Audit", every: 5000,
   lead: "Recorded commands on every target, the newest first, and reports on tasks.",
   path: (_, view) => `/api/audit?failed=${view.filter ? 1 : 0}`,
   render({ items, reports }, view) {

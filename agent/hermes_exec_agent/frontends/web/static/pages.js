@@ -35,7 +35,7 @@ const terminals = {
   mount(view) {
     const [guest, kind, job] = view.rest;
     if (!guest || !job) return false;
-    showTerminal(view, guest, kind, job);
+    if (view.state.known && !view.dispose) showTerminal(view, guest, kind, job);
     return true;
   },
 };
@@ -112,6 +112,7 @@ const KINDS = {
   user: "Person", assistant: "Model", call: "Call", result: "Result", approval: "Approval", warning: "Warning", steered: "Person, meanwhile",
   failed: "Failed", ended: "Program", started: "Started", titled: "Title",
 };
+const LONG = 600;
 const QUIET = new Set(["started", "compacted", "files", "skill", "spent", "rewound", "call", "titled"]);
 
 const conversations = {
@@ -179,7 +180,9 @@ function showEvent(event) {
     event.text && (long
       ? h("details", { "data-key": `event-${event.number}` }, h("summary", {}, "Content"), block(event.text))
       : text(event.text, { class: "foreign said" })),
-    (event.calls || []).map((each) => block(each)));
+    (event.calls || []).map((each, at) => (each.length > LONG
+      ? h("details", { "data-key": `event-${event.number}-${at}` }, h("summary", {}, "Call"), block(each))
+      : block(each))));
 }
 
 const skills = {
