@@ -24,6 +24,7 @@ from hermes_exec_agent.scheduler.jobs import add_job
 from hermes_exec_agent.scheduler.slots import insert_slot
 from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.skills.registry.home import default_home
+from tests.rigs.bounded import wait_until
 from tests.rigs.gateway import CODE
 from tests.rigs.skill_makers import guide, registered
 
@@ -205,3 +206,23 @@ def read_json(view: View, path: str, cookie: str) -> Any:
     status, _, body = view.call(path, cookie=cookie)
     assert status == 200, body
     return json.loads(body)
+
+
+def start_job(machine: Cli, command: str, *options: str) -> str:
+    """Start a job; return its id."""
+    done = machine("run", "--detach", *options, "--", command)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+def find_entry(view: View, cookie: str, job: str) -> dict[str, Any]:
+    """The entry of a job or a shell, once its guest is connected."""
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        places = read_json(view, "/api/terminals", cookie)["places"]
+        found[:] = [each for each in places if each["job"] == job]
+        return bool(found)
+
+    wait_until(is_there)
+    return found[0]

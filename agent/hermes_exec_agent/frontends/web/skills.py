@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.web")
 _HISTORY = 50
+_REASONS = 2
 
 
 def list_skills() -> dict[str, Any]:
@@ -97,7 +98,8 @@ class Prover:
             admitted = await prove_again(registry, registry.version(name))
             report = admitted.report
             state = "accepted" if report.accepted else "refused"
-            text = f"{report.level}" if report.accepted else str(report.outcome)
+            reasons = [each.operator for each in report.findings[:_REASONS] if each.operator]
+            text = str(report.level) if report.accepted else ": ".join([str(report.outcome), *reasons])
         except HermesError as error:
             state, text = "failed", str(error)
         except Exception:  # noqa: BLE001  the page shows it, and the log has it
