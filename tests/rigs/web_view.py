@@ -143,10 +143,14 @@ def _fill_conversations(cli: Cli, texts: Sequence[str]) -> str:
         for number, text in enumerate(texts):
             call = {"id": str(number), "name": "terminal", "arguments": json.dumps({"command": text})}
             log.append(id, "user", {"content": text})
-            log.append(id, "assistant", {"content": text, "tool_calls": [call], "model": text, "usage": {"cost": 0.0123}})
+            log.append(
+                id, "assistant", {"content": text, "tool_calls": [call], "model": text, "usage": {"cost": 0.0123}}
+            )
             log.append(id, "call", {"id": str(number), "name": "terminal"})
             content = json.dumps({"ok": True, "target": text, "stdout": text})
-            log.append(id, "result", {"id": str(number), "name": text, "content": content, "duration_s": 0.25, "source": text})
+            log.append(
+                id, "result", {"id": str(number), "name": text, "content": content, "duration_s": 0.25, "source": text}
+            )
         log.append(id, "approval", {"tool": texts[0], "summary": texts[-1], "answer": "yes"})
         log.append(id, "failed", {"error": texts[0]})
         for number, text in enumerate(texts[:20]):
@@ -162,7 +166,7 @@ def _fill_audit(cli: Cli, texts: Sequence[str]) -> None:
     audit = Audit(path, redactor=Redactor())
     for number, text in enumerate(texts):
         audit.record_start(f"c{number}", text, "default", "run", text, "/")
-        audit.record_end(f"c{number}", number % 2 or None, None, False, 0.5, 120, 3, text)  # noqa: FBT003  its order
+        audit.record_end(f"c{number}", number % 2 or None, None, False, 0.5, 120, 3, text)
     audit.close()
 
 

@@ -94,7 +94,9 @@ def test_every_response_has_the_headers(view: View, path: str) -> None:
     assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
 
 
-@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/xterm/LICENSE", "/static/app.css/x"])
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/xterm/LICENSE", "/static/app.css/x"]
+)
 def test_only_the_files_of_the_page_are_served(view: View, path: str) -> None:
     assert view.call(path)[0] in {400, 404}
 
@@ -120,7 +122,13 @@ def test_bodies_are_bounded_objects(view: View, cookie: str) -> None:
     assert view.call("/api/approvals", b"x" * (17 << 10), cookie=cookie)[0] == 413
     for body in (b"", b"[]", b"{", b"[" * 9000, b"1", b"\xff"):
         assert view.call("/api/approvals", body, cookie=cookie)[0] == 400, body[:10]
-    for wrong in ({}, {"allow": "yes"}, {"allow": True}, {"allow": True, "job": "x", "revision": "y"}, {"allow": True, "run": "../x"}):
+    for wrong in (
+        {},
+        {"allow": "yes"},
+        {"allow": True},
+        {"allow": True, "job": "x", "revision": "y"},
+        {"allow": True, "run": "../x"},
+    ):
         assert view.call("/api/approvals", wrong, cookie=cookie)[0] == 400, wrong
 
 
@@ -175,8 +183,8 @@ def test_links_and_sessions_end_in_time() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--host", "0.0.0.0"], "--token-from SOURCE; --name HOST; --tls-cert"),  # noqa: S104  it is refused
-        (["--host", "0.0.0.0", "--token-from", "env:T", "--name", "a"], "--behind-tls"),  # noqa: S104  it is refused
+        (["--host", "0.0.0.0"], "--token-from SOURCE; --name HOST; --tls-cert"),
+        (["--host", "0.0.0.0", "--token-from", "env:T", "--name", "a"], "--behind-tls"),
         (["--tls-cert", "x"], "belong together"),
         (["--server", "8080"], "it is no URL"),
         (["--token-from", "file:/none"], "/none"),
@@ -197,7 +205,7 @@ def test_an_agent_cannot_start_it(machine: Cli) -> None:
 
 def test_beyond_this_machine_the_token_opens_a_secure_session(machine: Cli) -> None:
     machine.env["HERMES_EXEC_WEB_TOKEN"] = "t" * 32
-    fresh = View.start(machine, "--host", "0.0.0.0", "--name", "view.test", "--behind-tls")  # noqa: S104  the point
+    fresh = View.start(machine, "--host", "0.0.0.0", "--name", "view.test", "--behind-tls")
     del machine.env["HERMES_EXEC_WEB_TOKEN"]
     fresh.root = f"http://127.0.0.1:{fresh.port}"
     given = {"Host": "view.test", "Origin": "https://view.test"}
@@ -221,7 +229,9 @@ def test_the_page_fits_its_budget_and_refers_to_nothing_else() -> None:
     ours = [name for name in static if name.endswith(".js")]
     for name in ours:
         code = static[name].body.decode()
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", code), name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", code), (
+            name
+        )
 
 
 def test_the_vendored_library_is_the_published_one() -> None:

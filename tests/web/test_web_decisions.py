@@ -43,7 +43,10 @@ def state_of(machine: Cli, name: str) -> str:
 def test_a_call_of_a_run_is_allowed_once(browser: Browser, machine: Cli, serve: Serve, tmp_path: Path) -> None:
     target = tmp_path / "written"
     served = serve(
-        ask(("terminal", {"command": f"touch {target}"})), say("Done."), approvals=Approvals("ask"), person=RequestApprover()
+        ask(("terminal", {"command": f"touch {target}"})),
+        say("Done."),
+        approvals=Approvals("ask"),
+        person=RequestApprover(),
     )
     machine.env["SERVED"] = TOKEN
     view = View.start(machine, "--server", served.root, "--server-token-from", "env:SERVED")

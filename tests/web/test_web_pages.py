@@ -50,14 +50,14 @@ def find_serious(page: Page) -> list[tuple[str, str]]:
 
     page.evaluate(_SHORTEN)  # rows are alike, and their number makes the rules slow
     found = Axe().run(page).response["violations"]
-    return [
-        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in {"serious", "critical"}
-    ]
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in {"serious", "critical"}]
 
 
 def check_page(page: Page, route: str) -> None:
     """The page holds texts and its own elements only, fits the window, and is fit for all."""
-    alien = page.evaluate("alien => [...document.querySelectorAll(`main :is(${alien})`)].map(e => e.outerHTML.slice(0, 200))", _ALIEN)
+    alien = page.evaluate(
+        "alien => [...document.querySelectorAll(`main :is(${alien})`)].map(e => e.outerHTML.slice(0, 200))", _ALIEN
+    )
     assert alien == [], route
     assert broken(page) == [], route
     wide, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -79,7 +79,9 @@ def walk(page: Page, routes: tuple[str, ...], root: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(NARROW, "light"), (WIDE, "dark")], ids=["narrow-light", "wide-dark"])
-def test_hostile_texts_are_text_on_every_page(browser: Browser, view: View, cookie: str, size: Any, scheme: Any) -> None:
+def test_hostile_texts_are_text_on_every_page(
+    browser: Browser, view: View, cookie: str, size: Any, scheme: Any
+) -> None:
     page = new_page(browser, link_of(view, cookie), size, color_scheme=scheme)
     walk(page, (*PAGES, *DETAILS), view.root)
     for route in (*PAGES[:6], "audit", DETAILS[0]):
@@ -189,7 +191,9 @@ def test_the_keyboard_alone_reaches_everything(browser: Browser, view: View, coo
     page.locator("#skip").focus()
     for _ in range(40):
         page.keyboard.press("Tab")
-        name = page.evaluate("document.activeElement.id || document.activeElement.innerText || document.activeElement.tagName")
+        name = page.evaluate(
+            "document.activeElement.id || document.activeElement.innerText || document.activeElement.tagName"
+        )
         if name == "BODY":
             break
         seen.append(name)
@@ -217,7 +221,9 @@ def test_the_keyboard_alone_reaches_everything(browser: Browser, view: View, coo
     page.context.close()
 
 
-def test_a_page_that_is_read_again_keeps_focus_and_open_parts(browser: Browser, view: View, cookie: str, machine: Cli) -> None:
+def test_a_page_that_is_read_again_keeps_focus_and_open_parts(
+    browser: Browser, view: View, cookie: str, machine: Cli
+) -> None:
     page = new_page(browser, link_of(view, cookie))
     show(page, "#/cron")
     page.locator("details summary").first.click()

@@ -72,7 +72,11 @@ def test_the_number_of_streams_is_bounded_and_wrong_messages_end_one(machine: Cl
                 await socket.receive()
                 await socket.send_str(text)
                 async with asyncio.timeout(PATIENCE_S):
-                    while (await socket.receive()).type not in {aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING}:
+                    while (await socket.receive()).type not in {
+                        aiohttp.WSMsgType.CLOSE,
+                        aiohttp.WSMsgType.CLOSED,
+                        aiohttp.WSMsgType.CLOSING,
+                    }:
                         pass
             for socket in opened:
                 await socket.close()

@@ -93,11 +93,11 @@ def test_a_large_stream_keeps_the_tab_and_the_server_small(browser: Browser, mac
     done = 0
     while done < total:
         done = int(page.evaluate("document.querySelector('.tty').dataset.offset || '0'") or 0)
-        most_tab = max(most_tab, max(map(resident, renderers(browser))))
+        most_tab = max(most_tab, *map(resident, renderers(browser)))
         most_server = max(most_server, resident(view.child.pid))
         page.wait_for_timeout(100)
     wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('some text of a line')")
-    most_tab = max(most_tab, max(map(resident, renderers(browser))))
+    most_tab = max(most_tab, *map(resident, renderers(browser)))
     print(f"tab {most_tab >> 20} MiB, server {before >> 20} -> {most_server >> 20} MiB")
     assert most_tab < _TAB_MOST
     assert most_server - before < _SERVER_GROWTH

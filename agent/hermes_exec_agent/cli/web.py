@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PORT = 8650
-KEY = "web-key"
-"""The file of the key that signs sessions."""
 _TOKEN = "HERMES_EXEC_WEB_TOKEN"  # noqa: S105  the name of a variable
 _GRACE_S = 1.0
 
@@ -70,7 +68,8 @@ def web(  # noqa: PLR0913  one parameter an option
     server_token_from: Annotated[
         str | None,
         typer.Option(
-            metavar="SOURCE", help="Read the token of that server from env:NAME or file:/path; by default as serve does."
+            metavar="SOURCE",
+            help="Read the token of that server from env:NAME or file:/path; by default as serve does.",
         ),
     ] = None,
     token_from: Annotated[
@@ -141,8 +140,9 @@ def _create_access(arguments: _WebArguments) -> "Access":
     from hermes_exec_agent.frontends.http.guard import is_loopback, list_host_names
     from hermes_exec_agent.frontends.http.token_file import load_token
     from hermes_exec_agent.frontends.web.access import Access
+    from hermes_exec_agent.state_paths import WEB_KEY
 
-    key = load_token(state_folder(os.environ) / KEY)
+    key = load_token(state_folder(os.environ) / WEB_KEY)
     token = _resolve_token(arguments.token_from)
     is_secure = arguments.tls_cert is not None or arguments.behind_tls
     if is_loopback(arguments.host):

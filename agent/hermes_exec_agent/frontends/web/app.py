@@ -32,7 +32,13 @@ _log = logging.getLogger("hermes_exec.web")
 _LARGEST = 16 << 10
 """Bytes of a request."""
 _BODY_S = 10.0
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "mjs": "text/javascript", "svg": "image/svg+xml"}
+_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "mjs": "text/javascript",
+    "svg": "image/svg+xml",
+}
 _FILES = (
     "index.html", "app.css", "app.js", "dom.js", "net.js", "pages.js", "lists.js", "terminal.js", "icon.svg",
     "xterm/xterm.mjs", "xterm/xterm.css",

@@ -22,9 +22,7 @@ def clean_value(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any
         return value
     if depth < _DEEPEST and isinstance(value, dict):
         items: list[tuple[Any, Any]] = list(value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  it is JSON
-        return {
-            clean_text(str(key), redact, 200): clean_value(each, redact, depth + 1) for key, each in items[:MOST]
-        }
+        return {clean_text(str(key), redact, 200): clean_value(each, redact, depth + 1) for key, each in items[:MOST]}
     if depth < _DEEPEST and isinstance(value, list | tuple):
         each_of: list[Any] = list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  it is JSON
         return [clean_value(each, redact, depth + 1) for each in each_of[:MOST]]

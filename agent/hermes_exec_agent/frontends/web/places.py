@@ -54,7 +54,9 @@ class PlaceMonitor:
             if time.monotonic() - self._listed_at > _FRESH_S:
                 guests = list(self._guests.values())
                 found = await asyncio.gather(*map(self._look, guests))
-                waiting = {each.target: each.id in self._failed for each in read_records() if each.id not in self._guests}
+                waiting = {
+                    each.target: each.id in self._failed for each in read_records() if each.id not in self._guests
+                }
                 self._listed = {
                     "places": [entry for entries in found for entry in entries],
                     "waiting": [{"target": target, "failed": failed} for target, failed in waiting.items()],
@@ -157,7 +159,13 @@ class PlaceMonitor:
         await asyncio.to_thread(record_ends, [guest])
         target, id = guest.record.target, guest.record.id
         shells = [
-            {"kind": "pty", "job": each.name, "target": target, **asdict(each), "state": "ended" if each.ended else "running"}
+            {
+                "kind": "pty",
+                "job": each.name,
+                "target": target,
+                **asdict(each),
+                "state": "ended" if each.ended else "running",
+            }
             for each in ptys
         ]
         return [{**each, "guest": id} for each in [*shells, *(job_to_json(target, job) for job in guest.jobs)]]

@@ -107,7 +107,9 @@ class StreamServer:
         job, status = found[0].job(found[1]), found[1]
         total = status.stdout_bytes + status.stderr_bytes
         offset = max(0, total - _TAIL) if start < 0 else min(start, total)
-        await _send(socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value)
+        await _send(
+            socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value
+        )
         await _Stream(socket, offset, job, allow_input=self._allow_input).run(_read_job(job, offset))
         await _send(socket, type="end", text=_describe_end(await job.status()))
 
@@ -182,7 +184,11 @@ class _Stream:
                 await self._moved.wait()
             rest = len(data) - at - len(piece)
             # Redaction changes lengths: a break within such a piece repeats it rather than losing some of it.
-            after = self._offset - pending - rest if self._filter is None else self._offset - (pending if not rest else read)
+            after = (
+                self._offset - pending - rest
+                if self._filter is None
+                else self._offset - (pending if not rest else read)
+            )
             await self._socket.send_bytes(_OFFSET.pack(max(after, 0)) + piece)
             self._sent += len(piece)
 
