@@ -22,7 +22,9 @@ NARROW = (360, 740)
 _LIMIT_MS = 60_000
 _PROBE = """() => {
   window.__broken = [];
-  document.addEventListener("securitypolicyviolation", (event) => window.__broken.push(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+  document.addEventListener("securitypolicyviolation", (event) => {
+    window.__broken.push(`policy: ${event.violatedDirective} ${event.blockedURI}`);
+  });
   window.addEventListener("error", (event) => window.__broken.push(`error: ${event.message}`));
   window.addEventListener("unhandledrejection", (event) => window.__broken.push(`rejection: ${event.reason}`));
   window.alert = window.confirm = window.prompt = () => window.__broken.push("dialog");
@@ -36,7 +38,8 @@ _PROBE = """() => {
       window.__sockets.push(given[0]);
       this.addEventListener("message", (event) => {
         if (typeof event.data !== "string" && window.__keep) {
-          window.__pieces.push([Number(new DataView(event.data).getBigUint64(0)), new TextDecoder("latin1").decode(new Uint8Array(event.data, 8))]);
+          const text = new TextDecoder("latin1").decode(new Uint8Array(event.data, 8));
+          window.__pieces.push([Number(new DataView(event.data).getBigUint64(0)), text]);
         }
       });
     }
@@ -87,6 +90,12 @@ def wait_for(page: Page, expression: str) -> None:
     while not page.evaluate(expression):
         assert time.monotonic() < give_up, expression
         page.wait_for_timeout(50)
+
+
+def read_cookie(page: Page) -> str:
+    """The cookies of the page's profile, as a header."""
+    kept: list[Any] = page.context.cookies()
+    return "; ".join(f"{each['name']}={each['value']}" for each in kept)
 
 
 def broken(page: Page) -> list[str]:

@@ -186,7 +186,7 @@ def _fill_outbox(cli: Cli, texts: Sequence[str]) -> None:
     with Store(path) as store:
         store.set_platform("telegram", texts[0], "online", texts[-1])
         address = Address("telegram", "1", "c")
-        store.accept("telegram", "1", Incoming("c", "1", "ada", "hello"), lambda _: "message")
+        store.accept("telegram", "1", Incoming("c", "1", "ada", "hello"), lambda _: "request")
         piece = store.claim(address, lambda text: [text])
         assert isinstance(piece, Piece)
         code = CODE.search(piece.text)

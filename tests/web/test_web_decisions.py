@@ -16,7 +16,7 @@ from hermes_exec_agent.tools.tool import Approvals
 from tests.http.conftest import TOKEN, Serve, serve
 from tests.http.test_server_runs import call, start
 from tests.rigs.bounded import wait_until
-from tests.rigs.browser import broken, new_page, show
+from tests.rigs.browser import broken, new_page, read_cookie, show
 from tests.rigs.skill_makers import registered
 from tests.rigs.web_view import View, read_json
 
@@ -62,7 +62,7 @@ def test_a_call_of_a_run_is_allowed_once(browser: Browser, machine: Cli, serve: 
     assert target.exists()
     page.get_by_text("Nothing waits for you").wait_for()
     assert broken(page) == []
-    cookie = "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies())
+    cookie = read_cookie(page)
     again = {"run": id, "approval": "0" * 12, "allow": True}
     status, _, body = view.call("/api/approvals", again, cookie=cookie)
     assert (status, b"no such question waits" in body) == (502, True)
@@ -101,8 +101,8 @@ def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: C
     view = View.start(machine)
     page = new_page(browser, view.link)
     show(page, "#/skills")
-    page.get_by_role("button", name="Prove add-numbers anew").click()
-    cookie = "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies())
+    page.get_by_role("button", name="Prove add-numbers again").click()
+    cookie = read_cookie(page)
 
     def proof() -> dict[str, Any]:
         return dict(read_json(view, "/api/skills", cookie)["proofs"].get("add-numbers") or {})

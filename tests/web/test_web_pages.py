@@ -1,13 +1,14 @@
-"""The pages in a browser: with data and empty, with hostile texts, narrow and wide, by keyboard, and for screen readers."""
+"""The pages in a browser: with data, empty, with hostile texts, narrow, wide, by keyboard, and for screen readers."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.rigs.browser import NARROW, WIDE, broken, new_page, show, wait_for
+from tests.rigs.browser import NARROW, WIDE, broken, new_page, read_cookie, show, wait_for
 from tests.rigs.web_view import HOSTILE, PAGES, View, fill, read_json
 
 if TYPE_CHECKING:
@@ -46,10 +47,9 @@ def link_of(view: View, cookie: str) -> str:
 
 def find_serious(page: Page) -> list[tuple[str, str]]:
     """The serious and critical findings of axe-core."""
-    from axe_playwright_python.sync_playwright import Axe
-
+    axe: Any = import_module("axe_playwright_python.sync_playwright")  # it ships no types
     page.evaluate(_SHORTEN)  # rows are alike, and their number makes the rules slow
-    found = Axe().run(page).response["violations"]
+    found: list[dict[str, Any]] = axe.Axe().run(page).response["violations"]
     return [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in {"serious", "critical"}]
 
 
@@ -131,7 +131,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_each_page_has_an_empty_state(browser: Browser, bare: View) -> None:
     page = new_page(browser, bare.link, NARROW, color_scheme="dark")
-    bare.link = link_of(bare, "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies()))
+    bare.link = link_of(bare, read_cookie(page))
     walk(page, PAGES, bare.root)
     for route in PAGES:
         show(page, f"#/{route}")

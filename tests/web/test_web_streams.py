@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -106,8 +106,8 @@ def test_a_large_stream_keeps_the_tab_and_the_server_small(browser: Browser, mac
 
 
 def renderers(browser: Browser) -> list[int]:
-    session = browser.new_browser_cdp_session()
-    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session: Any = browser.new_browser_cdp_session()
+    found: list[dict[str, Any]] = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
     return [int(each["id"]) for each in found if each["type"] == "renderer"]
 
@@ -133,7 +133,7 @@ def test_a_kept_shell_takes_what_is_typed_and_is_ended_after_a_question(browser:
     page.wait_for_selector("#status .badge[data-state=wait]")
     view.restart()
     page.wait_for_selector("#status .badge[data-state=good]")
-    wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('is 42')")  # it is drawn anew
+    wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('is 42')")  # it is drawn again
     page.get_by_role("button", name="End it").click()
     page.get_by_role("dialog").get_by_role("button", name="End it").click()
     wait_for(page, "document.querySelector('#status .badge').dataset.state !== 'good'")

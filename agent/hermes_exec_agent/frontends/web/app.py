@@ -180,7 +180,7 @@ class WebServer:
     # Terminals
 
     async def _terminals(self, _: web.Request) -> web.Response:
-        return self._json(await self._monitor.list())
+        return self._json(await self._monitor.list_places())
 
     async def _end_terminal(self, request: web.Request) -> web.Response:
         from hermes_exec.terminal.pty import close_pty
@@ -269,7 +269,8 @@ class WebServer:
         failed = [account for account in accounts if account.failed and account.required]
         return self._json({
             "items": [
-                {"target": each.target, "since": each.since, "state": each.state, "size": each.size, "owner": each.owner}
+                {"target": each.target, "since": each.since, "state": each.state, "size": each.size,
+                 "owner": each.owner}
                 for each in alive.values()
             ],
             "failed": [{"name": each.name, "why": each.failed} for each in failed],

@@ -7,6 +7,7 @@ import logging
 import time
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import cancel_and_wait
@@ -47,7 +48,7 @@ class PlaceMonitor:
         self._listed: dict[str, Any] = {}
         self._listed_at = 0.0
 
-    async def list(self) -> dict[str, Any]:
+    async def list_places(self) -> dict[str, Any]:
         """Return the jobs and kept shells of the guests that are connected, and the targets that are not."""
         async with self._lock:
             self._begin()
@@ -116,7 +117,10 @@ class PlaceMonitor:
         for target in dict.fromkeys(each.target for each in read_records()):
             if target not in self._tasks:
                 self._tasks[target] = asyncio.create_task(self._hold(target))
-                self._tasks[target].add_done_callback(lambda _, target=target: self._tasks.pop(target, None))
+                self._tasks[target].add_done_callback(partial(self._forget, target))
+
+    def _forget(self, target: str, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(target, None)
 
     async def _hold(self, target: str) -> None:
         """Connect to the guests of a target, also to new ones, while the page is open."""

@@ -48,7 +48,8 @@ def read_skill(name: str) -> dict[str, Any]:
         "quarantine": skill.kept_back.get(version.number, ""), "level": version.level, "rights": list(version.rights),
         "digest": version.digest, "is_function": version.is_function, "kernel": version.kernel,
         "origin": version.origin.describe(), "policy": version.policy.get("name", ""),
-        "interpreter": version.interpreter, "evidence": facts["evidence"], "files": [asdict(each) for each in version.files],
+        "interpreter": version.interpreter, "evidence": facts["evidence"],
+        "files": [asdict(each) for each in version.files],
         "runs": RunCounter(registry.home.counts).read(version.name, version.number).facts(),
         "history": [
             {"at": each.at, "kind": each.kind, "version": each.version, "why": str(each.facts.get("why") or "")}
@@ -64,7 +65,7 @@ def _open() -> Registry:
 
 
 class Prover:
-    """Proves skills anew."""
+    """Proves skills again."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None

@@ -202,7 +202,7 @@ function showSkillRow(each, proof, view) {
   const prove = async () => {
     try {
       await post(`/api/skills/${escapePart(each.name)}/prove`);
-      announce(`The gate proves ${each.name} anew.`);
+      announce(`The gate proves ${each.name} again.`);
     } catch (error) {
       announce(error.message);
     }
@@ -213,8 +213,8 @@ function showSkillRow(each, proof, view) {
       h("div", {}, h("h3", {}, h("a", { href: `#/skills/${escapePart(each.name)}`, "data-key": each.name }, text(each.name))), h("p", {}, text(each.summary))),
       badge(each.state),
       each.rights.includes("call") && each.state !== "archived" && h("button", {
-        type: "button", click: prove, "data-key": `prove-${each.name}`, "aria-label": `Prove ${each.name} anew`, disabled: proof?.state === "running",
-      }, "Prove anew")),
+        type: "button", click: prove, "data-key": `prove-${each.name}`, "aria-label": `Prove ${each.name} again`, disabled: proof?.state === "running",
+      }, "Prove again")),
     h("p", { class: "meta" }, h("span", {}, `version ${each.version}`), text(each.level ? `evidence: ${each.level}` : "no evidence"),
       text(each.rights.join(", ")), text(each.origin), each.material && h("span", {}, each.trusted ? "trusted" : "not trusted"), moment(each.registered)),
     proof && h("p", { class: "meta" }, badge(proof.state), text(proof.text), moment(proof.at)));

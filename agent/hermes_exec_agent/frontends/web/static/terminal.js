@@ -185,7 +185,7 @@ export class TerminalView {
   control(record) {
     switch (record.type) {
       case "begin":
-        if (record.replay) this.terminal.reset(); // the recent output follows, and is drawn anew
+        if (record.replay) this.terminal.reset(); // the recent output follows, and is drawn again
         if (this.offset === null && record.offset) this.report("note", record.offset);
         this.waitMs = FIRST_MS;
         this.report("live", "Live");
