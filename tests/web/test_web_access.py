@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.web.access import LINK_S, SESSION_S, Access
@@ -159,7 +160,7 @@ def test_a_session_outlasts_a_restart_and_its_key_is_private(machine: Cli) -> No
 def test_links_and_sessions_end_in_time() -> None:
     now = [1000.0]
     access = Access(Secret("K", "k" * 32), frozenset({"localhost"}), clock=lambda: now[0])
-    response: Any = aiohttp.web.Response()
+    response = web.Response()
     late, link = access.create_link(), ""
     now[0] += LINK_S + 1
     assert not access.open_session(late, response)

@@ -16,6 +16,7 @@ from hermes_exec_agent.tools.tool import Approvals
 from tests.http.conftest import TOKEN, Serve, serve
 from tests.http.test_server_runs import call, start
 from tests.rigs.bounded import wait_until
+from tests.rigs.breadth import leave_out
 from tests.rigs.browser import broken, new_page, read_cookie, show
 from tests.rigs.skill_makers import registered
 from tests.rigs.web_view import View, read_json
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.cli.conftest import Cli
+
+leave_out("it starts a browser")
 
 __all__ = ["serve"]
 

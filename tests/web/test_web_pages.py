@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.rigs.breadth import leave_out
 from tests.rigs.browser import NARROW, WIDE, broken, new_page, read_cookie, show, wait_for
 from tests.rigs.web_view import HOSTILE, PAGES, View, fill, read_json
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from tests.cli.conftest import Cli
+
+leave_out("it starts a browser")
 
 DETAILS = ("conversations/20260101-120000-aaaa", "skills/add-numbers", "skills/guide-1")
 _ALIEN = "script, img, svg, iframe, object, embed, video, form, style, link, meta, base, a:not([href^='#/'])"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.rigs.bounded import wait_until
-from tests.rigs.breadth import thorough
+from tests.rigs.breadth import leave_out, thorough
 from tests.rigs.browser import broken, new_page, wait_for
 from tests.rigs.web_view import View, start_job
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from tests.cli.conftest import Cli
+
+leave_out("it starts a browser")
 
 _TAB_MOST = 300 << 20
 _SERVER_GROWTH = 60 << 20
