@@ -134,11 +134,15 @@ def test_bodies_are_bounded_objects(view: View, cookie: str) -> None:
         assert view.call("/api/approvals", wrong, cookie=cookie)[0] == 400, wrong
 
 
-def test_wrong_links_lock_for_a_minute(machine: Cli) -> None:
-    fresh = View.start(machine)
+def test_wrong_tokens_lock_the_token_for_a_minute(machine: Cli) -> None:
+    (machine.cwd / "token").write_text("t" * 32)
+    (machine.cwd / "token").chmod(0o600)
+    fresh = View.start(machine, "--token-from", "file:" + str(machine.cwd / "token"))
+    assert fresh.call("/api/session", {"secret": "t" * 32})[0] == 200
     codes = [fresh.call("/api/session", {"secret": "x" * 43})[0] for _ in range(12)]
     assert codes == [403] * 10 + [429] * 2
-    assert fresh.call("/api/session", {"secret": fresh.link.partition("#link=")[2]})[0] == 429
+    assert fresh.call("/api/session", {"secret": "t" * 32})[0] == 429
+    assert fresh.call("/api/session", {"secret": fresh.link.partition("#link=")[2]})[0] == 200
     fresh.stop()
 
 

@@ -126,11 +126,12 @@ class Access:
         return is_equal_constant_time(mac, self._sign(expiry, nonce))
 
     def open_session(self, secret: str, response: web.Response) -> bool:
-        """Set the cookie of a new session in ``response`` if ``secret`` is that of a link, or the token."""
+        """Set the cookie of a new session in ``response`` if ``secret`` is that of a link, or the token.
+
+        The token is not compared while sign-ins are locked; a link is too long to be guessed.
+        """
         now = self._clock()
-        expiry = self._links.pop(_digest(secret), 0.0)
-        is_token = self._token is not None and is_equal_constant_time(secret, self._token.reveal())
-        if expiry < now and not is_token:
+        if self._links.pop(_digest(secret), 0.0) < now and not self._is_token(secret):
             self._failures.append(now)
             return False
         ends, nonce = str(int(now) + SESSION_S), secrets.token_hex(16)
@@ -139,6 +140,9 @@ class Access:
             self.cookie, value, max_age=SESSION_S, path="/", httponly=True, samesite="Strict", secure=self._secure
         )
         return True
+
+    def _is_token(self, secret: str) -> bool:
+        return self._token is not None and not self.is_locked and is_equal_constant_time(secret, self._token.reveal())
 
     @property
     def is_locked(self) -> bool:

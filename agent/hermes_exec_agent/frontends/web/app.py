@@ -159,12 +159,13 @@ class WebServer:
 
     async def _open_session(self, request: web.Request) -> web.Response:
         record = await self._read(request)
-        if self._access.is_locked:
-            return refuse(429, "too many wrong links; wait a minute")
         response = web.json_response({"opened": True})
-        if not self._access.open_session(str(record.get("secret", ""))[:500], response):
-            return refuse(403, "the link was used, or is too old")
-        return response
+        is_locked = self._access.is_locked
+        if self._access.open_session(str(record.get("secret", ""))[:500], response):
+            return response
+        if is_locked:
+            return refuse(429, "too many wrong links or tokens; wait a minute")
+        return refuse(403, "the link was used, or is too old")
 
     async def _end_session(self, _: web.Request) -> web.Response:
         response = web.json_response({"opened": False})

@@ -41,6 +41,9 @@ _TAIL = 256 << 10
 _HOLD_S = 0.3
 """How long output is held back that may be the beginning of a secret."""
 _CONNECT_S = 30.0
+_DETACH_S = 5.0
+_TYPED = 256
+"""Messages of input that wait for a program to read."""
 _HEARTBEAT_S = 20.0
 _LONGEST_NAME = 300
 _OFFSET = struct.Struct(">Q")
@@ -98,7 +101,9 @@ class StreamServer:
                 await _send(socket, type="begin", offset=0, replay=True, input=self._allow_input)
                 await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty))
             finally:
-                await pty.detach()
+                with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
+                    async with asyncio.timeout(_DETACH_S):
+                        await pty.detach()
             return
         found = await self._monitor.find_job(guest, name, _CONNECT_S)
         if found is None:
@@ -140,19 +145,22 @@ class _Stream:
         self._sent = 0
         self._acknowledged = 0
         self._moved = asyncio.Event()
+        self._pending = 0
+        self._typed: asyncio.Queue[bytes] = asyncio.Queue(_TYPED)
         self._filter = flags.redactor.create_stream() if flags.redactor else None
 
     async def run(self, source: AsyncGenerator[bytes]) -> None:
         """Send until the source ends, or the client leaves."""
         sending = asyncio.create_task(self._send_all(source))
         receiving = asyncio.create_task(self._receive())
+        writing = asyncio.create_task(self._write_typed())
         try:
             await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
             for each in (receiving, sending):
                 if each.done():
                     each.result()
         finally:
-            await cancel_and_wait([sending, receiving])
+            await cancel_and_wait([sending, receiving, writing])
 
     async def _send_all(self, source: AsyncGenerator[bytes]) -> None:
         async with contextlib.aclosing(source):
@@ -174,22 +182,21 @@ class _Stream:
                 await cancel_and_wait([following])
 
     async def _send(self, data: bytes, read: int) -> None:
-        """Send what ``read`` more bytes of the source became, in pieces; the last one has the offset after them."""
-        self._offset += read
-        pending = self._filter.pending_bytes if self._filter else 0
+        """Send what ``read`` more bytes of the source became, in pieces with their offsets.
+
+        Within data that a redaction made longer or shorter no offset is known, so a break there repeats the beginning.
+        """
+        start, self._offset = self._offset - self._pending, self._offset + read
+        self._pending = self._filter.pending_bytes if self._filter else 0
+        end = self._offset - self._pending
+        is_plain = len(data) == end - start
         for at in range(0, len(data), _PIECE):
             piece = data[at : at + _PIECE]
             while self._sent - self._acknowledged >= WINDOW:
                 self._moved.clear()
                 await self._moved.wait()
-            rest = len(data) - at - len(piece)
-            # Redaction changes lengths: a break within such a piece repeats it rather than losing some of it.
-            after = (
-                self._offset - pending - rest
-                if self._filter is None
-                else self._offset - (pending if not rest else read)
-            )
-            await self._socket.send_bytes(_OFFSET.pack(max(after, 0)) + piece)
+            last = end if at + len(piece) == len(data) else start
+            await self._socket.send_bytes(_OFFSET.pack(start + at + len(piece) if is_plain else last) + piece)
             self._sent += len(piece)
 
     async def _receive(self) -> None:
@@ -203,7 +210,7 @@ class _Stream:
                     self._acknowledged = min(self._acknowledged + max(int(record["bytes"]), 0), self._sent)
                     self._moved.set()
                 elif kind == "input":
-                    await self._write(str(record["data"]))
+                    await self._queue(str(record["data"]))
                 elif kind == "resize":
                     await self._resize(int(record["rows"]), int(record["cols"]))
                 else:
@@ -211,14 +218,23 @@ class _Stream:
             except (ValueError, KeyError, TypeError, RecursionError):
                 return
 
-    async def _write(self, text: str) -> None:
+    async def _queue(self, text: str) -> None:
+        """Queue input: a program that does not read it must not hold up the acknowledgements of its output."""
         if not self._allow_input:
             await _send(self._socket, type="refused", message="input is off: hermes-exec web --allow-input")
             return
         try:
-            await self._source.write(text.encode("utf-8", "surrogatepass"))
-        except HermesError as error:
-            await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
+            self._typed.put_nowait(text.encode("utf-8", "surrogatepass"))
+        except asyncio.QueueFull:
+            await _send(self._socket, type="refused", message="the program does not read its input")
+
+    async def _write_typed(self) -> None:
+        while True:
+            data = await self._typed.get()
+            try:
+                await self._source.write(data)
+            except HermesError as error:
+                await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
 
     async def _resize(self, rows: int, cols: int) -> None:
         resize = getattr(self._source, "resize", None)
