@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import stat
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from aiohttp import web
 from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.web.access import LINK_S, SESSION_S, Access
 from hermes_exec_agent.frontends.web.app import load_static
+from tests.rigs.certificates import write_certificate
 from tests.rigs.web_view import View
 
 if TYPE_CHECKING:
@@ -223,6 +226,21 @@ def test_beyond_this_machine_the_token_opens_a_secure_session(machine: Cli) -> N
     assert fresh.call("/api/session", {"secret": "t" * 31}, **given)[0] == 403
     assert fresh.call("/api/session", {"secret": "t" * 32}, Host="view.test", Origin="http://view.test")[0] == 403
     fresh.stop()
+
+
+def test_a_certificate_serves_https(machine: Cli) -> None:
+    certificate, key = machine.cwd / "cert.pem", machine.cwd / "key.pem"
+    write_certificate(certificate, key)
+    fresh = View.start(machine, "--tls-cert", str(certificate), "--tls-key", str(key))
+    assert fresh.link.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.check_hostname = False
+    with urllib.request.urlopen(f"{fresh.root}/", context=context, timeout=60) as response:
+        assert b"<title>hermes-exec</title>" in response.read()
+    fresh.stop()
+    key.write_text("none")
+    done = machine("web", "--port", "0", "--tls-cert", str(certificate), "--tls-key", str(key))
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
 
 
 def test_the_page_fits_its_budget_and_refers_to_nothing_else() -> None:
