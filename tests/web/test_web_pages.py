@@ -157,7 +157,7 @@ def test_the_first_page_is_small_and_soon_there(browser: Browser, bare: View) ->
         again.close()
     page.context.close()
     assert sum(sizes) / 5 <= 400_000
-    assert min(times) <= _MOST_MS * 4  # the machine runs other tests too; docs/web-view.md has the measured times
+    assert min(times) <= _MOST_MS * 4  # other tests run at the same time
     print(sorted(times), sum(sizes) / 5)
 
 
