@@ -37,6 +37,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "providers": ("pydantic_ai", "anthropic", "google"),
     "ray": ("ray",),
     "web": ("ddgs", "trafilatura"),
+    "web-view": ("aiohttp",),
     "cron": ("cronsim",),
     "gateway": ("markdown_it",),
     "telegram": ("telegram",),

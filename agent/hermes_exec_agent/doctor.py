@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from hermes_exec.backend import Check
 from hermes_exec.cli.checks import Doctor
 from hermes_exec.config.check import nearest_name
-from hermes_exec.config.paths import exists, to_printable
+from hermes_exec.config.paths import exists, state_folder, to_printable
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import install_command, missing_modules
 from hermes_exec_agent.errors import ModelError, NoModel
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.protocol import Item, Model, Reply
 
-EXTRAS = ("agent", "chat", "server", "memory", "skills", "cron")
+EXTRAS = ("agent", "chat", "server", "web-view", "memory", "skills", "cron")
 """The extras that parts of the agent need."""
 _LIMIT_S = 10.0
 """The time limit of each check."""
@@ -66,6 +66,7 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         _limit_time("memory", _check_memory()),
         _limit_time("cron", asyncio.to_thread(_check_cron)),
         _limit_time("gateway", asyncio.to_thread(_check_gateway)),
+        _limit_time("web", asyncio.to_thread(_check_web)),
         _limit_time("mcp", asyncio.to_thread(_check_mcp)),
     ]
     return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
@@ -401,6 +402,22 @@ def _check_gateway() -> list[Check]:
         else Check(f"gateway {each['platform']}", "warning", f"{each['state']}: {each['error']}", "gateway status")
         for each in platforms
     ]
+
+
+def _check_web() -> list[Check]:
+    """Return a row for the web view: the key of its sessions is this user's alone, and the page is complete."""
+    from hermes_exec_agent.frontends.http.token_file import read_token
+    from hermes_exec_agent.state_paths import WEB_KEY
+
+    if missing_modules("web-view"):
+        return []  # the row of the extra reports it
+    from hermes_exec_agent.frontends.web.app import load_static
+
+    size = sum(len(each.body) for each in load_static().values())
+    key = state_folder(os.environ) / WEB_KEY
+    if key.exists():
+        read_token(key)
+    return [Check("web", "ok", f"{size / 1000:.0f} KB of pages; hermes-exec web shows them")]
 
 
 async def _check_memory() -> list[Check]:

@@ -21,6 +21,8 @@ NETWORKED = frozenset(
     }
 )  # fmt: skip
 """Kinds of file systems that several machines may write to, where a local lock does not exclude the others."""
+WEB_KEY = "web-key"
+"""The file, in the state folder, of the key that signs sessions of the web view."""
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _NO_FILE_SYSTEM = frozenset({"autofs"})
 

@@ -32,7 +32,7 @@ class Account:
 
 async def show_cost(*, json: bool) -> int:
     """Query every account and print a table; the exit code is 1 when an account of a profile fails."""
-    accounts = await asyncio.gather(*(_query(name, kind, profile) for name, kind, profile in _list_accounts()))
+    accounts = await query_accounts()
     failed = [account for account in accounts if account.failed and account.required]
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
@@ -46,6 +46,11 @@ async def show_cost(*, json: bool) -> int:
     for account in failed if not json else ():
         note(f"{account.name}: {account.failed}" + (f". Try: {account.remedy}" if account.remedy else ""))
     return CHECK_FAILED if failed else 0
+
+
+async def query_accounts() -> list[Account]:
+    """Query every account; one that fails has the reason."""
+    return await asyncio.gather(*(_query(name, kind, profile) for name, kind, profile in _list_accounts()))
 
 
 def _list_accounts() -> list[tuple[str, str, Profile | None]]:

@@ -118,7 +118,7 @@ class Served:
         asyncio.run(until_stopped())
 
     def _listening(self, url: str) -> None:
-        self.url = url
+        self.url = url if url.startswith("unix:") else f"{url}/v1"
         self._ready.set()
 
 

@@ -45,7 +45,7 @@ _SAMPLED_FOLDERS = frozenset(
     {
         "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "faults", "files", "forward", "gate", "http", "jobs",
         "learning", "limits", "longterm", "memory", "modal", "models", "observe", "policies", "pool", "properties",
-        "pty", "runtime", "sandbox", "shared", "shell_transport", "skills", "sync", "tools",
+        "pty", "runtime", "sandbox", "shared", "shell_transport", "skills", "sync", "tools", "web",
     }
 )  # fmt: skip
 _SAMPLED_MODULES = frozenset(

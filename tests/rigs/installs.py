@@ -87,6 +87,7 @@ FORMS = (
     Form("serve --port 0 --json", ("server",), serves=True),
     Form("serve --port 0 --json", ("server", "memory"), env={"MEMORY_DB_URL": "postgresql://127.0.0.1:1/"},
          serves=True),
+    Form("web --port 0 --json", ("web-view",), serves=True),
     Form("mcp list"),
     Form("mcp add x -- true", ("mcp",), UNREACHABLE),
     Form("mcp test x", ("mcp",), 2),

@@ -26,7 +26,7 @@ _FOLDERS = {
     "containers": ("compose", "deploy", "docker", "sandbox", "singularity", "slurm", "soak"),
     "clouds": ("daytona", "live", "modal", "shared"),
     "gate": ("build", "gate", "policies", "skills"),
-    "agent": ("batch", "chat", "harm", "http", "learning", "memory", "models", "pool", "runtime", "tools"),
+    "agent": ("batch", "chat", "harm", "http", "learning", "memory", "models", "pool", "runtime", "tools", "web"),
 }
 """The folders of each shard; all others are ``core``."""
 _MODULES = {

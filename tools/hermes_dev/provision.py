@@ -40,6 +40,7 @@ PARTS = (
     Part("bash", "bash", "the shell of sessions"),
     Part("bubblewrap", "bwrap", "the local sandbox, and the cells in which servers of the tests run commands"),
     Part("busybox-static", "busybox", "the shell and tools of small images"),
+    Part("chromium", "chromium", "the browser that shows the web view to the tests"),
     Part("cpio", "cpio", "packs what the virtual machine starts from"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker-cli", "docker", "builds and starts in tests as a person does", "docker.io"),

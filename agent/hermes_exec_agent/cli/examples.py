@@ -123,6 +123,7 @@ _CRON = {
     "cron daemon": ("cron daemon", "cron daemon --most 2"),
 }
 _REACH = {
+    "web": ("web", "web --allow-input --server http://127.0.0.1:8080"),
     "gateway": ("gateway run", "gateway pair ABCD2345 --as ada"),
     "gateway run": ("gateway run", "gateway run --on docker:python:3.11 --approve deny"),
     "gateway status": ("gateway status", "gateway status --json"),

@@ -210,6 +210,7 @@ def _make_announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None
     """Return a function that prints the address of the server and the file of the created token, not the token."""
 
     def announce(url: str) -> None:
+        url = url if url.startswith("unix:") else f"{url}/v1"
         if as_json:
             show_json({"listening": url, **({"token_file": str(kept)} if kept else {})})
             return

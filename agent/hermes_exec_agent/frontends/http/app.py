@@ -168,6 +168,7 @@ class Server:
         self.app.router.add_get("/v1/runs/{id}/events", self._run_events)
         self.app.router.add_post("/v1/runs/{id}/stop", self._stop_run)
         self.app.router.add_post("/v1/runs/{id}/approval", self._decide_run)
+        self.app.router.add_get("/v1/approvals", self._list_approvals)
         self.app.router.add_get("/api/sessions", self._list_sessions)
         self.app.router.add_get("/api/sessions/{id}/messages", self._session_messages)
 
@@ -312,12 +313,15 @@ class Server:
     def _find_run(self, request: web.Request) -> runs.Run | None:
         """Return the run that a request names, if it is one of that person's."""
         run = self._runs.find(request.match_info["id"])
-        if run is None or run.conversation is None:
-            return None
+        return run if run is not None and self._is_of_person(run, request) else None
+
+    def _is_of_person(self, run: runs.Run, request: web.Request) -> bool:
+        if run.conversation is None:
+            return False
         try:
-            return run if run.conversation.participant == self._find_participant(request, "") else None
+            return run.conversation.participant == self._find_participant(request, "")
         except UsageError:
-            return None
+            return False
 
     async def _run_state(self, request: web.Request) -> web.Response:
         run = self._find_run(request)
@@ -351,6 +355,12 @@ class Server:
         except UsageError as error:
             return protocol.make_error_response(400, str(error), code="invalid_request")
         return web.json_response({"run_id": run.id, "status": run.status})
+
+    async def _list_approvals(self, request: web.Request) -> web.Response:
+        found = [run for run in self._runs.list_all() if self._is_of_person(run, request)]
+        clean = self._offer.log.redact
+        data = [{**each, "summary": clean(each["summary"])} for run in found for each in run.list_questions()]
+        return web.json_response({"object": "list", "data": data})
 
     async def _list_sessions(self, request: web.Request) -> web.Response:
         try:

@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
@@ -17,9 +17,10 @@ from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Generator
 
-    from hermes_exec_agent.frontends.http.app import Server
+    from hermes_exec_agent.frontends.http.connections import Connections
 
 REQUEST_S = 30.0
 """The time limit for a connection to send the headers of its next request."""
@@ -33,8 +34,34 @@ _WAITING = 128
 """The limit of connections that the kernel queues."""
 
 
+class HttpServer(Protocol):
+    """What answers the requests of a listener."""
+
+    stopping: bool
+    connections: Connections
+    app: web.Application
+
+    @property
+    def requires_token(self) -> bool:
+        """Whether requests need a token."""
+        ...
+
+    async def end_runs(self, grace_s: float, /) -> None:
+        """End work that no client waits for; called at shutdown, before connections are closed."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; called after the last request."""
+        ...
+
+
 async def serve_until_cancelled(
-    server: Server, where: tuple[str, int] | Path, *, grace_s: float, listening: Callable[[str], None]
+    server: HttpServer,
+    where: tuple[str, int] | Path,
+    *,
+    grace_s: float,
+    listening: Callable[[str], None],
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until cancelled; then wait ``grace_s`` seconds for turns, interrupt the others, and close the targets.
 
@@ -43,6 +70,7 @@ async def serve_until_cancelled(
         where: an address and a port, or the path of a unix socket to create.
         grace_s: the time for turns to end at shutdown.
         listening: called with each URL, or with ``unix:PATH``.
+        tls: serves HTTPS at an address.
 
     Raises:
         OSError: the address is not available.
@@ -73,9 +101,9 @@ async def serve_until_cancelled(
                 listener = await loop.create_unix_server(server.connections, sock=bound, backlog=_AT_ONCE)
                 listening(f"unix:{where}")
             else:
-                listener = await loop.create_server(server.connections, *where, backlog=_AT_ONCE)
+                listener = await loop.create_server(server.connections, *where, backlog=_AT_ONCE, ssl=tls)
                 for each in listener.sockets:
-                    listening(_format_url(each))
+                    listening(_format_url(each, "https" if tls else "http"))
             for each in listener.sockets:
                 with socket.socket(fileno=os.dup(each.fileno())) as same:
                     same.listen(_WAITING)
@@ -143,7 +171,7 @@ def _remove_stale(path: Path) -> None:
     raise OSError(0, "a server is already listening on it")
 
 
-def _format_url(listening: socket.socket) -> str:
+def _format_url(listening: socket.socket, scheme: str) -> str:
     address, port = listening.getsockname()[:2]
     named = f"[{address}]" if listening.family == socket.AF_INET6 else address
-    return f"http://{named}:{port}/v1"
+    return f"{scheme}://{named}:{port}"

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import deque
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +24,7 @@ from hermes_exec_agent.runtime.updates import CallEnded, CallStarted, Replied, R
 from hermes_exec_agent.tools.absent_person import AbsentPerson
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.frontends.http.metrics import Metrics
@@ -85,6 +86,17 @@ class Decision(BaseModel):
     """The question that is answered, so that no answer approves a call that its client has not seen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call of a tool that waits for the answer of a client."""
+
+    tool: str
+    summary: str
+    asked_at: float
+    """Seconds since 1970."""
+    answer: asyncio.Future[bool]
+
+
 class Run:
     """One run; its events are kept for clients that come later."""
 
@@ -100,7 +112,7 @@ class Run:
         self._events: deque[tuple[int, dict[str, Any]]] = deque(maxlen=_MOST_EVENTS)
         self._count = 0
         self._changed = asyncio.Event()
-        self._questions: dict[str, asyncio.Future[bool]] = {}
+        self._questions: dict[str, Question] = {}
 
     def add(self, event: str, **payload: Any) -> None:
         """Add an event."""
@@ -144,7 +156,7 @@ class Run:
         """Ask the client whether a call may run; no answer within ten minutes means no."""
         id = secrets.token_hex(6)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._questions[id] = answer
+        self._questions[id] = Question(tool, summary, time.time(), answer)
         if self.status == "running":
             self.status = "waiting_for_approval"
         self.add("approval.request", approval_id=id, tool=tool, summary=summary)
@@ -166,10 +178,20 @@ class Run:
         Raises:
             UsageError: there is no such question, or it was answered.
         """
-        answer = self._questions.get(decision.approval_id)
-        if answer is None or answer.done():
+        question = self._questions.get(decision.approval_id)
+        if question is None or question.answer.done():
             raise UsageError("no such question waits")
-        answer.set_result(decision.choice == "once")
+        question.answer.set_result(decision.choice == "once")
+
+    def list_questions(self) -> Iterator[dict[str, Any]]:
+        """Yield the questions that wait."""
+        for id, each in self._questions.items():
+            if not each.answer.done():
+                yield {
+                    "run_id": self.id, "approval_id": id, "tool": each.tool, "summary": each.summary,
+                    "asked_at": round(each.asked_at, 3), "expires_at": round(each.asked_at + _APPROVAL_S, 3),
+                    "session_id": self.conversation.id if self.conversation is not None else "",
+                }  # fmt: skip
 
 
 _RUN: ContextVar[Run | None] = ContextVar("run", default=None)
@@ -199,6 +221,10 @@ class RunRegistry:
     def find(self, id: str) -> Run | None:
         """Return a run; None if there is none, or it ended long ago."""
         return self._runs.get(id)
+
+    def list_all(self) -> list[Run]:
+        """Return the runs, the oldest first."""
+        return list(self._runs.values())
 
     async def start(self, acquired: AbstractAsyncContextManager[Conversation], model: str, text: str) -> Run:
         """Begin a run in a conversation, and return it once its target is open.

@@ -36,7 +36,7 @@ def load_token(path: Path) -> Secret:
     try:
         if not path.exists():
             _create(path)
-        text = _read(path)
+        text = read_token(path)
     except OSError as error:
         remedy = "--token-from env:NAME or file:/path, or --socket PATH"
         raise ConfigError(
@@ -59,7 +59,13 @@ def _create(path: Path) -> None:
         Path(draft).unlink()
 
 
-def _read(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """Return the content of the file.
+
+    Raises:
+        ConfigError: other users can read it.
+        OSError: it cannot be read.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())

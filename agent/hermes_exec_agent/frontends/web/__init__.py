@@ -1,0 +1,1 @@
+"""The web view: what runs and what happened, in a browser."""

@@ -1,0 +1,114 @@
+"""Questions that wait for a person: of the runs of ``hermes-exec serve``, and of scheduled jobs of an agent."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from hermes_exec.errors import HermesError, UsageError
+
+if TYPE_CHECKING:
+    from hermes_exec.config.secrets import Secret
+
+_LIMIT_S = 10.0
+_LARGEST = 1 << 20
+_UNIX = "unix:"
+
+
+class ServedRuns:
+    """The runs of a server of the agent, by its API."""
+
+    def __init__(self, address: str, token: Secret | None) -> None:
+        """``address`` is a URL, or ``unix:PATH``."""
+        self._path = address.removeprefix(_UNIX) if address.startswith(_UNIX) else ""
+        self._base = "http://localhost" if self._path else address.rstrip("/").removesuffix("/v1")
+        self._token = token
+        self._session: aiohttp.ClientSession | None = None
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return the questions that wait.
+
+        Raises:
+            HermesError: the server cannot be reached, or refuses.
+        """
+        answer = await self._request("GET", "/v1/approvals")
+        found: Any = answer.get("data")
+        if not isinstance(found, list):
+            raise HermesError("the server of the agent sent an invalid list of questions")
+        return [each for each in found if isinstance(each, dict)]  # pyright: ignore[reportUnknownVariableType]  it is JSON
+
+    async def answer(self, run: str, approval: str, *, allow: bool) -> None:
+        """Answer a question; it is asked once, and a second answer is refused.
+
+        Raises:
+            HermesError: the server cannot be reached, or the question does not wait any more.
+        """
+        if not (run.startswith("run_") and run[4:].isalnum()):
+            raise UsageError("there is no such run")
+        choice = {"choice": "once" if allow else "deny", "approval_id": approval}
+        await self._request("POST", f"/v1/runs/{run}/approval", choice)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        if self._session is None:
+            connector = aiohttp.UnixConnector(self._path) if self._path else None
+            limit = aiohttp.ClientTimeout(total=_LIMIT_S)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=limit, trust_env=False)
+        headers = {"Authorization": f"Bearer {self._token.reveal()}"} if self._token else {}
+        try:
+            async with self._session.request(
+                method, self._base + path, json=body, headers=headers, allow_redirects=False
+            ) as response:
+                record: Any = json.loads(await response.content.read(_LARGEST))
+                if response.status == 200 and isinstance(record, dict):
+                    return record  # pyright: ignore[reportUnknownVariableType]  it is JSON
+                raise HermesError(f"the server of the agent refused: {_find_reason(record, response.status)}")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
+            what = str(error) or type(error).__name__
+            raise HermesError(f"the server of the agent does not answer: {what}", remedy="hermes-exec serve") from None
+
+
+def _find_reason(record: Any, status: int) -> str:
+    try:
+        return f"{record['error']['message']} (status {status})"
+    except (TypeError, KeyError):
+        return f"status {status}"
+
+
+def list_waiting_jobs() -> list[dict[str, Any]]:
+    """Return the scheduled jobs that an agent proposed, and that wait for a person."""
+    from hermes_exec_agent.scheduler.jobs import list_jobs
+    from hermes_exec_agent.scheduler.storage import CronStore
+
+    with CronStore.of_user() as store:
+        return [
+            {"name": job.name, "revision": job.revision, "author": job.author, "spec": job.spec.model_dump(mode="json")}
+            for job in list_jobs(store)
+            if job.state == "waiting"
+        ]
+
+
+def decide_job(name: str, revision: int, *, allow: bool) -> None:
+    """Accept or remove a scheduled job that an agent proposed.
+
+    Raises:
+        UsageError: it does not wait, or was changed since it was shown.
+    """
+    from hermes_exec_agent.scheduler.jobs import approve_job, find_job, remove_job
+    from hermes_exec_agent.scheduler.storage import CronStore
+
+    with CronStore.of_user() as store:
+        job = find_job(store, name)
+        if job.revision != revision or job.state != "waiting":
+            raise UsageError(f"the job {job.name!r} was changed meanwhile", remedy="look at it again")
+        if allow:
+            approve_job(store, job, time.time())
+        else:
+            remove_job(store, job, time.time())

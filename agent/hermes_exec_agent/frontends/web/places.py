@@ -1,0 +1,175 @@
+"""The guests with jobs and kept shells, of all targets: connected while the page is open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec._async import cancel_and_wait
+from hermes_exec.cli.find_jobs import guests_with_jobs, record_ends
+from hermes_exec.cli.jobs import job_to_json
+from hermes_exec.errors import HermesError
+from hermes_exec.terminal.guest_records import read_records
+from hermes_exec.terminal.job import list_jobs
+from hermes_exec.terminal.pty_status import list_ptys
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.cli.find_jobs import Guest
+    from hermes_exec.terminal.job_status import JobStatus
+    from hermes_exec.terminal.pty_status import PtyStatus
+
+_log = logging.getLogger("hermes_exec.web")
+IDLE_S = 60.0
+"""Seconds without a reader after which the targets are disconnected."""
+_LOOK_S = 5.0
+_EVERY_S = 1.0
+_AGAIN_S = 15.0
+"""Seconds before a guest that did not answer is tried again."""
+_FRESH_S = 0.5
+
+
+class PlaceMonitor:
+    """Connects to the guests of each target in a task of its own, so that a slow target delays no other one."""
+
+    def __init__(self) -> None:
+        self._guests: dict[str, Guest] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, float] = {}
+        self._asked = 0.0
+        self._streams = 0
+        self._lock = asyncio.Lock()
+        self._listed: dict[str, Any] = {}
+        self._listed_at = 0.0
+
+    async def list_places(self) -> dict[str, Any]:
+        """Return the jobs and kept shells of the guests that are connected, and the targets that are not."""
+        async with self._lock:
+            self._begin()
+            if time.monotonic() - self._listed_at > _FRESH_S:
+                guests = list(self._guests.values())
+                found = await asyncio.gather(*map(self._look, guests))
+                waiting = {
+                    each.target: each.id in self._failed for each in read_records() if each.id not in self._guests
+                }
+                self._listed = {
+                    "places": [entry for entries in found for entry in entries],
+                    "waiting": [{"target": target, "failed": failed} for target, failed in waiting.items()],
+                }
+                self._listed_at = time.monotonic()
+            return self._listed
+
+    async def find_job(self, guest: str, id: str, limit_s: float) -> tuple[Guest, JobStatus] | None:
+        """Return a job and its guest, once the guest is connected; None if there is none within the time."""
+        found = await self._find(guest, limit_s)
+        if found is None:
+            return None
+        found.jobs[:] = await list_jobs(found.link)
+        return next(((found, each) for each in found.jobs if each.id == id), None)
+
+    async def find_pty(self, guest: str, name: str, limit_s: float) -> tuple[Guest, PtyStatus] | None:
+        """Return a kept shell and its guest, once the guest is connected; None if there is none within the time."""
+        found = await self._find(guest, limit_s)
+        if found is None:
+            return None
+        ptys = await list_ptys(found.link)
+        return next(((found, each) for each in ptys if each.name == name and each.keep_s), None)
+
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """Keep the targets connected meanwhile."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self._asked = time.monotonic()
+
+    async def close(self) -> None:
+        """Disconnect from all targets."""
+        await cancel_and_wait(list(self._tasks.values()))
+
+    def drop(self, guest: Guest) -> None:
+        """Disconnect from a target whose guest does not answer; it is tried again later."""
+        self._failed[guest.record.id] = time.monotonic()
+        self._guests.pop(guest.record.id, None)
+        if task := self._tasks.get(guest.record.target):
+            task.cancel()
+
+    async def _find(self, guest: str, limit_s: float) -> Guest | None:
+        ends = time.monotonic() + limit_s
+        while guest not in self._guests:
+            self._begin()
+            if time.monotonic() > ends or all(each.id != guest for each in read_records()):
+                return None
+            await asyncio.sleep(0.1)
+        return self._guests[guest]
+
+    def _begin(self) -> None:
+        """Start a task for each target that has none."""
+        self._asked = time.monotonic()
+        for target in dict.fromkeys(each.target for each in read_records()):
+            if target not in self._tasks:
+                self._tasks[target] = asyncio.create_task(self._hold(target))
+                self._tasks[target].add_done_callback(partial(self._forget, target))
+
+    def _forget(self, target: str, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(target, None)
+
+    async def _hold(self, target: str) -> None:
+        """Connect to the guests of a target, also to new ones, while the page is open."""
+        mine: set[str] = set()
+        try:
+            async with AsyncExitStack() as stack:
+                while self._streams or time.monotonic() - self._asked < IDLE_S:
+                    await self._connect(target, mine, stack)
+                    await asyncio.sleep(_EVERY_S)
+        except HermesError as error:
+            _log.warning("%s: its jobs are not shown: %s", target, error)
+        finally:
+            for each in mine:
+                self._guests.pop(each, None)
+
+    async def _connect(self, target: str, mine: set[str], stack: AsyncExitStack) -> None:
+        """Connect to the guests of a target that are not connected, and did not fail just now."""
+        now = time.monotonic()
+        failed = {id for id, at in self._failed.items() if now - at < _AGAIN_S}
+        wanted = {each.id for each in read_records() if each.target == target} - mine - failed
+        if not wanted:
+            return
+        everything = {each.id for each in read_records()}
+        for guest in await stack.enter_async_context(guests_with_jobs(known=everything - wanted)):
+            mine.add(guest.record.id)
+            self._guests[guest.record.id] = guest
+            self._failed.pop(guest.record.id, None)
+        self._failed.update(dict.fromkeys(wanted - mine, now))
+
+    async def _look(self, guest: Guest) -> list[dict[str, Any]]:
+        """Return the jobs and kept shells of a guest."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                guest.jobs[:] = await list_jobs(guest.link)
+                ptys = [each for each in await list_ptys(guest.link) if each.keep_s]
+        except (HermesError, TimeoutError) as error:
+            _log.warning("%s: its jobs are not shown: %s", guest.record.target, error)
+            self.drop(guest)
+            return []
+        await asyncio.to_thread(record_ends, [guest])
+        target, id = guest.record.target, guest.record.id
+        shells = [
+            {
+                "kind": "pty",
+                "job": each.name,
+                "target": target,
+                **asdict(each),
+                "state": "ended" if each.ended else "running",
+            }
+            for each in ptys
+        ]
+        return [{**each, "guest": id} for each in [*shells, *(job_to_json(target, job) for job in guest.jobs)]]

@@ -1,0 +1,255 @@
+"""The output of a job or a kept shell over a WebSocket, with offsets, acknowledgements and, where allowed, input.
+
+Each binary message begins with eight bytes: the offset in the stream after it, from which a client continues after a
+break. The server sends at most `WINDOW` bytes more than the client has acknowledged, so that a slow page slows down
+the reading from the target, and neither process holds the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import WSMsgType, web
+
+from hermes_exec._async import cancel_and_wait
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.errors import HermesError
+from hermes_exec.terminal.pty import attach_pty
+from hermes_exec_agent.frontends.web.access import refuse
+from hermes_exec_agent.frontends.web.clean import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from hermes_exec.terminal.job import Job
+    from hermes_exec.terminal.job_status import JobStatus
+    from hermes_exec.terminal.pty import Pty
+    from hermes_exec_agent.frontends.web.places import PlaceMonitor
+
+WINDOW = 256 << 10
+"""Bytes that are sent before they are acknowledged."""
+SOCKETS = 16
+"""The limit of open streams."""
+_MESSAGE = 64 << 10
+_PIECE = 64 << 10
+_TAIL = 256 << 10
+"""Bytes of a log from its end that a new view begins with."""
+_HOLD_S = 0.3
+"""How long output is held back that may be the beginning of a secret."""
+_CONNECT_S = 30.0
+_DETACH_S = 5.0
+_TYPED = 256
+"""Messages of input that wait for a program to read."""
+_HEARTBEAT_S = 20.0
+_LONGEST_NAME = 300
+_OFFSET = struct.Struct(">Q")
+
+
+class StreamServer:
+    """Serves streams."""
+
+    def __init__(self, monitor: PlaceMonitor, *, allow_input: bool) -> None:
+        self._monitor = monitor
+        self._allow_input = allow_input
+        self._open: set[web.WebSocketResponse] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Stream a job or a kept shell until it ends, or the client leaves."""
+        query = request.query
+        guest, name, kind = query.get("guest", ""), query.get("job", ""), query.get("kind", "")
+        start = _parse_offset(query.get("offset", "tail"))
+        if kind not in {"job", "pty"} or not guest or len(guest + name) > _LONGEST_NAME or start is None:
+            return refuse(400, "guest, job, kind or offset is not valid")
+        if len(self._open) >= SOCKETS:
+            return refuse(503, f"more than {SOCKETS} streams are open")
+        if not web.WebSocketResponse().can_prepare(request):
+            return refuse(400, "this is a WebSocket")
+        socket = web.WebSocketResponse(max_msg_size=_MESSAGE, heartbeat=_HEARTBEAT_S, compress=False)
+        self._open.add(socket)
+        try:
+            await socket.prepare(request)
+            with self._monitor.stream():
+                await self._serve(socket, guest, name, kind, start)
+        except (HermesError, TimeoutError) as error:
+            await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
+        except ConnectionError:
+            pass
+        finally:
+            self._open.discard(socket)
+            with contextlib.suppress(ConnectionError):
+                await socket.close()
+        return socket
+
+    async def close(self) -> None:
+        """Close all streams; clients connect again."""
+        for socket in list(self._open):
+            with contextlib.suppress(ConnectionError):
+                await socket.close(code=1012)
+
+    async def _serve(self, socket: web.WebSocketResponse, guest: str, name: str, kind: str, start: int) -> None:
+        if kind == "pty":
+            shell = await self._monitor.find_pty(guest, name, _CONNECT_S)
+            if shell is None:
+                await _send(socket, type="gone")
+                return
+            pty = await attach_pty(shell[0].link, name)
+            try:
+                await _send(socket, type="begin", offset=0, replay=True, input=self._allow_input)
+                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty))
+            finally:
+                with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
+                    async with asyncio.timeout(_DETACH_S):
+                        await pty.detach()
+            return
+        found = await self._monitor.find_job(guest, name, _CONNECT_S)
+        if found is None:
+            await _send(socket, type="gone")
+            return
+        job, status = found[0].job(found[1]), found[1]
+        total = status.stdout_bytes + status.stderr_bytes
+        offset = max(0, total - _TAIL) if start < 0 else min(start, total)
+        await _send(
+            socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value
+        )
+        await _Stream(socket, offset, job, allow_input=self._allow_input).run(_read_job(job, offset))
+        await _send(socket, type="end", text=_describe_end(await job.status()))
+
+
+def _describe_end(status: JobStatus) -> str:
+    return status.result.reason if status.result is not None else status.state.value
+
+
+async def _read_job(job: Job, offset: int) -> AsyncGenerator[bytes]:
+    async with contextlib.aclosing(job.logs(offset, follow=True)) as events:
+        async for event in events:
+            yield event.data
+
+
+async def _read_pty(pty: Pty) -> AsyncGenerator[bytes]:
+    while data := await pty.read():
+        yield data
+
+
+class _Stream:
+    """One stream to one client."""
+
+    def __init__(self, socket: web.WebSocketResponse, offset: int, source: Job | Pty, *, allow_input: bool) -> None:
+        self._socket = socket
+        self._offset = offset
+        self._source = source
+        self._allow_input = allow_input
+        self._sent = 0
+        self._acknowledged = 0
+        self._moved = asyncio.Event()
+        self._pending = 0
+        self._typed: asyncio.Queue[bytes] = asyncio.Queue(_TYPED)
+        self._filter = flags.redactor.create_stream() if flags.redactor else None
+
+    async def run(self, source: AsyncGenerator[bytes]) -> None:
+        """Send until the source ends, or the client leaves."""
+        sending = asyncio.create_task(self._send_all(source))
+        receiving = asyncio.create_task(self._receive())
+        writing = asyncio.create_task(self._write_typed())
+        try:
+            await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
+            for each in (receiving, sending):
+                if each.done():
+                    each.result()
+        finally:
+            await cancel_and_wait([sending, receiving, writing])
+
+    async def _send_all(self, source: AsyncGenerator[bytes]) -> None:
+        async with contextlib.aclosing(source):
+            following = asyncio.ensure_future(anext(source, b""))
+            try:
+                while True:
+                    held = self._filter.pending_bytes if self._filter else 0
+                    done, _ = await asyncio.wait([following], timeout=_HOLD_S if held else None)
+                    if not done and self._filter:
+                        await self._send(self._filter.flush(), 0)
+                        continue
+                    data = following.result()
+                    if not data:
+                        await self._send(self._filter.flush() if self._filter else b"", 0)
+                        return
+                    await self._send(self._filter.feed(data) if self._filter else data, len(data))
+                    following = asyncio.ensure_future(anext(source, b""))
+            finally:
+                await cancel_and_wait([following])
+
+    async def _send(self, data: bytes, read: int) -> None:
+        """Send what ``read`` more bytes of the source became, in pieces with their offsets.
+
+        Within data that a redaction made longer or shorter no offset is known, so a break there repeats the beginning.
+        """
+        start, self._offset = self._offset - self._pending, self._offset + read
+        self._pending = self._filter.pending_bytes if self._filter else 0
+        end = self._offset - self._pending
+        is_plain = len(data) == end - start
+        for at in range(0, len(data), _PIECE):
+            piece = data[at : at + _PIECE]
+            while self._sent - self._acknowledged >= WINDOW:
+                self._moved.clear()
+                await self._moved.wait()
+            last = end if at + len(piece) == len(data) else start
+            await self._socket.send_bytes(_OFFSET.pack(start + at + len(piece) if is_plain else last) + piece)
+            self._sent += len(piece)
+
+    async def _receive(self) -> None:
+        async for message in self._socket:
+            if message.type is not WSMsgType.TEXT:
+                return
+            try:
+                record: Any = json.loads(message.data)
+                kind = record["type"]
+                if kind == "ack":
+                    self._acknowledged = min(self._acknowledged + max(int(record["bytes"]), 0), self._sent)
+                    self._moved.set()
+                elif kind == "input":
+                    await self._queue(str(record["data"]))
+                elif kind == "resize":
+                    await self._resize(int(record["rows"]), int(record["cols"]))
+                else:
+                    return
+            except (ValueError, KeyError, TypeError, RecursionError):
+                return
+
+    async def _queue(self, text: str) -> None:
+        """Queue input: a program that does not read it must not hold up the acknowledgements of its output."""
+        if not self._allow_input:
+            await _send(self._socket, type="refused", message="input is off: hermes-exec web --allow-input")
+            return
+        try:
+            self._typed.put_nowait(text.encode("utf-8", "surrogatepass"))
+        except asyncio.QueueFull:
+            await _send(self._socket, type="refused", message="the program does not read its input")
+
+    async def _write_typed(self) -> None:
+        while True:
+            data = await self._typed.get()
+            try:
+                await self._source.write(data)
+            except HermesError as error:
+                await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
+
+    async def _resize(self, rows: int, cols: int) -> None:
+        resize = getattr(self._source, "resize", None)
+        if self._allow_input and resize is not None:
+            with contextlib.suppress(HermesError):
+                await resize(max(2, min(rows, 500)), max(2, min(cols, 1000)))
+
+
+async def _send(socket: web.WebSocketResponse, **record: Any) -> None:
+    with contextlib.suppress(ConnectionError):
+        await socket.send_str(json.dumps(record))
+
+
+def _parse_offset(text: str) -> int | None:
+    """Return an offset; -1 for the end of the log; None if it is not valid."""
+    if text == "tail":
+        return -1
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
