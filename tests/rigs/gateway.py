@@ -81,6 +81,7 @@ class Sent:
     text: str
     choices: tuple[Choice, ...]
     at: float
+    key: str
 
 
 class Hub:
@@ -162,13 +163,13 @@ class HubAdapter:
         ready()
         await self._hub.serve(accept)
 
-    async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:
+    async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
         fault = self._hub.faults.popleft() if self._hub.faults else ""
         if fault == "flood":
             raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
-        self._hub.sent.append(Sent(chat, text, tuple(choices), time.monotonic()))
+        self._hub.sent.append(Sent(chat, text, tuple(choices), time.monotonic(), key))
         if fault == "unknown":
             raise SendUnknown("no answer came")
         return str(len(self._hub.sent))

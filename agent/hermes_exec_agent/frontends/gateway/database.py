@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     batch INTEGER NOT NULL,
     part INTEGER NOT NULL DEFAULT 0,
+    key TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(12)))),
     origin TEXT UNIQUE,
     person TEXT NOT NULL,
     platform TEXT NOT NULL,

@@ -89,7 +89,7 @@ class Delivery:
     async def _send(self, chat: str, piece: Piece) -> None:
         text = self._note + piece.text if piece.follows_unknown else piece.text
         try:
-            receipt = await self._adapter.send(chat, text, piece.choices)
+            receipt = await self._adapter.send(chat, text, piece.choices, key=piece.key)
         except NotSent as error:
             await asyncio.to_thread(self._store.settle, piece, "pending", error=str(error), retry_s=error.retry_s)
         except Rejected as error:

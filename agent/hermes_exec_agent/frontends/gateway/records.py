@@ -65,6 +65,8 @@ class Piece:
     """A piece that is being sent."""
 
     id: int
+    key: str
+    """Its id for the platform."""
     text: str
     choices: tuple[Choice, ...]
     follows_unknown: bool

@@ -371,7 +371,7 @@ class Store:
             (last,) = base.execute("SELECT max(part) FROM outbox WHERE batch = ?", (row["batch"],)).fetchone()
             choices: list[tuple[str, str]] = json.loads(row["choices"]) if row["part"] == last else []
             buttons = tuple(Choice(label, word) for label, word in choices)
-            return Piece(int(row["id"]), text, buttons, bool(told))
+            return Piece(int(row["id"]), str(row["key"]), text, buttons, bool(told))
 
     def settle(self, piece: Piece, state: str, *, receipt: str = "", error: str = "", retry_s: float = 0.0) -> None:
         """Record how sending ended: ``sent``, ``failed``, ``unknown``, or ``pending`` again after ``retry_s``."""

@@ -114,7 +114,7 @@ class TelegramAdapter:
         except TelegramError as error:
             raise PlatformDown(_describe(error)) from error
 
-    async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:
+    async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:  # noqa: ARG002  the API takes no key
         """Send a message."""
         buttons = [InlineKeyboardButton(each.label, callback_data=each.text) for each in choices]
         markup = InlineKeyboardMarkup([buttons]) if buttons else None
