@@ -254,6 +254,40 @@ class Held:
         """Nothing is held."""
 
 
+class Growing(Held):
+    """A model whose answer begins with "first " and grows as the test says; then ``reply``, and later echoes."""
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        super().__init__(go=True)
+        self._reply = reply
+        self._words: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._text = "first "
+
+    def more(self, text: str) -> None:
+        """Write more."""
+        self._words.put_nowait((text, False))
+
+    def end(self, text: str) -> None:
+        """Write the end."""
+        self._words.put_nowait((text, True))
+
+    async def stream(self, *args: Any, **options: Any) -> AsyncGenerator[Text | Reply]:
+        if self._text and not self.requests:
+            self.requests.append("first")
+            yield Text(self._text)
+            while True:
+                text, is_end = await self._words.get()
+                self._text += text
+                if text:
+                    yield Text(text)
+                if is_end:
+                    break
+            yield self._reply or say(self._text)
+            return
+        async for item in super().stream(*args, **options):
+            yield item
+
+
 class Session:
     """One gateway over a folder, which can be stopped and started again."""
 
