@@ -155,7 +155,7 @@ def check(folder: Path, rig: TelegramRig, count: int, kills: int) -> None:
 
 
 def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    asyncio.run(asyncio.wait_for(die(tmp_path, 20, SEED), 140))
+    asyncio.run(asyncio.wait_for(die(tmp_path, 12, SEED), 140))
 
 
 @pytest.mark.soak

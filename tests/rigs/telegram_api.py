@@ -293,13 +293,14 @@ class TelegramRig:
             return _fail(400, "Bad Request: message is too long")
         await self._pass(self.moments["sending"])
         self.sent.append(form)
+        id = 10_000 + len(self.sent)
         await self._pass(self.moments["kept"])
         if fault == "unknown":
             return _drop(request)
         if fault == "5xx":
             return _fail(502, "Bad Gateway")
         chat = {"id": int(form["chat_id"]), "type": "private"}
-        return _succeed({"message_id": 10_000 + len(self.sent), "date": int(time.time()), "chat": chat, "text": "x"})
+        return _succeed({"message_id": id, "date": int(time.time()), "chat": chat, "text": "x"})
 
 
 def _succeed(result: object) -> web.Response:
