@@ -86,9 +86,8 @@ class Store(OutboxStore):
                 base.execute(query, (*address.key, person.name))
             reply = self._find_early_reply(base, person, kind, seq, incoming)
             if reply is not None and (reply[1] or not is_awaited(person.name)):
-                text, is_done = reply
-                insert_text(base, person.name, address, text, self._clock(), origin=f"{seq}:received")
-                if is_done:
+                insert_text(base, person.name, address, reply[0], self._clock(), origin=f"{seq}:received")
+                if reply[1]:
                     base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (seq,))
                     return None
             return _to_message(base, base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
