@@ -16,14 +16,14 @@ from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, Telegr
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.telegram_api import TOKEN, TelegramRig, run_telegram
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-class TestTelegram(GatewayConformance):
+class TestTelegram(GatewayConformance, FileConformance, EditConformance):
     @pytest.fixture
     def rig(self) -> Any:
         @asynccontextmanager
@@ -124,7 +124,7 @@ class TestTelegram(GatewayConformance):
         adapter = session.rig.adapter()
         await session.rig.fail("5xx")
         with pytest.raises(SendUnknown):
-            await adapter.send("1", "hi")
+            await adapter.send("1", "hi", key="k")
         await adapter.close()
 
     @behaviour
@@ -132,7 +132,7 @@ class TestTelegram(GatewayConformance):
         adapter = session.rig.adapter(limit_s=0.2)
         session.rig.delay_s = 1.0
         with pytest.raises(SendUnknown) as raised:
-            await adapter.send("1", "hi")
+            await adapter.send("1", "hi", key="k")
         assert TOKEN not in str(raised.value)
         await adapter.close()
 
@@ -148,11 +148,11 @@ class TestTelegram(GatewayConformance):
         logging.getLogger().setLevel(logging.DEBUG)
         try:
             with pytest.raises(NotSent) as not_sent:
-                await adapter.send("1", "hi", [Choice("Yes", "/yes")])
+                await adapter.send("1", "hi", [Choice("Yes", "/yes")], key="k")
             with pytest.raises(PlatformDown) as down:
                 await adapter.receive(_ignore, lambda: None)
             working = session.rig.adapter()
-            await working.send("1", "hi")
+            await working.send("1", "hi", key="k")
             await working.close()
         finally:
             logging.getLogger().removeHandler(handler)

@@ -1,13 +1,15 @@
 """The contract of an adapter, which connects the gateway to one account of a messenger.
 
 An adapter has three attributes and four methods. It keeps no state that has to survive a restart: the gateway records
-messages and answers, and decides when a piece is sent and whether it is sent again.
+messages and answers, and decides when a piece is sent and whether it is sent again. The protocols `FileSender`,
+`Editor`, `Finder` and `WebhookReceiver` (in ``listener``) are optional: an adapter has their methods if its platform
+can do that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from hermes_exec.errors import HermesError
 
@@ -41,6 +43,23 @@ class PlatformDown(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
+class IncomingFile:
+    """A file, an image or a voice note of a message."""
+
+    name: str
+    """As the sender named it, or empty; not safe as a path."""
+    kind: str
+    """The MIME type that the platform states; empty if it states none."""
+    size: int | None
+    """The bytes that the platform states; None if it states none."""
+    read: Callable[[int], Awaitable[bytes]]
+    """Return the content, which is at most that many bytes long.
+
+    Raises `PlatformDown` if it cannot be read now, and `Rejected` if it is longer, or gone.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Incoming:
     """A message of a chat."""
 
@@ -56,6 +75,7 @@ class Incoming:
     """Whether the message addresses the gateway."""
     is_edit: bool = False
     """Whether this is a new text of the message with this id; an empty text deletes it."""
+    files: tuple[IncomingFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,19 @@ class AdapterTraits:
     is_one_line: bool = False
     """Whether a piece has no line breaks."""
     has_buttons: bool = False
+    largest_file: int = 0
+    """The bytes of the largest file that can be sent; 0 if none can. See `FileSender`."""
+    can_edit: bool = False
+    """Whether a piece that was sent can be changed. See `Editor`."""
+    repeat: Literal["never", "key", "find"] = "never"
+    """What is done with a piece that may have arrived.
+
+    ``never``: nothing, it is unknown. ``key``: it is sent again with its key, by which the platform takes it once.
+    ``find``: the platform is asked for the piece with that key, and it is sent again if it is certainly not there. See
+    `Finder`.
+    """
+    repeat_s: float = 60.0
+    """With ``key``: for how many seconds after the first try the platform knows the key; later the piece is unknown."""
 
 
 class Adapter(Protocol):
@@ -109,8 +142,14 @@ class Adapter(Protocol):
         """
         ...
 
-    async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:
+    async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
         """Send a rendered piece, and return its receipt once the platform has taken it.
+
+        Args:
+            chat: where.
+            text: what `render` returned.
+            choices: the buttons below it.
+            key: the id of the piece, of 24 hexadecimal digits. It is the same if the piece is sent again.
 
         Raises:
             NotSent: the platform did not take it, and may later.
@@ -125,4 +164,41 @@ class Adapter(Protocol):
 
     async def close(self) -> None:
         """Release the connection; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class FileSender(Protocol):
+    """An adapter that can send files."""
+
+    async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
+        """Send a file of at most ``largest_file`` bytes, and return its receipt; raises what `Adapter.send` does."""
+        ...
+
+
+@runtime_checkable
+class Editor(Protocol):
+    """An adapter that can change a piece that was sent."""
+
+    async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
+        """Replace the rendered text and the buttons of the piece with this receipt; with the same ones, do nothing.
+
+        Raises:
+            NotSent: the platform did not change it, and may later.
+            Rejected: the platform did not change it, and never will.
+            SendUnknown: the platform may have changed it.
+        """
+        ...
+
+
+@runtime_checkable
+class Finder(Protocol):
+    """An adapter that can look up whether a piece arrived."""
+
+    async def find(self, chat: str, key: str) -> str | None:
+        """Return the receipt of the piece with this key, or None if it is certainly not there.
+
+        Raises:
+            SendUnknown: it cannot be known now.
+        """
         ...

@@ -118,7 +118,7 @@ class IrcAdapter:
         finally:
             self._drop()
 
-    async def send(self, chat: str, text: str, choices: Sequence[Choice] = ()) -> str:  # noqa: ARG002  no buttons here
+    async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:  # noqa: ARG002  no buttons and no keys here
         """Send a line, and wait for the proof that the server read it."""
         if self._writer is None or not self._is_registered:
             raise NotSent("not connected", retry_s=2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
@@ -9,15 +10,21 @@ from typing import TYPE_CHECKING, cast
 from hermes_exec.config.check import nearest_name
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plugins import find_plugins, load_entry_point, own_entry_points
-from hermes_exec.errors import ConfigError
+from hermes_exec.config.secrets import SecretSource, resolve_secrets
+from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec.extras import EXTRAS, require
 from hermes_exec_agent.frontends.gateway.adapter import ENTRY_POINTS
+from hermes_exec_agent.frontends.gateway.listener import Listener, WebhookReceiver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
+    from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import GatewaySettings
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
+
+_LAST_PORT = 65535
 
 
 def create_adapters(settings: GatewaySettings) -> list[Adapter]:
@@ -38,12 +45,52 @@ def create_adapters(settings: GatewaySettings) -> list[Adapter]:
     return adapters
 
 
+def create_listener(settings: GatewaySettings, adapters: Sequence[Adapter]) -> Listener | None:
+    """Return the listener, if an account or the metrics need one.
+
+    Raises:
+        ConfigError: the address has no port of its range, or the token is missing.
+        MissingExtra: its libraries are not installed.
+    """
+    if not (settings.metrics or any(isinstance(each, WebhookReceiver) and each.path for each in adapters)):
+        return None
+    require("server", "the gateway's listener")
+    host, _, port = settings.listen.rpartition(":")
+    if int(port) > _LAST_PORT:
+        raise ConfigError(f"[gateway] listen: there is no port {port}", remedy='listen = "127.0.0.1:8645"')
+    sources = {} if settings.metrics_token is None else {"metrics_token": settings.metrics_token}
+    token = resolve_secrets(sources, os.environ).get("metrics_token")
+    return Listener(host.strip("[]"), int(port), has_metrics=settings.metrics, metrics_token=token)
+
+
+def find_secrets(settings: GatewaySettings) -> list[Secret]:
+    """Return the secrets of variables and files that the gateway uses, which no record may have."""
+    found: list[Secret] = []
+    for name, source in _list_sources(settings):
+        if source.kind != "command":
+            with contextlib.suppress(HermesError):
+                found += resolve_secrets({name: source}, os.environ).values()
+    return found
+
+
 def hide_tokens(settings: GatewaySettings) -> None:
-    """Remove the variables with secrets of accounts from the environment, which commands of the agent inherit."""
+    """Remove the variables with secrets from the environment, which commands of the agent inherit."""
+    for _, source in _list_sources(settings):
+        if source.kind == "env":
+            os.environ.pop(source.where[0], None)
+
+
+def _list_sources(settings: GatewaySettings) -> list[tuple[str, SecretSource]]:
+    """Return what looks like the source of a secret in the tables of accounts, and that of the metrics' token."""
+    found: list[tuple[str, SecretSource]] = []
+    if settings.metrics_token is not None:
+        found.append(("metrics_token", settings.metrics_token))
     for table in settings.platforms.values():
-        for source in table.values():
-            if isinstance(source, str) and source.startswith("env:"):
-                os.environ.pop(source.removeprefix("env:"), None)
+        for name, source in table.items():
+            if isinstance(source, str) and source.startswith(("env:", "file:")):
+                with contextlib.suppress(ValueError):
+                    found.append((name, SecretSource.parse(source)))
+    return found
 
 
 def _create(name: str, table: Mapping[str, object], known: Mapping[str, EntryPoint]) -> Adapter:
