@@ -81,21 +81,25 @@ class Settlement:
             return len(attempts)
         places = await asyncio.to_thread(self._read_places, shard)
         done = await asyncio.gather(
-            *(self._settle_attempt(each, places.get(each), lease_over=lease_over) for each in attempts)
+            *(self._settle_attempt(each, places.get(each, []), lease_over=lease_over) for each in attempts)
         )
         return done.count(False)
 
-    def _read_places(self, shard: str) -> dict[tuple[str, int], dict[str, Any]]:
-        events = LogTail(self._run.shard(shard)).read()
-        return {(event["key"], event["attempt"]): event["record"] for event in events if event["event"] == "place"}
+    def _read_places(self, shard: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        """Return the targets of each attempt, of which a separate verifier is one more."""
+        found: defaultdict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        for event in LogTail(self._run.shard(shard)).read():
+            if event["event"] == "place":
+                found[event["key"], event["attempt"]].append(event["record"])
+        return found
 
     async def _settle_attempt(
-        self, attempt: tuple[str, int], place: dict[str, Any] | None, *, lease_over: bool
+        self, attempt: tuple[str, int], places: list[dict[str, Any]], *, lease_over: bool
     ) -> bool:
         """Record an attempt as lost once it is proven over; return whether it was."""
         key, number = attempt
         how = "before its target ran anything"
-        if place is not None:
+        for place in places:
             async with self._slots:
                 how = await end_place(place)
             if not how and not lease_over:

@@ -103,6 +103,7 @@ class Shard:
                     starting=asyncio.Semaphore(_share(settings.caps.starting, settings.shards, self._position)),
                     health=PlaceHealth(),
                     create_models=self._create_models,
+                    open_account=self._open_account,
                     clean=self._redactor.redact,
                     check=self._load_check(),
                 )
@@ -136,11 +137,12 @@ class Shard:
             found += self._models.load_configured().secrets
         return found
 
-    def _create_models(self, trial: Trial) -> Models | None:
-        settings = self._epoch.settings
-        if not settings.agent.asks_model:
-            return None
-        return self._models.create(trial.model, TrialAccount(settings.caps, self._account), settings.agent.max_tokens)
+    def _create_models(self, trial: Trial, account: TrialAccount) -> Models | None:
+        settings = self._epoch.settings.agent
+        return self._models.create(trial.model, account, settings.max_tokens) if settings.asks_model else None
+
+    def _open_account(self) -> TrialAccount:
+        return TrialAccount(self._epoch.settings.caps, self._account)
 
     async def _watch(self) -> None:
         """Renew the heartbeat, and obey the control file."""
