@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.batch.run_folder import link_exclusive
+from hermes_exec_agent.batch.run_folder import BEGUN, PREPAID, link_exclusive
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Amounts:
     def from_record(cls, record: dict[str, Any]) -> Amounts:
         """Return the amounts of a record."""
         return cls(*(int(record.get(name, 0)) for name in ("money", "tokens", "steps")))
+
+    def to_dollars(self) -> float:
+        """Return the money in US dollars."""
+        return self.money / _NANO
 
     def to_record(self) -> dict[str, int]:
         """Return the amounts as a record."""
@@ -131,6 +135,22 @@ class Ledger:
             if self._append(shard, grant):
                 return grant
 
+    def draw_part(self, shard: str, parts: int) -> Amounts:
+        """Grant a shard one of so many equal parts of what is left of each cap; nothing of what has no cap.
+
+        Raises:
+            OSError: the grant cannot be written.
+        """
+        while True:
+            self.refresh()
+            part = (self._cap - self.total) // parts
+            grant = Amounts(*(0 if cap == _NO_CAP else max(each, 0) for cap, each in self._pair(part)))
+            if grant == Amounts() or self._append(shard, grant):
+                return grant
+
+    def _pair(self, part: Amounts) -> list[tuple[int, int]]:
+        return [(self._cap.money, part.money), (self._cap.tokens, part.tokens), (self._cap.steps, part.steps)]
+
     def give_back(self, shard: str, amounts: Amounts) -> None:
         """Return what a shard did not use."""
         while amounts != Amounts():
@@ -160,12 +180,16 @@ def settle_shard(run: RunFolder, shard: str, cap: Amounts) -> None:
     if granted is None:
         return
     used = Amounts()
+    folder = run.shard(shard)
+    is_prepaid = (folder / PREPAID).exists()  # what it returned, it returned to a ledger of its own
+    if is_prepaid and (folder / BEGUN).exists() and not (folder / "ended").exists():
+        return  # its log may lack requests, so that its grant counts in full
     for event in LogTail(run.shard(shard)).read():
         if event["event"] == "reserved":
             used += Amounts.from_record(event)
         elif event["event"] == "settled":
             used += Amounts.from_record(event) - Amounts.from_record(event["reserved"])
-        elif event["event"] == "returned":
+        elif event["event"] == "returned" and not is_prepaid:
             return
     ledger.give_back(shard, granted - used)
 

@@ -55,11 +55,17 @@ _KEYS = frozenset({"version", "created", "source", "tasks", "files", "settings",
 _FREE = 64 << 20
 """Free bytes of the run's file system below which no attempt begins; less on a small file system."""
 _FREE_SHARE = 0.05
+BEGUN = "begun"
+"""The file of a shard that has begun, or may have."""
+PREPAID = "prepaid"
+"""The file of a shard that has a ledger of its own, with all that it was granted."""
+LOST = "lost"
+"""The file of a shard whose machine has ended, as its engine has proven."""
 HEARTBEAT_S = 5.0
 HANGS_S = 60.0
+"""Seconds without a heartbeat after which a shard of this machine is killed."""
 UNATTENDED_S = 120.0
 """Seconds after which a shard without a connection to its coordinator takes it for dead."""
-"""Seconds without a heartbeat after which a shard of this machine is killed."""
 FENCE_S = 30.0
 """Seconds without a heartbeat after which a shard ends itself, before others take it for dead."""
 _SKEW_S = 30.0
@@ -438,7 +444,7 @@ class RunFolder:
     def is_shard_over(self, id: str) -> bool | None:
         """Whether a shard's process has ended; None if that is not known, as it ran on another machine."""
         folder = self.shard(id)
-        if (folder / "ended").exists():
+        if (folder / "ended").exists() or (folder / LOST).exists():
             return True
         try:
             owner = Owner.from_values(_read_json(folder / "owner.json"))

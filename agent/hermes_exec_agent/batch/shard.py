@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import cancel_and_wait, shield_to_completion, wait_done
 from hermes_exec.config.paths import to_printable, write_private
@@ -28,13 +28,15 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
 from hermes_exec.terminal.opening import plan_open
-from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.attempt import Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.claims import find_next, may_retry
 from hermes_exec_agent.batch.formats.function_grading import load_check
 from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth, remove_leftovers
-from hermes_exec_agent.batch.run_folder import FENCE_S, HEARTBEAT_S, DiskFull
+from hermes_exec_agent.batch.run_folder import BEGUN, FENCE_S, HEARTBEAT_S, DiskFull
 from hermes_exec_agent.batch.shard_log import ShardLog
+from hermes_exec_agent.batch.sub_run import ASSIGNED
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class Shard:
         self._terminated = ""
         """Why the shard ends although the run goes on."""
         self._detached = detached
+        assigned = self._folder / ASSIGNED
+        self._assigned: dict[str, int] | None = json.loads(assigned.read_bytes()) if assigned.exists() else None
+        """The attempts that an engine claimed for this shard, which then claims none; each is begun once."""
         self._stopping = asyncio.Event()
         self._redactor = Redactor()
 
@@ -219,7 +224,10 @@ class Shard:
         """Claim the next attempt at a trial and start it; return False if there is nothing to claim."""
         if trial.key in self._running:
             return False
-        number = await asyncio.to_thread(self._find_next, trial.key)
+        if self._assigned is None:
+            number = await asyncio.to_thread(self._find_next, trial.key)
+        else:
+            number = self._assigned.pop(trial.key, None)
         if number is None:
             return False
         await self._acquire_slot()
@@ -232,7 +240,7 @@ class Shard:
         claimed = False
         try:
             content = {"shard": self._id, "epoch": self._epoch.number}
-            claimed = await asyncio.to_thread(self._run.claim, trial.key, number, content)
+            claimed = await asyncio.to_thread(self._claim, trial.key, number, content)
         except HermesError as error:
             self._say(f"no more trials are begun: {error}")
             if isinstance(error, DiskFull):
@@ -252,6 +260,12 @@ class Shard:
             task.add_done_callback(self._tasks.discard)
         return claimed
 
+    def _claim(self, key: str, number: int, content: dict[str, Any]) -> bool:
+        if self._assigned is None:
+            return self._run.claim(key, number, content)
+        self._run.check_space()
+        return True
+
     async def _acquire_slot(self) -> None:
         """Wait for a free slot, or until the shard stops."""
         acquiring = asyncio.ensure_future(self._slots.acquire())
@@ -268,16 +282,9 @@ class Shard:
 
     def _find_next(self, key: str) -> int | None:
         """Return the number of the attempt to claim; None if the trial is over, or held by another shard."""
-        base = self._epoch.todo[key]
-        number = base + 1
-        while self._run.is_claimed(key, number):
-            result = self._run.read_result(key, number)
-            if result is None:
-                return None
-            if not may_retry(result["state"], result["failure"]) or number - base >= self._epoch.settings.attempts:
-                self._settled.add(key)
-                return None
-            number += 1
+        number, is_over = find_next(self._run, self._epoch, key)
+        if is_over:
+            self._settled.add(key)
         return number
 
     async def _attempt(self, attempt: Attempt) -> None:
@@ -344,11 +351,6 @@ def _share(total: int, shards: int, position: int) -> int:
     return max(total // shards + (position < total % shards), 1)
 
 
-def may_retry(state: str, failure: str | None) -> bool:
-    """Whether a trial with this result is tried again in the same command."""
-    return state == "lost" or (state == "failed" and failure in RETRIED)
-
-
 async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int, *, detached: bool = False) -> None:
     """Run a shard.
 
@@ -382,7 +384,7 @@ def _begin_shard(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        (folder / "begun").touch(mode=0o600, exist_ok=False)
+        (folder / BEGUN).touch(mode=0o600, exist_ok=False)
     except FileExistsError:
         raise UsageError(f"the shard {folder.name} was begun before", remedy="another --shard") from None
 
