@@ -45,7 +45,7 @@ def configure_box(home: Path, dock: Engine) -> None:
 
 
 def test_kills_lose_no_trial_and_repeat_none(tmp_path: Path) -> None:
-    killed = KilledRun(BatchPerson(tmp_path), 8, on=["local"], seed=SEED)
+    killed = KilledRun(BatchPerson(tmp_path), 8, on=["local"], seed=SEED, pause_s=3.0)
     counts = killed.run(3, concurrency=8, per_shard=4)
     assert counts.total() == 3
     killed.check()
@@ -68,7 +68,8 @@ def test_many_kills_of_a_batch_on_two_targets(tmp_path: Path, dock: Engine) -> N
     configure_box(tmp_path, dock)
     counts = killed.run(60, concurrency=32, per_shard=8)
     assert counts["shard"] > 10
-    assert counts["coordinator"] > 10
+    assert counts["coordinator"] > 5
+    assert counts["all"] > 5
     killed.check()
     # A container that was created and never started has no lease of its own; the engine's next user removes it.
     wait_until(lambda: {each["State"] for each in dock.containers()} <= {"created"})

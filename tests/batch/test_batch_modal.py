@@ -47,7 +47,9 @@ def person(tmp_path: Path, server: Apart) -> BatchPerson:
     config = tmp_path / ".config/hermes_exec/hermes.toml"
     config.parent.mkdir(parents=True)
     table = ", ".join(f"{json.dumps(folder)} = {json.dumps(name)}" for folder, name in volumes.items())
-    config.write_text(f"[backends.shards]\ntype = 'modal'\nvolumes = {{{table}}}\n")
+    config.write_text(
+        f"[backends.shards]\ntype = 'modal'\nvolumes = {{{table}}}\n[backends.gpu]\ntype = 'modal'\ngpu = 'T4'\n"
+    )
     names = ("MODAL_SERVER_URL", "MODAL_CONFIG_PATH", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
     return BatchPerson(tmp_path, **{name: os.environ[name] for name in names})
 
@@ -138,3 +140,19 @@ def test_options_are_checked_before_anything_starts(person: BatchPerson) -> None
     ):
         done = person.run("run", "tasks.jsonl", "--agent", "nop", "--engine", "modal", "--engine-option", option)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+
+
+def test_targets_with_gpus_end_at_the_cap_of_gpu_hours(person: BatchPerson, server: Apart) -> None:
+    write_tasks(person, 1)
+    model = person.write_replies("sleep 60")
+    done = person.run("run", "tasks.jsonl", "--model", model, "--on", "gpu", "--max-gpu-hours", "0.002", "--into", "r")
+    assert done.returncode == 3, done.stderr
+    (each,) = read_state(person.home / "r").trials.values()
+    assert each.last is not None
+    assert (each.last["state"], each.last["reason"]) == (
+        "capped",
+        "the cap of GPU hours is reached. Try: resume with a larger cap",
+    )
+    totals = [json.loads(path.read_text())["total"]["gpu_ms"] for path in person.home.glob("r/ledger/*")]
+    assert 1000 < max(totals) <= 7200
+    assert server.call("alive") == []

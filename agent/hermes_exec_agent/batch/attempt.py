@@ -119,6 +119,8 @@ class AttemptContext:
     create_models: Callable[[Trial, TrialAccount], Models | None]
     open_account: Callable[[], TrialAccount]
     """Returns the account of one more attempt."""
+    hold_gpus: Callable[[Trial], AbstractAsyncContextManager[None]]
+    """Counts the time of the GPUs of a trial's target; raises `CapReached`."""
     clean: Callable[[str], str]
     """Removes secrets from text."""
     check: Function | None = None
@@ -132,6 +134,16 @@ async def run_attempt(attempt: Attempt, context: AttemptContext) -> None:
         asyncio.CancelledError: the attempt was stopped; it has ended.
         HermesError, OSError: its end is not proven, or cannot be recorded; its lease ends it.
     """
+    try:
+        async with context.hold_gpus(attempt.trial):
+            await _run_in_place(attempt, context)
+    except CapReached as error:
+        if not attempt.is_graded:  # else only its target was being closed
+            attempt.fail(None, error, "capped")
+
+
+async def _run_in_place(attempt: Attempt, context: AttemptContext) -> None:
+    """Run an attempt in its target; see `run_attempt`."""
     try:
         place_context = _plan_place(attempt.trial, attempt.number, context)
         place = await _enter(place_context, attempt.trial, context)

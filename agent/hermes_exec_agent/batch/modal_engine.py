@@ -26,6 +26,7 @@ from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Usage
 from hermes_exec.pool.options import Pool
 from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
+from hermes_exec_agent.batch.gpu_hours import count_target_gpus
 from hermes_exec_agent.batch.run_folder import BEGUN, LOST, PREPAID
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -108,6 +109,11 @@ class ModalEngine:
         if "config" in options and not Path(options["config"]).is_file():
             raise UsageError(f"--engine-option config={to_printable(options['config'])}: there is no such file")
         extras.require("modal", "--engine modal")
+
+    @classmethod
+    def count_gpus(cls, options: Mapping[str, str]) -> float | None:
+        """Return the GPUs of a shard; see `gpu_hours.count_shard_gpus`."""
+        return count_target_gpus(options.get("target", "modal"))
 
     def __init__(self, run: RunFolder, options: Mapping[str, str]) -> None:
         self._run = run

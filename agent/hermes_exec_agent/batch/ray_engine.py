@@ -60,6 +60,11 @@ class RayEngine:
             )
         extras.require("ray", "--engine ray")
 
+    @classmethod
+    def count_gpus(cls, options: Mapping[str, str]) -> float | None:
+        """Return the GPUs of a shard; see `gpu_hours.count_shard_gpus`."""
+        return _parse_number("gpus", options.get("gpus", "0"))
+
     def __init__(self, run: RunFolder, options: Mapping[str, str]) -> None:
         self._run = run
         self._options = options

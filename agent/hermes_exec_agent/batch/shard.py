@@ -31,7 +31,8 @@ from hermes_exec.terminal.opening import plan_open
 from hermes_exec_agent.batch.attempt import Attempt, AttemptContext, run_attempt
 from hermes_exec_agent.batch.claims import find_next, may_retry
 from hermes_exec_agent.batch.formats.function_grading import load_check
-from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
+from hermes_exec_agent.batch.gpu_hours import choose_slice, count_target_gpus, hold_gpus, meter
+from hermes_exec_agent.batch.ledger import CapReached, Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth, remove_leftovers
 from hermes_exec_agent.batch.run_folder import BEGUN, FENCE_S, HEARTBEAT_S, DiskFull
@@ -40,6 +41,7 @@ from hermes_exec_agent.batch.sub_run import ASSIGNED
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from hermes_exec_agent.batch.reward_function import Function
@@ -109,12 +111,16 @@ class Shard:
                     health=PlaceHealth(),
                     create_models=self._create_models,
                     open_account=self._open_account,
+                    hold_gpus=self._hold_gpus,
                     clean=self._redactor.redact,
                     check=self._load_check(),
                 )
                 watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_heartbeat())]
                 try:
-                    await self._work()
+                    async with self._meter_own_gpus():
+                        await self._work()
+                except CapReached as error:
+                    await self._cap_all(str(error))
                 finally:
                     await cancel_and_wait(watching)
                     await self._end_all()
@@ -145,6 +151,19 @@ class Shard:
     def _create_models(self, trial: Trial, account: TrialAccount) -> Models | None:
         settings = self._epoch.settings.agent
         return self._models.create(trial.model, account, settings.max_tokens) if settings.asks_model else None
+
+    def _hold_gpus(self, trial: Trial) -> AbstractAsyncContextManager[None]:
+        hours = self._epoch.settings.caps.gpu_hours
+        gpus = 0.0 if hours is None else count_target_gpus(trial.target)
+        return hold_gpus(self._account, gpus, hours) if gpus and hours else contextlib.nullcontext()
+
+    def _meter_own_gpus(self) -> AbstractAsyncContextManager[None]:
+        """Count the time of the GPUs that the engine reserved for this shard."""
+        settings = self._epoch.settings
+        hours, gpus = settings.caps.gpu_hours, settings.shard_gpus
+        if not gpus or hours is None:
+            return contextlib.nullcontext()
+        return meter(self._account, gpus, choose_slice(hours), lambda: self.stop("cap"))
 
     def _open_account(self) -> TrialAccount:
         return TrialAccount(self._epoch.settings.caps, self._account)
@@ -265,6 +284,19 @@ class Shard:
             return self._run.claim(key, number, content)
         self._run.check_space()
         return True
+
+    async def _cap_all(self, why: str) -> None:
+        """Record the next trial as stopped by a cap, which allows nothing to begin: the coordinator then stops."""
+        for trial in self._run.trials:
+            if trial.key in self._epoch.todo:
+                number = await asyncio.to_thread(self._find_next, trial.key)
+                if number is not None and await asyncio.to_thread(
+                    self._run.claim, trial.key, number, {"shard": self._id, "epoch": self._epoch.number}
+                ):
+                    attempt = Attempt(trial, number)
+                    attempt.fail(None, why, "capped")
+                    await self._record(attempt)
+                    return
 
     async def _acquire_slot(self) -> None:
         """Wait for a free slot, or until the shard stops."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_exec
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.batch.gpu_hours import count_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +72,11 @@ class SlurmEngine:
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it should be a number from 1 on")
             if name in _FLAGS and not _VALUE.fullmatch(value):
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it is no value of {_FLAGS[name]}")
+
+    @classmethod
+    def count_gpus(cls, options: Mapping[str, str]) -> float | None:
+        """Return the GPUs of a shard; see `gpu_hours.count_shard_gpus`."""
+        return count_gpus(options.get("gpus"))
 
     def __init__(self, run: RunFolder, options: Mapping[str, str]) -> None:
         self._run = run

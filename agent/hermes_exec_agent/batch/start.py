@@ -16,6 +16,7 @@ from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.batch.engine import find_engine
 from hermes_exec_agent.batch.formats.function_grading import freeze_check
 from hermes_exec_agent.batch.formats.harbor import TARGET as HARBOR_TARGET
+from hermes_exec_agent.batch.gpu_hours import set_gpus
 from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model, is_scripted
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AGENTS, COMMAND, AgentSettings, Caps, RunSettings
@@ -143,7 +144,9 @@ def plan_run(arguments: RunArguments) -> RunPlan:
     for task in tasks:
         if task.harbor is not None:
             _check_harbor(task.id, task.harbor, settings)
-    _check_targets({each for task in tasks for each in (settings.on or (task.on or "local",))})
+    targets = {each for task in tasks for each in (settings.on or (task.on or "local",))}
+    _check_targets(targets)
+    settings = set_gpus(settings, targets)
     costs = _estimate_costs(settings, arguments.models) if agent.asks_model else {}
     count = len(list_trials(tasks, settings))
     settings = settings.model_copy(update={"concurrency": min(settings.concurrency, count)})

@@ -68,9 +68,9 @@ class SubRun:
         money = None if caps.money is None else grant.to_dollars()
         tokens = None if caps.tokens is None else grant.tokens
         steps = None if caps.steps is None else grant.steps
-        if 0 in (money, tokens, steps):
-            return None
-        return caps.model_copy(update={"money": money, "tokens": tokens, "steps": steps})
+        gpu_hours = None if caps.gpu_hours is None else grant.to_gpu_hours()
+        found = {"money": money, "tokens": tokens, "steps": steps, "gpu_hours": gpu_hours}
+        return None if 0 in found.values() else caps.model_copy(update=found)
 
     def write(self, folder: Path, caps: Caps) -> None:
         """Write the folder that the shard gets.
@@ -196,7 +196,7 @@ def _has_amounts(event: dict[str, Any]) -> bool:
     try:
         for each in (event, event.get("reserved") or {}):
             amounts = Amounts.from_record(each)
-            if min(amounts.money, amounts.tokens, amounts.steps) < 0:
+            if not Amounts().fits(amounts):
                 return False
     except (AttributeError, TypeError, ValueError, OverflowError):
         return False
