@@ -198,6 +198,12 @@ class Shard:
             self._say(f"its heartbeat is {silent_s:.0f} s old, so that others may soon run its trials: it ends")
             self.terminate("its heartbeat could not be written")
 
+    def drain(self, grace_s: float | None) -> None:
+        """Claim nothing more, and end what still runs after so many seconds, so that it ends well."""
+        self.stop("drain")
+        if grace_s is not None:
+            asyncio.get_running_loop().call_later(grace_s, self.terminate, "its time limit is near")
+
     def terminate(self, why: str) -> None:
         """End everything although the run goes on, unless it was stopped meanwhile; other shards run the trials."""
         word = self._run.read_control(self._epoch.number)
@@ -383,11 +389,21 @@ def _share(total: int, shards: int, position: int) -> int:
     return max(total // shards + (position < total % shards), 1)
 
 
-async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int, *, detached: bool = False) -> None:
+async def run_shard(
+    run: RunFolder,
+    epoch: int,
+    id: str,
+    position: int,
+    slots: int,
+    *,
+    detached: bool = False,
+    grace_s: float | None = None,
+) -> None:
     """Run a shard.
 
-    SIGUSR1, as before a time limit, lets its trials end; SIGTERM ends all that it runs. So does the end of its standard
-    input, as its engine has gone then; a ``detached`` shard goes on without one.
+    SIGUSR1, as before a time limit, lets its trials end, and ends those that still run after ``grace_s``; SIGTERM ends
+    all that it runs. So does the end of its standard input, as its engine has gone then; a ``detached`` shard goes on
+    without one.
     """
     if not _ID.fullmatch(id):
         raise UsageError(f"--shard {to_printable(id)}: it should be letters, digits, '.', '_' and '-', up to 64")
@@ -396,7 +412,7 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
     shard = Shard(run, found, id, position, slots, detached=detached)
     loop = asyncio.get_running_loop()
     if threading.current_thread() is threading.main_thread():  # else another program's, such as Ray's
-        loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
+        loop.add_signal_handler(signal.SIGUSR1, shard.drain, grace_s)
         loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
     if not detached:
         with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited

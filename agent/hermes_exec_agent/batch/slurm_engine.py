@@ -40,6 +40,8 @@ _POLL_S = 2.0
 _COMMAND_S = 60.0
 _DRAIN_S = 120
 """Seconds before its time limit at which a shard begins no more trials."""
+_FINISH_S = 75
+"""Seconds after which a shard that begins no more trials ends those that run, before Slurm kills them."""
 _GRACE_S = 60.0
 _SCRIPT = """#!/bin/sh
 {setup}
@@ -150,7 +152,7 @@ class SlurmEngine:
         lines = [" ".join(order.to_argv("")[3:]) for order in orders]
         file.write_text("".join(f"{line}\n" for line in lines))
         python = self._options.get("python", sys.executable)
-        shard = shlex.join([python, "-m", "hermes_exec", *beginning, "--detached"])
+        shard = shlex.join([python, "-m", "hermes_exec", *beginning, "--detached", "--grace", str(_FINISH_S)])
         script.write_text(
             _SCRIPT.format(setup=self._options.get("setup", ""), orders=shlex.quote(str(file)), shard=shard)
         )

@@ -380,6 +380,9 @@ def shard(
     detached: Annotated[
         bool, typer.Option("--detached", help="Go on without a standard input, whose end ends the shard otherwise.")
     ] = False,
+    grace: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="End the trials that still run so long after SIGUSR1.")
+    ] = None,
 ) -> int:
     """Run trials of an epoch until none is left. Engines start this; see docs/batch.md.
 
@@ -389,5 +392,5 @@ def shard(
     from hermes_exec_agent.batch.shard import run_shard
 
     hide_environment()
-    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots, detached=detached))
+    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots, detached=detached, grace_s=grace))
     return 0
