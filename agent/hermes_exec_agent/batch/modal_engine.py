@@ -27,13 +27,13 @@ from hermes_exec.pool.options import Pool
 from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
 from hermes_exec_agent.batch.gpu_hours import count_target_gpus
-from hermes_exec_agent.batch.run_folder import BEGUN, LOST, PREPAID
+from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec import Terminal
     from hermes_exec.transport import Transport
@@ -51,6 +51,7 @@ _COPY_S = 10.0
 """Seconds between two copies of new results, at least."""
 _SHARE = 10
 """A copy is made at most once in so many times what the last one took."""
+_OPEN_S = 1800.0
 _STEP_S = 600.0
 _GRACE_S = 60.0
 _DRAIN_S = 180.0
@@ -226,12 +227,31 @@ class _Sandbox:
     async def _use_sandbox(self) -> bool:
         """Open the sandbox and work in it; return True once it is closed."""
         target = self._options.get("target", "modal")
-        async with _open(target, self._run.settings.lease_s) as (terminal, resource, life_s):
+        async with (
+            self._beating() as stop_beating,
+            _open(target, self._run.settings.lease_s) as (terminal, resource, life_s),
+        ):
             self._drain_at = time.monotonic() + max(life_s - _DRAIN_S, life_s / 2)
             write_private(self._own / "sandbox", json.dumps({"target": target, "sandbox": resource}).encode())
             await self._upload(terminal)
+            await stop_beating()
             await self._work(terminal)
         return True
+
+    @contextlib.asynccontextmanager
+    async def _beating(self) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+        """Renew the heartbeat while the sandbox starts, as its image may take minutes; the shard's own replaces it."""
+        beating = asyncio.create_task(self._beat())
+        try:
+            yield lambda: cancel_and_wait([beating])
+        finally:
+            await cancel_and_wait([beating])
+
+    async def _beat(self) -> None:
+        give_up = time.monotonic() + _OPEN_S
+        while time.monotonic() < give_up:
+            await asyncio.to_thread(self._run.beat, self._own / "heartbeat")
+            await asyncio.sleep(HEARTBEAT_S)
 
     async def _upload(self, terminal: Terminal) -> None:
         await self._check_version(terminal)
