@@ -147,7 +147,7 @@ class ModalEngine:
         self._run.beat(folder / "heartbeat")
         write_private(folder / PREPAID, b"")
         attempts = await asyncio.to_thread(claim_part, self._run, epoch, order.id, share)
-        assert self._log is not None  # noqa: S101  `submit` has opened it
+        assert self._log is not None  # noqa: S101  it was opened by submit
         for key, number in attempts.items():
             self._log.write("claimed", key=key, attempt=number)
         part = SubRun(self._run, epoch, order, attempts)

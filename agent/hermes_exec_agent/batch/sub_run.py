@@ -171,7 +171,7 @@ def claim_part(run: RunFolder, epoch: Epoch, shard: str, most: int) -> dict[str,
 
 
 def count_claimable(run: RunFolder, epoch: Epoch) -> int:
-    """Return how many trials have an attempt that nobody has claimed."""
+    """Return how many trials have an attempt that is not claimed yet."""
     return sum(find_next(run, epoch, key)[0] is not None for key in epoch.todo)
 
 

@@ -121,7 +121,7 @@ def _read_parser(entry: Mapping[str, object], names: list[str], where: str) -> L
                 f"{to_printable(names[0])!r}; name it by 'log_parser' ({', '.join(PARSERS)}) with a 'test_cmd'"
             )
         return found
-    parser = next((each for each in PARSERS if each == word), None)
+    parser: LogParser | None = next((each for each in PARSERS if each == str(word)), None)
     if parser is None:
         raise ConfigError(f"{where}: 'log_parser' {to_printable(str(word))!r} should be {', '.join(PARSERS)}")
     return parser

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_exec_agent.batch.model_choice import is_scripted
 from hermes_exec_agent.models.protocol import read_thought
@@ -163,7 +163,8 @@ class Trajectory:
 
 def _list_conversations(result: dict[str, Any]) -> list[str]:
     """Return the ids of a trial's conversations: one for each step of a task with steps."""
-    steps = [str(each["conversation"]) for each in (result["check"] or {}).get("steps", ()) if each["conversation"]]
+    check = cast("dict[str, Any]", result["check"] or {})
+    steps = [str(each["conversation"]) for each in check.get("steps", ()) if each["conversation"]]
     return steps or [str(result["conversation"])]
 
 
