@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec_agent.batch.capped_model import CappedModel
+from hermes_exec_agent.batch.gpu_hours import count_gpus, hold_gpus
 from hermes_exec_agent.batch.ledger import Amounts, CapReached, Ledger, ShardAccount, TrialAccount, settle_shard
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AgentSettings, Caps, RunSettings
@@ -203,3 +205,47 @@ def test_a_cap_of_money_holds_with_many_trials_at_once(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace(prices, ""))
     done = person.run("resume", "r", "--max-money", "2")
     assert (done.returncode, "has no price" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (None, 0.0),
+        ("0", 0.0),
+        ("2", 2.0),
+        ("A100", 1.0),
+        ("A100:4", 4.0),
+        ("0,3", 2.0),
+        ("all", None),
+        ("gpu:a:2", 2.0),
+    ],
+)
+def test_gpus_are_counted_by_the_options_that_ask_for_them(text: str | None, count: float | None) -> None:
+    assert count_gpus(text) == count
+
+
+def test_the_time_of_gpus_is_reserved_before_it_passes(tmp_path: Path) -> None:
+    cap, hours = Amounts(gpu_ms=9000), 0.0025
+
+    async def hold(account: ShardAccount) -> None:
+        async with hold_gpus(account, 1.0, hours):
+            await asyncio.sleep(60)
+
+    async def work() -> Ledger:
+        (tmp_path / "ledger").mkdir()
+        ledger = Ledger(tmp_path / "ledger", cap)
+        with ShardLog(tmp_path) as log:
+            account = ShardAccount(ledger, "s", 1, log)
+            async with hold_gpus(account, 1.0, hours):
+                pass
+            began = time.monotonic()
+            ends = await asyncio.gather(hold(account), hold(account), return_exceptions=True)
+            assert [type(each) for each in ends] == [CapReached] * 2
+            assert time.monotonic() - began < 8.0
+            await account.close()
+        return ledger
+
+    ledger = asyncio.run(work())
+    ledger.refresh()
+    assert 2000 < ledger.total.gpu_ms <= 9000
+    assert max(json.loads(each.read_bytes())["total"]["gpu_ms"] for each in (tmp_path / "ledger").iterdir()) <= 9000

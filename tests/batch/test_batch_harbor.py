@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.batch.formats.grading import CheckFault
-from hermes_exec_agent.batch.formats.harbor_trial import choose_reward, parse_rewards
+from hermes_exec_agent.batch.formats.harbor_box import create_profile
+from hermes_exec_agent.batch.formats.harbor_rewards import choose_reward, parse_rewards
 from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
+from hermes_exec_agent.batch.trials import Trial
 from tests.rigs.batches import BatchPerson
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
@@ -142,7 +144,10 @@ def test_every_fault_is_named_before_anything_starts(tmp_path: Path) -> None:
     (tasks / "five/instruction.md").write_bytes(b"\xff\xfe")
     write_task(tasks / "six")
     os.mkfifo(tasks / "six/tests/pipe")
-    write_task(tasks / "seven", "[[steps]]\nname = 'a'\n")
+    steps = "artifacts = ['../x']\nname = 'a'\n[[steps.verifier.collect]]\ncommand = 'x'\nservice = 'db'\n"
+    write_task(tasks / "seven", f"[[steps]]\n{steps}[[steps]]\nname = 'A'\n[[steps]]\nname = '..'\n")
+    hosts = 'network_mode = "allowlist"\nallowed_hosts = ["10.0.0.0/8", "example.org"]\n'
+    write_task(tasks / "nine", f"environment_mode = 'shared'\n[verifier.environment]\ncpus = 1\n[environment]\n{hosts}")
     (tasks / "eight").mkdir()
     (tasks / "eight/task.toml").write_text("a = = 1")
     with pytest.raises(TaskFaults) as found:
@@ -151,10 +156,13 @@ def test_every_fault_is_named_before_anything_starts(tmp_path: Path) -> None:
     for part in (
         "one/task.toml: 'environment': unknown key",
         "two/task.toml: 'environment.gpus' is not supported", "'environment.os' 'windows'",
-        "'environment.network_mode' 'allowlist'", "three/environment/docker-compose.yaml: several containers",
+        "'environment.allowed_hosts' is missing", "three/environment/docker-compose.yaml: several containers",
         "three/tests/test.sh: it is missing", "four: it has a link that leads out of it: environment/key",
         "five/instruction.md: byte 1 is not valid UTF-8", "six: it has an entry that is neither a file nor a folder",
-        "'steps' is not supported", "eight/instruction.md: No such file",
+        "'steps[1].artifacts' '../x' should be an absolute path", "'steps[1].verifier.collect' names the service 'db'",
+        "'steps[2].name' 'A' occurs twice", "'steps[3].name' '..' should be letters",
+        "'environment.allowed_hosts' 'example.org' is not supported: no target restricts names of hosts",
+        "'verifier.environment' needs 'environment_mode' 'separate'", "eight/task.toml: no TOML",
     ):  # fmt: skip
         assert part in text, (part, text)
 
@@ -171,3 +179,105 @@ def test_a_machine_is_no_place_for_these_tasks(tmp_path: Path) -> None:
     write_task(tmp_path / "one")
     done = BatchPerson(tmp_path).run("run", "one", "--agent", "oracle", "--on", "local")
     assert (done.returncode, "need a container" in done.stderr) == (2, True), done.stderr
+
+
+STEPS = """schema_version = "1.4"
+multi_step_reward_strategy = "mean"
+artifacts = ["/app/out"]
+[verifier]
+env = {BASE = "yes"}
+[[steps]]
+name = "first"
+artifacts = [{source = "/app/notes", destination = "own/notes", exclude = ["*.tmp"]}]
+min_reward = 1
+[steps.healthcheck]
+command = "test -f /app/ready"
+[[steps]]
+name = "second"
+min_reward = {reward = 0.5}
+[steps.verifier]
+env = {BASE = "no"}
+[[steps]]
+name = "third"
+"""
+
+
+def write_steps(folder: Path) -> Path:
+    """Write a task with three steps, of which the second one gives too little for the third to begin."""
+    write_task(folder, dockerfile=f"FROM {DEBIAN}\nWORKDIR /app\n")
+    (folder / "task.toml").write_text(STEPS)
+    (folder / "instruction.md").unlink()
+    (folder / "tests/test.sh").write_text(
+        f'. /tests/want.sh && cat /app/out | grep -qx "$want" && echo 1 > {REWARD}.txt\n'
+    )
+    for name in ("first", "second", "third"):
+        step = folder / "steps" / name
+        for each in ("tests", "solution", "workdir"):
+            (step / each).mkdir(parents=True)
+        (step / "instruction.md").write_text(f"Write {name} into /app/out.\n")
+        (step / "tests/want.sh").write_text(f"want={name}\n")
+        (step / "solution/solve.sh").write_text(
+            f"[ ! -e /tests ] && mkdir -p notes && touch notes/a.tmp notes/b && echo {name} > out\n"
+        )
+    (folder / "steps/first/workdir/setup.sh").write_text("touch ready\n")
+    (folder / "steps/second/tests/test.sh").write_text(
+        f'[ "$BASE" = no ] && [ -f /tests/want.sh ] && grep -qx second /app/out && echo 0.25 > {REWARD}.txt\n'
+    )
+    return folder
+
+
+def test_steps_run_one_after_the_other_until_one_has_too_little(person: BatchPerson) -> None:
+    write_steps(person.home / "many")
+    done = person.run("run", "many", "--agent", "oracle", "--into", "r")
+    assert done.returncode == 0, done.stderr
+    row = results(person)["many"]
+    steps = [(each["name"], each["rewards"]["reward"]) for each in row["check"]["steps"]]
+    assert (row["reward"], steps) == (0.625, [("first", 1.0), ("second", 0.25)]), row
+    (kept,) = (person.home / "r/artifacts").iterdir()
+    assert (kept / "steps/first/app/out").read_text() == "first\n"
+    assert [each.name for each in (kept / "steps/first/own/notes").iterdir()] == ["b"]
+    statuses = {each["source"]: each["status"] for each in json.loads((kept / "steps/first/manifest.json").read_text())}
+    assert statuses == {"/logs/artifacts": "empty", "/app/out": "ok", "/app/notes": "ok"}
+    model = person.write_replies("cp -r /tests /solution /app/ 2>/dev/null; echo first > out")
+    done = person.run("run", "many", "--model", model, "--into", "scripted")
+    row = results(person, "scripted")["many"]
+    assert (row["state"], "step second: the tests wrote no reward" in row["reason"]) == ("ungraded", True), row
+    exported = person.run("export", "scripted", "--as", "openai", "--scripted", "--end", "ungraded")
+    assert exported.returncode == 0, exported.stderr
+
+
+def test_tests_in_a_container_of_their_own_get_the_artifacts_alone(person: BatchPerson) -> None:
+    config = (
+        'environment_mode = "separate"\n[verifier.environment]\nnetwork_mode = "no-network"\n'
+        '[[verifier.collect]]\ncommand = "cp /app/out /logs/artifacts/copy"\n'
+    )
+    write_task(person.home / "apart", config)
+    (person.home / "apart/tests/Dockerfile").write_text(f"FROM {DEBIAN}\nCOPY test.sh /tests/test.sh\n")
+    (person.home / "apart/tests/test.sh").write_text(
+        f'[ ! -e /app/out ] && [ "$TESTED" = yes ] && grep -qx hello /logs/artifacts/copy && reward=1\n'
+        f'echo "${{reward:-0}}" > {REWARD}.txt\n'
+    )
+    for agent, reward in (("oracle", 1.0), ("nop", 0.0)):
+        done = person.run("run", "apart", "--agent", agent, "--into", agent)
+        assert done.returncode == 0, done.stderr
+        row = results(person, agent)["apart"]
+        assert row["reward"] == reward, row
+    places = list((person.home / "oracle").glob("shards/s*/log.jsonl"))
+    recorded = [json.loads(line) for line in places[0].read_text().splitlines() if '"place"' in line]
+    assert len({each["record"]["resource"] for each in recorded}) == 2
+    labels = [each["Labels"] for each in engine().client.containers(all=True)]
+    assert not [each for each in labels if "hermes" in json.dumps(each)], labels
+
+
+def test_addresses_are_restricted_where_a_target_can(tmp_path: Path) -> None:
+    write_task(
+        tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.0.0.1", "10.1.0.0/16"]\n'
+    )
+    person = BatchPerson(tmp_path)
+    for argv, why in (((), "containers here do not restrict"), (("--on", "docker"), "which it does not restrict")):
+        done = person.run("run", "one", "--agent", "oracle", *argv)
+        assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+    (task,), _ = load_tasks(str(tmp_path / "one"))
+    assert task.harbor is not None
+    profile = create_profile(Trial("k" * 24, task, "modal", "", 1), task.harbor.box, tmp_path)
+    assert getattr(profile, "allow", ()) == ("10.0.0.1/32", "10.1.0.0/16")

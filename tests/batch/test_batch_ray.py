@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.rigs import slurm
-from tests.rigs.batches import BatchPerson, KilledRun, find_shards, read_state
+from tests.rigs.batches import BatchPerson, KilledRun, find_children, find_shards, read_state
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
 from tests.rigs.ray_cluster import RayCluster, find_processes, ray_cluster
@@ -72,7 +72,7 @@ def test_a_killed_command_leaves_no_cluster(tmp_path: Path) -> None:
     model = person.write_replies("echo done > out; sleep 3")
     process = person.start("run", "tasks.jsonl", "--model", model, "--into", "r", "--engine", "ray")
     wait_until(lambda: len(find_shards(person.home / "r")) == 1)
-    folder = (person.home / "r/engine/ray-folder").read_text()
+    folder = (person.home / "r/engine/ray-folder").read_text().strip()
     token = person.home / "r/engine/ray-token"
     assert token.stat().st_mode & 0o777 == 0o600
     assert find_processes(folder)
@@ -82,6 +82,21 @@ def test_a_killed_command_leaves_no_cluster(tmp_path: Path) -> None:
     done = person.run("resume", "r", limit_s=200)
     assert done.returncode == 0, done.stderr
     assert (Path(folder).exists(), token.exists(), find_processes("raylet/raylet", "hermes-ray-")) == (False, False, [])
+
+
+@pytest.mark.timeout(300)
+def test_the_folders_of_killed_drivers_are_removed_within_the_run(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    person.write_tasks([{"id": "t", "instruction": "work", "check": "test -s out"}])
+    model = person.write_replies("echo done > out; sleep 3")
+    process = person.start("run", "tasks.jsonl", "--model", model, "--into", "r", "--engine", "ray")
+    wait_until(lambda: len(find_shards(person.home / "r")) == 1)
+    folder = Path((person.home / "r/engine/ray-folder").read_text().strip())
+    (driver,) = find_children(process.pid, "hermes_exec_agent.batch.ray_driver")
+    os.kill(driver, signal.SIGKILL)
+    assert process.wait(250) == 0, process.communicate()
+    process.communicate()
+    assert (folder.exists(), (person.home / "r/engine/ray-folder").exists()) == (False, False)
 
 
 @pytest.mark.timeout(300)

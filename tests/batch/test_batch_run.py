@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hermes_exec.config.paths import write_private
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settings import AgentSettings, RunSettings
@@ -371,3 +372,27 @@ def test_a_damaged_run_is_one_line(person: BatchPerson, content: str) -> None:
     (person.home / "r/run.json").write_text(content)
     done = person.run("status", "r")
     assert (done.returncode, "run.json" in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)
+
+
+def test_a_shard_that_drains_ends_its_trials_after_its_grace(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    person.write_tasks([{"id": "t", "instruction": "work", "check": "test -s out"}])
+    model = person.write_replies("sleep 300")
+    process = person.start("run", "tasks.jsonl", "--model", model, "--into", "r")
+    wait_until(lambda: any(tmp_path.glob("r/claims/*/*")))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    run = RunFolder(tmp_path / "r")
+    write_private(tmp_path / "r/epochs/2.json", (tmp_path / "r/epochs/1.json").read_bytes())
+    write_private(tmp_path / "r/epochs/2.todo", json.dumps({run.trials[0].key: 1}).encode())
+    write_private(tmp_path / "r/epochs/2.heartbeat", b"")
+    shard = person.start("shard", "r", "--epoch", "2", "--shard", "late", "--detached", "--grace", "0.5")
+    log = tmp_path / "r/shards/late/log.jsonl"
+    wait_until(lambda: log.exists() and '"running"' in log.read_text())
+    shard.send_signal(signal.SIGUSR1)
+    assert shard.wait(60) == 0
+    shard.communicate()
+    result = run.read_result(run.trials[0].key, 2)
+    assert result is not None
+    assert (result["state"], result["failure"]) == ("failed", "infrastructure")
+    assert result["reason"] == "its shard ended: its time limit is near"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.batch.formats.log_parsers import choose_command, find_missing
 from tests.rigs.batches import BatchPerson
 from tests.rigs.breadth import leave_out
 
@@ -110,13 +111,99 @@ def test_rows_need_clones_and_names_of_tests(person: BatchPerson) -> None:
     assert (done.returncode, "--repos FOLDER" in done.stderr) == (2, True), done.stderr
     rows = [json.loads(line) for line in (person.home / "rows.jsonl").read_text().splitlines()]
     rows[0] |= {"repo": "../../etc", "FAIL_TO_PASS": "[]"}
-    rows[1] |= {"FAIL_TO_PASS": '["test_a (tests.Case)"]'}
+    rows[1] |= {"FAIL_TO_PASS": '["it works"]', "PASS_TO_PASS": "[]"}
+    rows.append(rows[1] | {"instance_id": "calc__add-3", "log_parser": "nose"})
+    rows.append(rows[1] | {"instance_id": "calc__add-4", "FAIL_TO_PASS": "[1]"})
     person.write_tasks(rows, "bad.jsonl")
     done = person.run("check", "bad.jsonl", "--repos", "repos")
     assert done.returncode == 2
     assert "bad.jsonl:1: 'repo' '../../etc' is no name of a repository" in done.stderr
-    assert "bad.jsonl:2: 'FAIL_TO_PASS' should be a list of names of pytest" in done.stderr
+    assert "bad.jsonl:2: 'FAIL_TO_PASS' and 'PASS_TO_PASS' have names of no single known program" in done.stderr
+    assert "name it by 'log_parser' (pytest, unittest, sympy) with a 'test_cmd'" in done.stderr
+    assert "bad.jsonl:3: 'log_parser' 'nose' should be pytest, unittest, sympy" in done.stderr
+    assert "bad.jsonl:4: 'FAIL_TO_PASS' should be a list of names of tests" in done.stderr
     rows = [json.loads((person.home / "rows.jsonl").read_text().splitlines()[0]) | {"base_commit": "0" * 40}]
     person.write_tasks(rows, "gone.jsonl")
     done = person.run("run", "gone.jsonl", "--agent", "nop", "--repos", "repos", "--into", "g")
     assert (done.returncode, "git fetch in that clone" in done.stderr) == (2, True), done.stderr
+
+
+CASES = '''import unittest
+
+from calc import add
+
+
+class CalcTests(unittest.TestCase):
+    def test_zero(self):
+        print("loud")
+        self.assertEqual(add(1, 0), 1)
+
+    def test_described(self):
+        """Nothing and nothing is nothing."""
+        self.assertEqual(add(0, 0), 0)
+'''
+NEW_CASE = "\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
+RUNNER = """import importlib, pathlib, sys, traceback
+
+for path in sys.argv[1:]:
+    sys.path[:0] = [str(pathlib.Path(path).parent), "."]
+    module = importlib.import_module(pathlib.Path(path).stem)
+    print(f"{path}[2]")
+    for name in sorted(each for each in dir(module) if each.startswith("test_")):
+        try:
+            getattr(module, name)()
+            print(f"{name} ok")
+        except Exception:
+            print(f"{name} F")
+            print(f"________ {path}:{name} ________")
+            traceback.print_exc()
+"""
+
+
+@pytest.mark.parametrize("form", ["unittest", "django", "sympy"])
+def test_rows_of_other_programs_than_pytest_are_run_and_read(tmp_path: Path, form: str) -> None:
+    repo = tmp_path / "repos" / ("django" if form == "django" else "calc")
+    (repo / "tests/calc_app").mkdir(parents=True)
+    git(repo, "init", "-q")
+    before, added, tests = CASES, NEW_CASE, ["test_add (tests.calc_app.test_calc.CalcTests)"]
+    passing = ["test_zero (tests.calc_app.test_calc.CalcTests)", "Nothing and nothing is nothing."]
+    command = f"{sys.executable} -m unittest -v"
+    if form == "sympy":
+        before, added, tests, passing = TESTS, NEW_TESTS["calc__add-1"], ["test_add"], ["test_zero"]
+        command = f"{sys.executable} bin/test"
+        (repo / "bin").mkdir()
+        (repo / "bin/test").write_text(RUNNER)
+    if form == "django":
+        run = "import sys, unittest\nsys.path[:0] = ['.', 'tests']\n"
+        (repo / "tests/runtests.py").write_text(f"{run}unittest.main(None, argv=['x', '-v', *sys.argv[1:]])\n")
+        command = f"{sys.executable} tests/runtests.py"
+        tests, passing = ([each.replace("tests.calc", "calc") for each in names] for names in (tests, passing))
+    (repo / "calc.py").write_text(BROKEN)
+    (repo / "tests/calc_app/test_calc.py").write_text(before)
+    for folder in ("tests", "tests/calc_app"):
+        (repo / folder / "__init__.py").touch()
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "base")
+    row = {
+        "instance_id": "calc-1", "repo": "someone/calc" if form != "django" else "django/django",
+        "base_commit": git(repo, "rev-parse", "HEAD").strip(), "problem_statement": "add is wrong.",
+        "test_patch": diff(repo, "tests/calc_app/test_calc.py", before + added),
+        "patch": diff(repo, "calc.py", BROKEN.replace("a - b", "a + b")),
+        "FAIL_TO_PASS": json.dumps(tests), "PASS_TO_PASS": json.dumps(passing), "test_cmd": command,
+    }  # fmt: skip
+    person = BatchPerson(tmp_path)
+    person.write_tasks([row], "rows.jsonl")
+    for agent, reward, count in (("oracle", 1.0, len(tests + passing)), ("nop", 0.0, len(passing))):
+        done = person.run("run", "rows.jsonl", "--agent", agent, "--repos", "repos", "--into", agent)
+        assert done.returncode == 0, done.stderr
+        (found,) = map(json.loads, person.run("export", agent).stdout.splitlines())
+        assert (found["reward"], found["check"]["passed"]) == (reward, count), found
+
+
+def test_a_test_passes_only_if_each_of_its_lines_says_so() -> None:
+    text = "test_a (m.C) ... ok\ntest_b (m.C.test_b) ... noise\nmore noise\nFAIL\ntest_a (m.C) ... FAIL\n"
+    wanted = ["test_a (m.C)", "test_b (m.C)", "test_c (m.C)"]
+    assert find_missing(text, "unittest", wanted) == wanted
+    again = "test_b (m.C.test_b)\nIt works. ... noise ok\ntest_s (m.C) ... skipped 'no'\n"
+    assert find_missing(again, "unittest", ["test_b (m.C)", "It works.", "test_s (m.C)"]) == ["test_s (m.C)"]
+    assert choose_command("unittest", "django/django").startswith("python3 tests/runtests.py")

@@ -6,6 +6,7 @@ file when they begin. So attempts that overlap leave a trace, and commands that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -91,6 +92,24 @@ def find_shards(path: Path) -> list[int]:
     return found
 
 
+def find_children(parent: int, word: str) -> list[int]:
+    """Return the children of a process whose command has this word."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes; some may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 class KilledRun:
     """A run whose coordinator and shards are killed at seeded moments, then resumed."""
 
@@ -145,21 +164,23 @@ class KilledRun:
     def _kill_one(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
         wait_until(lambda: find_shards(self.path) or process.poll() is not None)
         time.sleep(self._chance.uniform(0.05, self._spread_s))  # the moment of the kill, not a wait
-        shards = find_shards(self.path)
-        if process.poll() is None and (not shards or self._chance.random() < 0.3):
-            process.kill()
-            process.communicate()
-            self._kills["coordinator"] += 1
-            return self.person.start("resume", str(self.path))
+        shards, drivers = find_shards(self.path), find_children(process.pid, "hermes_exec_agent.batch.ray_driver")
         if process.poll() is not None:
             process.communicate()
             return self.person.start("resume", str(self.path))
-        try:
-            os.kill(self._chance.choice(shards), signal.SIGKILL)
-            self._kills["shard"] += 1
-        except ProcessLookupError:
-            pass
-        return process
+        choices = ["coordinator", *(["shard"] * 2 + ["all"] if shards else []), *(["driver"] if drivers else [])]
+        chosen = self._chance.choice(choices)
+        if chosen in ("coordinator", "all"):
+            process.kill()
+        if chosen == "all":  # as with the end of a machine's power
+            kill_all(shards)
+        elif chosen != "coordinator":
+            kill_all([self._chance.choice(shards if chosen == "shard" else drivers)])
+        self._kills[chosen] += 1
+        if chosen in ("shard", "driver"):
+            return process
+        process.communicate()
+        return self.person.start("resume", str(self.path))
 
     def check(self) -> None:
         """Check that each trial has one accepted result, and that its attempts never overlapped."""

@@ -139,6 +139,10 @@ class ModalServer:
         secret_id = self._state.secret_names.setdefault(name, f"st-{name}")
         self._state.secrets[secret_id] = values
 
+    def share(self, name: str, folder: str) -> None:
+        """Have a volume that is a folder of this machine."""
+        self._state.volumes[f"vo-{name}"] = Path(folder)
+
     def seccomp(self, program: bytes, *, childless: bool = False) -> None:
         """What sandboxes that are created from now on live under."""
         self._state.seccomp, self._state.childless = program, childless

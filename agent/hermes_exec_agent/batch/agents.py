@@ -10,6 +10,7 @@ from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.settings import COMMAND
 from hermes_exec_agent.memory.persons import Participant
+from hermes_exec_agent.models.protocol import sum_usage
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.options import Options
@@ -44,6 +45,20 @@ class AgentEnd:
     usage: Usage | None = None
     conversation: str = ""
 
+    def add(self, other: AgentEnd) -> None:
+        """Count the end of one step more; the first outcome of a step that did not end by itself stays."""
+        if self.has_ended_by_itself:
+            self.outcome, self.detail = other.outcome, other.detail
+        self.steps, self.calls = self.steps + other.steps, self.calls + other.calls
+        self.conversation = self.conversation or other.conversation
+        if other.usage is not None:
+            self.usage = other.usage if self.usage is None else sum_usage([self.usage, other.usage])
+
+    @property
+    def has_spent_all(self) -> bool:
+        """Whether a cap of the trial allows no further request."""
+        return self.outcome == "cap"
+
     @property
     def has_ended_by_itself(self) -> bool:
         """Whether no limit ended it."""
@@ -52,7 +67,7 @@ class AgentEnd:
 
 async def run_agent(
     trial: Trial,
-    attempt: int,
+    name: str,
     place: AttemptPlace,
     settings: AgentSettings,
     models: Models | None,
@@ -61,6 +76,8 @@ async def run_agent(
     solution_env: dict[str, str],
 ) -> None:
     """Let the agent of the settings work on a trial in its target; ``end`` has how it ended, also after an error.
+
+    ``name`` becomes the id of its conversation.
 
     Raises:
         ModelError: no model replied.
@@ -78,7 +95,7 @@ async def run_agent(
     elif models is None:
         raise UsageError("our agent needs a model", remedy="--model NAME")
     else:
-        await _hold_conversation(trial, attempt, place, settings, models, log, end)
+        await _hold_conversation(trial, name, place, settings, models, log, end)
 
 
 async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], limit_s: float, end: AgentEnd) -> None:
@@ -94,7 +111,7 @@ async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], l
 
 async def _hold_conversation(
     trial: Trial,
-    attempt: int,
+    name: str,
     place: AttemptPlace,
     settings: AgentSettings,
     models: Models,
@@ -105,7 +122,7 @@ async def _hold_conversation(
         place.terminal,
         trial.target,
         AbsentPerson(),
-        f"{trial.key}.{attempt}",
+        name,
         model=models.main.name,
         models=models,
         repair_skills=False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.engine import ShardOrder, find_engine
 from hermes_exec_agent.batch.formats.function_grading import find_check
-from hermes_exec_agent.batch.run_folder import HANGS_S, HEARTBEAT_S
+from hermes_exec_agent.batch.run_folder import BEGUN, HANGS_S, HEARTBEAT_S
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settlement import Settlement
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -273,7 +273,7 @@ class Coordinator:
 
     async def _cancel_waiting(self, engine: Engine) -> None:
         """Cancel the shards that have not begun: they would wait in a queue, only to end at once."""
-        waiting = [id for id in self._live if not (self._run.shard(id) / "owner.json").exists()]
+        waiting = [id for id in self._live if not (self._run.shard(id) / BEGUN).exists()]
         if waiting:
             with contextlib.suppress(HermesError):
                 await engine.cancel(waiting)

@@ -12,15 +12,17 @@ import asyncio
 import contextlib
 import json
 import math
-from dataclasses import asdict, dataclass
+import operator
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.batch.run_folder import link_exclusive
+from hermes_exec_agent.batch.run_folder import BEGUN, PREPAID, link_exclusive
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hermes_exec_agent.batch.run_folder import RunFolder
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.shard_log import ShardLog
 
 _NANO = 10**9
+_HOUR_MS = 3_600_000
 _SHARE = 4
 """A draw takes at most one part in so many of what is left for each shard, unless the request needs more."""
 _AHEAD = 256
@@ -49,6 +52,8 @@ class Amounts:
     money: int = 0
     tokens: int = 0
     steps: int = 0
+    gpu_ms: int = 0
+    """Milliseconds of one GPU."""
 
     @classmethod
     def of(cls, *, dollars: float = 0.0, tokens: int = 0, steps: int = 0) -> Amounts:
@@ -58,35 +63,46 @@ class Amounts:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Amounts:
         """Return the amounts of a record."""
-        return cls(*(int(record.get(name, 0)) for name in ("money", "tokens", "steps")))
+        return cls(*(int(record.get(name, 0)) for name in cls.__slots__))
+
+    def to_dollars(self) -> float:
+        """Return the money in US dollars."""
+        return self.money / _NANO
+
+    def to_gpu_hours(self) -> float:
+        """Return the hours of one GPU."""
+        return self.gpu_ms / _HOUR_MS
 
     def to_record(self) -> dict[str, int]:
         """Return the amounts as a record."""
         return asdict(self)
 
+    def _combine(self, function: Callable[[int, int], int], other: Amounts) -> Amounts:
+        return Amounts(*map(function, astuple(self), astuple(other)))
+
     def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(self.money + other.money, self.tokens + other.tokens, self.steps + other.steps)
+        return self._combine(operator.add, other)
 
     def __sub__(self, other: Amounts) -> Amounts:
-        return Amounts(self.money - other.money, self.tokens - other.tokens, self.steps - other.steps)
+        return self._combine(operator.sub, other)
 
     def __mul__(self, number: int) -> Amounts:
-        return Amounts(self.money * number, self.tokens * number, self.steps * number)
+        return Amounts(*(each * number for each in astuple(self)))
 
     def __floordiv__(self, number: int) -> Amounts:
-        return Amounts(self.money // number, self.tokens // number, self.steps // number)
+        return Amounts(*(each // number for each in astuple(self)))
 
     def fits(self, other: Amounts) -> bool:
         """Whether each amount is at most that of ``other``."""
-        return self.money <= other.money and self.tokens <= other.tokens and self.steps <= other.steps
+        return all(map(operator.le, astuple(self), astuple(other)))
 
     def larger(self, other: Amounts) -> Amounts:
         """Return the larger one of each."""
-        return Amounts(max(self.money, other.money), max(self.tokens, other.tokens), max(self.steps, other.steps))
+        return self._combine(max, other)
 
     def smaller(self, other: Amounts) -> Amounts:
         """Return the smaller one of each."""
-        return Amounts(min(self.money, other.money), min(self.tokens, other.tokens), min(self.steps, other.steps))
+        return self._combine(min, other)
 
 
 _NO_CAP = 1 << 62
@@ -95,7 +111,10 @@ _NO_CAP = 1 << 62
 def read_caps(caps: Caps) -> Amounts:
     """Return the caps of a run as amounts; what has no cap is a number that no run reaches."""
     return Amounts(
-        _NO_CAP if caps.money is None else math.floor(caps.money * _NANO), caps.tokens or _NO_CAP, caps.steps or _NO_CAP
+        _NO_CAP if caps.money is None else math.floor(caps.money * _NANO),
+        caps.tokens or _NO_CAP,
+        caps.steps or _NO_CAP,
+        _NO_CAP if caps.gpu_hours is None else math.floor(caps.gpu_hours * _HOUR_MS),
     )
 
 
@@ -131,6 +150,24 @@ class Ledger:
             if self._append(shard, grant):
                 return grant
 
+    def draw_part(self, shard: str, parts: int) -> Amounts:
+        """Grant a shard one of so many equal parts of what is left of each cap; nothing of what has no cap.
+
+        Raises:
+            OSError: the grant cannot be written.
+        """
+        while True:
+            self.refresh()
+            part = (self._cap - self.total) // parts
+            grant = Amounts(
+                *(
+                    0 if cap == _NO_CAP else max(each, 0)
+                    for cap, each in zip(astuple(self._cap), astuple(part), strict=True)
+                )
+            )
+            if grant == Amounts() or self._append(shard, grant):
+                return grant
+
     def give_back(self, shard: str, amounts: Amounts) -> None:
         """Return what a shard did not use."""
         while amounts != Amounts():
@@ -160,12 +197,16 @@ def settle_shard(run: RunFolder, shard: str, cap: Amounts) -> None:
     if granted is None:
         return
     used = Amounts()
+    folder = run.shard(shard)
+    is_prepaid = (folder / PREPAID).exists()  # what it returned, it returned to a ledger of its own
+    if is_prepaid and (folder / BEGUN).exists() and not (folder / "ended").exists():
+        return  # its log may lack requests, so that its grant counts in full
     for event in LogTail(run.shard(shard)).read():
         if event["event"] == "reserved":
             used += Amounts.from_record(event)
         elif event["event"] == "settled":
             used += Amounts.from_record(event) - Amounts.from_record(event["reserved"])
-        elif event["event"] == "returned":
+        elif event["event"] == "returned" and not is_prepaid:
             return
     ledger.give_back(shard, granted - used)
 
@@ -205,6 +246,22 @@ class ShardAccount:
         self._open += 1
         self._log.write("reserved", **need.to_record())
 
+    async def reserve_now(self, need: Amounts) -> bool:
+        """Reserve an amount that `release` settles; return False, without waiting for others, if no cap allows it."""
+        async with self._drawing:
+            if not need.fits(self._free):
+                await self._draw((need - self._free).larger(Amounts()))
+            if not need.fits(self._free):
+                return False
+            self._free -= need
+        self._log.write("reserved", **need.to_record())
+        return True
+
+    def release(self, reserved: Amounts, used: Amounts) -> None:
+        """Count what was used of an amount of `reserve_now`."""
+        self._open += 1
+        self.settle(reserved, used)
+
     async def _draw(self, lack: Amounts) -> bool:
         """Draw a grant, also if the caller is cancelled meanwhile; return False if the cap allows none."""
         drawing = asyncio.ensure_future(asyncio.to_thread(self._ledger.draw, self._shard, lack, self._shards))
@@ -239,6 +296,7 @@ class TrialAccount:
         self._cap = Amounts(
             _NO_CAP if caps.trial_money is None else math.floor(caps.trial_money * _NANO),
             caps.trial_tokens or _NO_CAP,
+            _NO_CAP,
             _NO_CAP,
         )
         self._shard = shard

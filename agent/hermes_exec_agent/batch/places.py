@@ -20,6 +20,7 @@ from hermes_exec.backend import get_resource_id
 from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
 from hermes_exec.pool.journal import JournalEntry
 from hermes_exec.pool.options import Pool
+from hermes_exec.pool.owner import Owner
 from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.pool.recovery import Fate, Recovered, recover
 from hermes_exec.terminal.encoding import encode
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.batch")
 _MACHINES = frozenset({"local", "ssh", "slurm"})
 """Kinds of targets whose files outlast a terminal, so that each attempt gets a folder of its own."""
+_NETWORKED = frozenset({"ssh", "slurm", "modal", "daytona"})
+"""Kinds of targets that are the same ones on each machine."""
 _PREFIX = "/tmp/hermes-trial."  # noqa: S108  a folder of mode 700 that must not exist
+_GONE = "gone already"
 _PREPARE_S = 60.0
 _CLOSE_S = 60.0
 _ENDING_S = 20.0
@@ -81,7 +85,8 @@ class AttemptPlace:
     def to_record(self) -> dict[str, Any]:
         """Return the record by which another process ends it."""
         folder = self.folder if self.own_folder else None
-        return {"entry": asdict(self.entry), "folder": folder, "resource": self.resource}
+        machine = "" if self.terminal.kind in _NETWORKED else _describe_machine()
+        return {"entry": asdict(self.entry), "folder": folder, "resource": self.resource, "machine": machine}
 
 
 @contextlib.asynccontextmanager
@@ -165,8 +170,23 @@ def _describe(plan: Plan, carrier: Transport, key: str) -> JournalEntry:
     return JournalEntry(key[:16], plan.target, "", plan.target, guest, "" if link is None else link.client.hex())
 
 
+def _describe_machine() -> str:
+    """Return what distinguishes this machine from others that may have an engine of containers of their own."""
+    owner = Owner.current()
+    return f"{owner.host} {owner.boot} {owner.machine}"
+
+
 async def end_place(record: dict[str, Any]) -> str:
-    """End the target that a dead shard recorded; return how it ended, or an empty text if that is not proven."""
+    """End the target that a dead shard recorded; return how it ended, or an empty text if that is not proven.
+
+    A target that is not found proves nothing if it was of another machine, such as a container of a node's own engine.
+    """
+    how = await _end_place(record)
+    is_elsewhere = record.get("machine", "") not in ("", _describe_machine())
+    return "" if how == _GONE and is_elsewhere else how
+
+
+async def _end_place(record: dict[str, Any]) -> str:
     try:
         entry = JournalEntry.from_values(record["entry"])
     except (KeyError, TypeError, ValueError):
@@ -193,7 +213,7 @@ async def _delete_target(entry: JournalEntry, resource: str) -> str:
             await plan.backend.open()
             await plan.backend.close()
     except PlaceUnavailable as error:
-        return "gone already" if error.guest_is_gone else ""
+        return _GONE if error.guest_is_gone else ""
     except (HermesError, OSError):
         return ""
     return "deleted"
@@ -209,7 +229,7 @@ async def _end_client(entry: JournalEntry) -> str:
         found = cast("Recovered", await recover(entry, pool, attach=False))
         if found.fate is Fate.LEFT and not found.jobs:
             return "ended"
-    return {Fate.REAPED: "ended", Fate.GONE: "gone already"}.get(found.fate, "")
+    return {Fate.REAPED: "ended", Fate.GONE: _GONE}.get(found.fate, "")
 
 
 def remove_leftovers(run: RunFolder) -> None:

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.run_folder import RunFolder
 
 _OPTIONS = ("address", "cpus", "gpus", "memory", "token")
+_RECORD = "ray-folder"
+"""The file with the folders of the clusters that this run started, one a line."""
 _START_S = 180.0
 """Seconds in which a cluster of this machine starts, or another one answers."""
 _GRACE_S = 60.0
@@ -59,6 +62,11 @@ class RayEngine:
                 remedy="--engine-option token=FILE, or RAY_AUTH_TOKEN_PATH",
             )
         extras.require("ray", "--engine ray")
+
+    @classmethod
+    def count_gpus(cls, options: Mapping[str, str]) -> float | None:
+        """Return the GPUs of a shard; see `gpu_hours.count_shard_gpus`."""
+        return _parse_number("gpus", options.get("gpus", "0"))
 
     def __init__(self, run: RunFolder, options: Mapping[str, str]) -> None:
         self._run = run
@@ -122,23 +130,46 @@ class RayEngine:
         """Create the token and the folder of a cluster of this machine; paths of its sockets have to be short."""
         write_private(self._folder / "ray-token", secrets.token_hex(32).encode())
         folder = tempfile.mkdtemp(prefix="hermes-ray-", dir="/tmp")
-        write_private(self._folder / "ray-folder", folder.encode())
+        kept = "".join(f"{each}\n" for each in (*self._list_temporary(), folder))
+        write_private(self._folder / _RECORD, kept.encode())
         return folder
 
+    def _list_temporary(self) -> list[Path]:
+        """Return the folders of clusters that this run started and that were not removed yet."""
+        try:
+            paths = [Path(line) for line in (self._folder / _RECORD).read_text().splitlines()]
+        except OSError:
+            return []
+        # The folder of the run may come from elsewhere.
+        return [each for each in paths if each.parent == Path("/tmp") and each.name.startswith("hermes-ray-")]  # noqa: S108  sockets have short paths there
+
     def _remove_temporary(self) -> None:
-        """Remove the folder of a cluster that has ended, also that of a command that was killed."""
-        record = self._folder / "ray-folder"
-        with contextlib.suppress(OSError):
-            folder = Path(record.read_text())
-            if folder.parent == Path("/tmp") and folder.name.startswith("hermes-ray-"):  # noqa: S108  the run's folder may come from elsewhere
+        """Remove the folders of clusters that have ended, also those of drivers and commands that were killed."""
+        left = [folder for folder in self._list_temporary() if _is_used(folder)]
+        for folder in self._list_temporary():
+            if folder not in left:
                 shutil.rmtree(folder, ignore_errors=True)
-            record.unlink()
-            (self._folder / "ray-token").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if left:
+                write_private(self._folder / _RECORD, "".join(f"{each}\n" for each in left).encode())
+            else:
+                (self._folder / _RECORD).unlink()
+                (self._folder / "ray-token").unlink(missing_ok=True)
+
+    async def _await_removal(self) -> None:
+        """Remove the folder of the cluster once its processes have ended, or leave that to a later command."""
+        give_up = time.monotonic() + _END_S
+        while True:
+            await asyncio.to_thread(self._remove_temporary)
+            if not await asyncio.to_thread(self._list_temporary) or time.monotonic() > give_up:
+                return
+            await asyncio.sleep(0.5)
 
     async def submit(self, orders: Sequence[ShardOrder]) -> None:
         """Create actors; see `Engine.submit`."""
         if self._driver is None or self._driver.returncode is not None or self._reading is None or self._reading.done():
             await self._end_driver()
+            await asyncio.to_thread(self._remove_temporary)
             await self._start()
         for order in orders:
             self._run.shard(order.id).mkdir(mode=0o700)
@@ -162,7 +193,7 @@ class RayEngine:
                     while await self.poll() and not self._reading.done():  # noqa: ASYNC110  shards mark their own ends
                         await asyncio.sleep(0.2)
         await self._end_driver()
-        await asyncio.to_thread(self._remove_temporary)
+        await self._await_removal()
 
     async def _send(self, message: Any) -> None:
         """Send a message to the driver; one that has ended took all actors along."""
@@ -201,6 +232,16 @@ class RayEngine:
             with contextlib.suppress(ProcessLookupError):
                 driver.kill()
         await wait_done(waiting)
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether a process that belongs to a cluster in that folder may still run."""
+    name = os.fsencode(folder)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if name in path.read_bytes():
+                return True
+    return False
 
 
 def _find_token(options: Mapping[str, str]) -> Path | None:

@@ -33,6 +33,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pydantic import ValidationError
+
 from hermes_exec.config.check import validate_table
 from hermes_exec.config.paths import make_private_folder, to_printable, write_private
 from hermes_exec.errno_hints import errno_remedy
@@ -55,11 +57,17 @@ _KEYS = frozenset({"version", "created", "source", "tasks", "files", "settings",
 _FREE = 64 << 20
 """Free bytes of the run's file system below which no attempt begins; less on a small file system."""
 _FREE_SHARE = 0.05
+BEGUN = "begun"
+"""The file of a shard that has begun, or may have."""
+PREPAID = "prepaid"
+"""The file of a shard that has a ledger of its own, with all that it was granted."""
+LOST = "lost"
+"""The file of a shard whose machine has ended, as its engine has proven."""
 HEARTBEAT_S = 5.0
 HANGS_S = 60.0
+"""Seconds without a heartbeat after which a shard of this machine is killed."""
 UNATTENDED_S = 120.0
 """Seconds after which a shard without a connection to its coordinator takes it for dead."""
-"""Seconds without a heartbeat after which a shard of this machine is killed."""
 FENCE_S = 30.0
 """Seconds without a heartbeat after which a shard ends itself, before others take it for dead."""
 _SKEW_S = 30.0
@@ -202,7 +210,7 @@ class RunFolder:
         if record["version"] != find_version():
             lines.append(f"version: the run was begun by {record['version']}, and this is {find_version()}")
         frozen: dict[str, str] = record["tasks"]
-        found = {task.id: task.digest for task in self.tasks}
+        found = self._digests
         lines += [f"tasks.jsonl: the task {id} was removed" for id in frozen if id not in found]
         lines += [f"tasks.jsonl: the task {id} was added" for id in found if id not in frozen]
         lines += [f"tasks.jsonl: the task {id} was changed" for id in found if frozen.get(id, found[id]) != found[id]]
@@ -232,8 +240,7 @@ class RunFolder:
         try:
             with path.open("rb") as file:
                 for number, line in enumerate(file, 1):
-                    entry = json.loads(line.decode("utf-8", "surrogatepass"))
-                    tasks.append(validate_table(Task, entry, f"tasks.jsonl:{number}"))
+                    tasks.append(_parse_task(line, number))
         except OSError as error:
             raise HermesError(f"{to_printable(path)}: {error.strerror}") from error
         except (ValueError, TypeError, RecursionError, ConfigError) as error:
@@ -248,7 +255,11 @@ class RunFolder:
     @cached_property
     def trials(self) -> list[Trial]:
         """All trials, in a fixed order."""
-        return list_trials(self.tasks, self.settings)
+        return list_trials(self.tasks, self.settings, self._digests)
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {task.id: task.digest for task in self.tasks}
 
     @cached_property
     def _by_key(self) -> dict[str, Trial]:
@@ -438,7 +449,7 @@ class RunFolder:
     def is_shard_over(self, id: str) -> bool | None:
         """Whether a shard's process has ended; None if that is not known, as it ran on another machine."""
         folder = self.shard(id)
-        if (folder / "ended").exists():
+        if (folder / "ended").exists() or (folder / LOST).exists():
             return True
         try:
             owner = Owner.from_values(_read_json(folder / "owner.json"))
@@ -504,6 +515,14 @@ def find_version() -> str:
         return version("hermes-exec")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _parse_task(line: bytes, number: int) -> Task:
+    """Return the task of a line, which is parsed at once if it has no faults and no surrogates."""
+    try:
+        return Task.model_validate_json(line)
+    except ValidationError:
+        return validate_table(Task, json.loads(line.decode("utf-8", "surrogatepass")), f"tasks.jsonl:{number}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

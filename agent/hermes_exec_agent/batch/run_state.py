@@ -19,6 +19,9 @@ Only = Literal["failed", "lost", "ungraded"]
 ONLY: tuple[Only, ...] = ("failed", "lost", "ungraded")
 
 
+_EVENTS = ("claimed", "ended_attempt", "full")
+
+
 @dataclass(slots=True)
 class TrialState:
     """What is known about one trial."""
@@ -96,7 +99,7 @@ class RunState:
     def update(self) -> None:
         """Read the events since the last call."""
         for folder in sorted((self._run.path / "shards").iterdir()):
-            tail = self._tails.setdefault(folder.name, LogTail(folder))
+            tail = self._tails.setdefault(folder.name, LogTail(folder, *_EVENTS))
             for event in tail.read():
                 self._take(event)
         if self._done_before is None:

@@ -29,6 +29,8 @@ class Caps(BaseModel, frozen=True, extra="forbid", strict=True):
     """Requests to models."""
     wall_s: Amount | None = None
     """Seconds that the run has been running, in all its commands."""
+    gpu_hours: Amount | None = None
+    """Hours of one GPU that shards and targets hold."""
     trial_money: Amount | None = None
     trial_tokens: Count | None = None
     starting: Count = 32
@@ -89,6 +91,8 @@ class RunSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Variables of the environment that tasks may read; their values are in no record."""
     engine: str = "local"
     engine_options: dict[str, str] = Field(default_factory=dict[str, str])
+    shard_gpus: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 0.0
+    """GPUs that the engine reserves for each shard."""
     concurrency: Count = 8
     """Trials that run at once."""
     per_shard: Annotated[int, Field(ge=1, le=1000)] = 64

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.ledger import read_caps, settle_shard
 from hermes_exec_agent.batch.places import end_place
+from hermes_exec_agent.batch.run_folder import PREPAID
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Settlement:
         return over or (over is None and self._run.is_lease_over(shard, self._run.settings.lease_s))
 
     def _list_shards(self) -> list[str]:
-        return [path.name for path in (self._run.path / "shards").iterdir() if (path / "owner.json").exists()]
+        folders = (self._run.path / "shards").iterdir()
+        return [path.name for path in folders if (path / "owner.json").exists() or (path / PREPAID).exists()]
 
     def _find_open(self, living: Collection[str]) -> dict[str, list[tuple[str, int]]]:
         """Return the attempts without a result, by shard."""
@@ -80,35 +82,37 @@ class Settlement:
         if over is False or (over is None and not lease_over):
             return len(attempts)
         places = await asyncio.to_thread(self._read_places, shard)
+        is_remote = (self._run.shard(shard) / PREPAID).exists()
+        how = "its machine has ended" if is_remote else "before its target ran anything"
         done = await asyncio.gather(
-            *(self._settle_attempt(each, places.get(each), lease_over=lease_over) for each in attempts)
+            *(self._settle_attempt(each, places.get(each, []), how, lease_over=lease_over) for each in attempts)
         )
         return done.count(False)
 
-    def _read_places(self, shard: str) -> dict[tuple[str, int], dict[str, Any]]:
-        events = LogTail(self._run.shard(shard)).read()
-        return {(event["key"], event["attempt"]): event["record"] for event in events if event["event"] == "place"}
+    def _read_places(self, shard: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        """Return the targets of each attempt, of which a separate verifier is one more."""
+        found: defaultdict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        for event in LogTail(self._run.shard(shard)).read():
+            if event["event"] == "place":
+                found[event["key"], event["attempt"]].append(event["record"])
+        return found
 
     async def _settle_attempt(
-        self, attempt: tuple[str, int], place: dict[str, Any] | None, *, lease_over: bool
+        self, attempt: tuple[str, int], places: list[dict[str, Any]], how: str, *, lease_over: bool
     ) -> bool:
-        """Record an attempt as lost once it is proven over; return whether it was."""
+        """Record an attempt as lost once it is proven over; return whether it was.
+
+        ``how`` says how it ended if it has no target.
+        """
         key, number = attempt
-        how = "before its target ran anything"
-        if place is not None:
+        for place in places:
             async with self._slots:
                 how = await end_place(place)
             if not how and not lease_over:
                 return False
             how = f"its target was {how}" if how else "the lease of its target is over"
-        trial = self._run.find_trial(key)
-        record: dict[str, Any] = {
-            "key": key, "attempt": number, "task": trial.task.id, "target": trial.target, "model": trial.model,
-            "sample": trial.sample, "state": "lost", "failure": "infrastructure", "reason": f"its shard ended; {how}",
-            "reward": None, "check": None, "outcome": "", "steps": 0, "calls": 0, "conversation": f"{key}.{number}",
-            "usage": None, "began": None, "seconds": None, "shard": "", "epoch": self._epoch, "final": False,
-            "settled": round(time.time(), 3),
-        }  # fmt: skip
+        reason = f"its shard ended; {how}"
+        record = create_end(self._run, key, number, "lost", "infrastructure", reason, epoch=self._epoch, shard="")
         try:
             accepted = await asyncio.to_thread(self._run.write_result, key, number, record)
         except HermesError:
@@ -117,3 +121,16 @@ class Settlement:
             self._log.write("ended_attempt", **record)
         await asyncio.to_thread(self._state.update)
         return True
+
+
+def create_end(
+    run: RunFolder, key: str, number: int, state: str, failure: str | None, reason: str, *, epoch: int, shard: str
+) -> dict[str, Any]:
+    """Return the result of an attempt whose shard cannot write it, or never began it."""
+    trial = run.find_trial(key)
+    return {
+        "key": key, "attempt": number, "task": trial.task.id, "target": trial.target, "model": trial.model,
+        "sample": trial.sample, "state": state, "failure": failure, "reason": reason, "reward": None, "check": None,
+        "outcome": "", "steps": 0, "calls": 0, "conversation": f"{key}.{number}", "usage": None, "began": None,
+        "seconds": None, "shard": shard, "epoch": epoch, "final": False, "settled": round(time.time(), 3),
+    }  # fmt: skip

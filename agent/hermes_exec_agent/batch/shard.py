@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import cancel_and_wait, shield_to_completion, wait_done
 from hermes_exec.config.paths import to_printable, write_private
@@ -28,16 +28,20 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.pool.owner import Owner
 from hermes_exec.terminal.opening import plan_open
-from hermes_exec_agent.batch.attempt import RETRIED, Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.attempt import Attempt, AttemptContext, run_attempt
+from hermes_exec_agent.batch.claims import find_next, may_retry
 from hermes_exec_agent.batch.formats.function_grading import load_check
-from hermes_exec_agent.batch.ledger import Ledger, ShardAccount, TrialAccount, read_caps
+from hermes_exec_agent.batch.gpu_hours import choose_slice, count_target_gpus, hold_gpus, meter
+from hermes_exec_agent.batch.ledger import CapReached, Ledger, ShardAccount, TrialAccount, read_caps
 from hermes_exec_agent.batch.model_choice import ModelSource, is_scripted
 from hermes_exec_agent.batch.places import PlaceHealth, remove_leftovers
-from hermes_exec_agent.batch.run_folder import FENCE_S, HEARTBEAT_S, DiskFull
+from hermes_exec_agent.batch.run_folder import BEGUN, FENCE_S, HEARTBEAT_S, DiskFull
 from hermes_exec_agent.batch.shard_log import ShardLog
+from hermes_exec_agent.batch.sub_run import ASSIGNED
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from hermes_exec_agent.batch.reward_function import Function
@@ -77,6 +81,9 @@ class Shard:
         self._terminated = ""
         """Why the shard ends although the run goes on."""
         self._detached = detached
+        assigned = self._folder / ASSIGNED
+        self._assigned: dict[str, int] | None = json.loads(assigned.read_bytes()) if assigned.exists() else None
+        """The attempts that an engine claimed for this shard, which then claims none; each is begun once."""
         self._stopping = asyncio.Event()
         self._redactor = Redactor()
 
@@ -103,12 +110,17 @@ class Shard:
                     starting=asyncio.Semaphore(_share(settings.caps.starting, settings.shards, self._position)),
                     health=PlaceHealth(),
                     create_models=self._create_models,
+                    open_account=self._open_account,
+                    hold_gpus=self._hold_gpus,
                     clean=self._redactor.redact,
                     check=self._load_check(),
                 )
                 watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_heartbeat())]
                 try:
-                    await self._work()
+                    async with self._meter_own_gpus():
+                        await self._work()
+                except CapReached as error:
+                    await self._cap_all(str(error))
                 finally:
                     await cancel_and_wait(watching)
                     await self._end_all()
@@ -136,11 +148,25 @@ class Shard:
             found += self._models.load_configured().secrets
         return found
 
-    def _create_models(self, trial: Trial) -> Models | None:
+    def _create_models(self, trial: Trial, account: TrialAccount) -> Models | None:
+        settings = self._epoch.settings.agent
+        return self._models.create(trial.model, account, settings.max_tokens) if settings.asks_model else None
+
+    def _hold_gpus(self, trial: Trial) -> AbstractAsyncContextManager[None]:
+        hours = self._epoch.settings.caps.gpu_hours
+        gpus = 0.0 if hours is None else count_target_gpus(trial.target)
+        return hold_gpus(self._account, gpus, hours) if gpus and hours else contextlib.nullcontext()
+
+    def _meter_own_gpus(self) -> AbstractAsyncContextManager[None]:
+        """Count the time of the GPUs that the engine reserved for this shard."""
         settings = self._epoch.settings
-        if not settings.agent.asks_model:
-            return None
-        return self._models.create(trial.model, TrialAccount(settings.caps, self._account), settings.agent.max_tokens)
+        hours, gpus = settings.caps.gpu_hours, settings.shard_gpus
+        if not gpus or hours is None:
+            return contextlib.nullcontext()
+        return meter(self._account, gpus, choose_slice(hours), lambda: self.stop("cap"))
+
+    def _open_account(self) -> TrialAccount:
+        return TrialAccount(self._epoch.settings.caps, self._account)
 
     async def _watch(self) -> None:
         """Renew the heartbeat, and obey the control file."""
@@ -171,6 +197,12 @@ class Shard:
         if silent_s > FENCE_S and self._stop != "end":
             self._say(f"its heartbeat is {silent_s:.0f} s old, so that others may soon run its trials: it ends")
             self.terminate("its heartbeat could not be written")
+
+    def drain(self, grace_s: float | None) -> None:
+        """Claim nothing more, and end what still runs after so many seconds, so that it ends well."""
+        self.stop("drain")
+        if grace_s is not None:
+            asyncio.get_running_loop().call_later(grace_s, self.terminate, "its time limit is near")
 
     def terminate(self, why: str) -> None:
         """End everything although the run goes on, unless it was stopped meanwhile; other shards run the trials."""
@@ -217,7 +249,10 @@ class Shard:
         """Claim the next attempt at a trial and start it; return False if there is nothing to claim."""
         if trial.key in self._running:
             return False
-        number = await asyncio.to_thread(self._find_next, trial.key)
+        if self._assigned is None:
+            number = await asyncio.to_thread(self._find_next, trial.key)
+        else:
+            number = self._assigned.pop(trial.key, None)
         if number is None:
             return False
         await self._acquire_slot()
@@ -230,7 +265,7 @@ class Shard:
         claimed = False
         try:
             content = {"shard": self._id, "epoch": self._epoch.number}
-            claimed = await asyncio.to_thread(self._run.claim, trial.key, number, content)
+            claimed = await asyncio.to_thread(self._claim, trial.key, number, content)
         except HermesError as error:
             self._say(f"no more trials are begun: {error}")
             if isinstance(error, DiskFull):
@@ -250,6 +285,25 @@ class Shard:
             task.add_done_callback(self._tasks.discard)
         return claimed
 
+    def _claim(self, key: str, number: int, content: dict[str, Any]) -> bool:
+        if self._assigned is None:
+            return self._run.claim(key, number, content)
+        self._run.check_space()
+        return True
+
+    async def _cap_all(self, why: str) -> None:
+        """Record the next trial as stopped by a cap, which allows nothing to begin: the coordinator then stops."""
+        for trial in self._run.trials:
+            if trial.key in self._epoch.todo:
+                number = await asyncio.to_thread(self._find_next, trial.key)
+                if number is not None and await asyncio.to_thread(
+                    self._run.claim, trial.key, number, {"shard": self._id, "epoch": self._epoch.number}
+                ):
+                    attempt = Attempt(trial, number)
+                    attempt.fail(None, why, "capped")
+                    await self._record(attempt)
+                    return
+
     async def _acquire_slot(self) -> None:
         """Wait for a free slot, or until the shard stops."""
         acquiring = asyncio.ensure_future(self._slots.acquire())
@@ -266,16 +320,9 @@ class Shard:
 
     def _find_next(self, key: str) -> int | None:
         """Return the number of the attempt to claim; None if the trial is over, or held by another shard."""
-        base = self._epoch.todo[key]
-        number = base + 1
-        while self._run.is_claimed(key, number):
-            result = self._run.read_result(key, number)
-            if result is None:
-                return None
-            if not may_retry(result["state"], result["failure"]) or number - base >= self._epoch.settings.attempts:
-                self._settled.add(key)
-                return None
-            number += 1
+        number, is_over = find_next(self._run, self._epoch, key)
+        if is_over:
+            self._settled.add(key)
         return number
 
     async def _attempt(self, attempt: Attempt) -> None:
@@ -342,16 +389,21 @@ def _share(total: int, shards: int, position: int) -> int:
     return max(total // shards + (position < total % shards), 1)
 
 
-def may_retry(state: str, failure: str | None) -> bool:
-    """Whether a trial with this result is tried again in the same command."""
-    return state == "lost" or (state == "failed" and failure in RETRIED)
-
-
-async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: int, *, detached: bool = False) -> None:
+async def run_shard(
+    run: RunFolder,
+    epoch: int,
+    id: str,
+    position: int,
+    slots: int,
+    *,
+    detached: bool = False,
+    grace_s: float | None = None,
+) -> None:
     """Run a shard.
 
-    SIGUSR1, as before a time limit, lets its trials end; SIGTERM ends all that it runs. So does the end of its standard
-    input, as its engine has gone then; a ``detached`` shard goes on without one.
+    SIGUSR1, as before a time limit, lets its trials end, and ends those that still run after ``grace_s``; SIGTERM ends
+    all that it runs. So does the end of its standard input, as its engine has gone then; a ``detached`` shard goes on
+    without one.
     """
     if not _ID.fullmatch(id):
         raise UsageError(f"--shard {to_printable(id)}: it should be letters, digits, '.', '_' and '-', up to 64")
@@ -360,7 +412,7 @@ async def run_shard(run: RunFolder, epoch: int, id: str, position: int, slots: i
     shard = Shard(run, found, id, position, slots, detached=detached)
     loop = asyncio.get_running_loop()
     if threading.current_thread() is threading.main_thread():  # else another program's, such as Ray's
-        loop.add_signal_handler(signal.SIGUSR1, shard.stop, "drain")
+        loop.add_signal_handler(signal.SIGUSR1, shard.drain, grace_s)
         loop.add_signal_handler(signal.SIGTERM, shard.terminate, "SIGTERM")
     if not detached:
         with contextlib.suppress(PermissionError):  # a file or /dev/null has no end that can be awaited
@@ -380,7 +432,7 @@ def _begin_shard(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        (folder / "begun").touch(mode=0o600, exist_ok=False)
+        (folder / BEGUN).touch(mode=0o600, exist_ok=False)
     except FileExistsError:
         raise UsageError(f"the shard {folder.name} was begun before", remedy="another --shard") from None
 

@@ -72,9 +72,11 @@ class ShardLog:
 class LogTail:
     """Reads the events of a log that grows; a line that is not complete yet is left for the next call."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *events: str) -> None:
+        """``events`` are the only ones that are read; all if empty."""
         self._path = folder / NAME
         self._offset = 0
+        self._prefixes = tuple(f'{{"event":"{each}"'.encode() for each in events) or (b"",)
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Return the events since the last call."""
@@ -88,8 +90,10 @@ class LogTail:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
+                if not line.startswith(self._prefixes):  # its event is its first key
+                    continue
                 try:
-                    found = json.loads(line)
+                    found = json.loads(line.decode())
                 except ValueError:  # torn by the end of a machine
                     continue
                 if isinstance(found, dict):

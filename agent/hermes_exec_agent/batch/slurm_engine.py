@@ -21,6 +21,7 @@ import hermes_exec
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.terminal.encoding import parse_number
+from hermes_exec_agent.batch.gpu_hours import count_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +41,8 @@ _POLL_S = 2.0
 _COMMAND_S = 60.0
 _DRAIN_S = 120
 """Seconds before its time limit at which a shard begins no more trials."""
+_FINISH_S = 75
+"""Seconds after which a shard that begins no more trials ends those that run, before Slurm kills them."""
 _GRACE_S = 60.0
 _SCRIPT = """#!/bin/sh
 {setup}
@@ -72,6 +75,11 @@ class SlurmEngine:
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it should be a number from 1 on")
             if name in _FLAGS and not _VALUE.fullmatch(value):
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it is no value of {_FLAGS[name]}")
+
+    @classmethod
+    def count_gpus(cls, options: Mapping[str, str]) -> float | None:
+        """Return the GPUs of a shard; see `gpu_hours.count_shard_gpus`."""
+        return count_gpus(options.get("gpus"))
 
     def __init__(self, run: RunFolder, options: Mapping[str, str]) -> None:
         self._run = run
@@ -145,7 +153,7 @@ class SlurmEngine:
         lines = [" ".join(order.to_argv("")[3:]) for order in orders]
         file.write_text("".join(f"{line}\n" for line in lines))
         python = self._options.get("python", sys.executable)
-        shard = shlex.join([python, "-m", "hermes_exec", *beginning, "--detached"])
+        shard = shlex.join([python, "-m", "hermes_exec", *beginning, "--detached", "--grace", str(_FINISH_S)])
         script.write_text(
             _SCRIPT.format(setup=self._options.get("setup", ""), orders=shlex.quote(str(file)), shard=shard)
         )

@@ -15,6 +15,8 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.batch.engine import find_engine
 from hermes_exec_agent.batch.formats.function_grading import freeze_check
+from hermes_exec_agent.batch.formats.harbor import TARGET as HARBOR_TARGET
+from hermes_exec_agent.batch.gpu_hours import set_gpus
 from hermes_exec_agent.batch.model_choice import ModelSource, find_price, freeze_model, is_scripted
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.settings import AGENTS, COMMAND, AgentSettings, Caps, RunSettings
@@ -25,11 +27,15 @@ from hermes_exec_agent.tools.toolset import find_tools
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
+
 _OF_CORE = 8
 _OF_TRIAL = 100 << 20
 """Bytes of memory that a local trial may take, about, with its target."""
 _MOST = 512
 _OF_SHARD = 64
+_RESTRICT_ADDRESSES = frozenset({"modal", "daytona"})
+"""Kinds of targets that can restrict the addresses that a sandbox reaches."""
 _REPLY = 8192
 """Tokens of a reply where a cap needs a bound and none is given."""
 
@@ -135,9 +141,12 @@ def plan_run(arguments: RunArguments) -> RunPlan:
     scripts = {digest: content for _, digest, content in frozen if digest}
     if check:
         scripts[check_file] = check_text
-    if any(task.harbor is not None for task in tasks):
-        _check_harbor(tasks, settings.on)
-    _check_targets({each for task in tasks for each in (settings.on or (task.on or "local",))})
+    for task in tasks:
+        if task.harbor is not None:
+            _check_harbor(task.id, task.harbor, settings)
+    targets = {each for task in tasks for each in (settings.on or (task.on or "local",))}
+    _check_targets(targets)
+    settings = set_gpus(settings, targets)
     costs = _estimate_costs(settings, arguments.models) if agent.asks_model else {}
     count = len(list_trials(tasks, settings))
     settings = settings.model_copy(update={"concurrency": min(settings.concurrency, count)})
@@ -169,16 +178,32 @@ def _check_agent(agent: AgentSettings, arguments: RunArguments, tasks: Sequence[
         find_tools(agent.tools)
 
 
-def _check_harbor(tasks: Sequence[Task], on: Sequence[str]) -> None:
-    """Check that tasks of Harbor run in containers, as they write below the root and may run as other users."""
-    for target in on:
+def _check_harbor(name: str, spec: HarborSpec, settings: RunSettings) -> None:
+    """Check that the targets honour a task of Harbor, which writes below the root of its containers.
+
+    Raises:
+        UsageError: one does not.
+    """
+    boxes = [spec.box, *(step.verifier.box for step in spec.steps if step.verifier.box is not None)]
+    has_hosts = any(box.hosts for box in boxes)
+    if has_hosts and not settings.on:
+        raise UsageError(f"the task {name} has 'allowed_hosts', which containers here do not restrict",
+                         remedy="--on modal, or --on daytona")  # fmt: skip
+    if settings.agent.check and spec.has_steps:
+        raise UsageError(f"--check: the task {name} has steps with checks of their own", remedy="leave --check out")
+    for target in settings.on:
         kind = resolve(target, load_settings()).profile.type
+        why = ""
         if kind in ("local", "ssh", "slurm"):
-            raise UsageError(
-                f"--on {to_printable(target)}: tasks in Harbor's format need a container", remedy="leave --on out"
-            )
-        if target != "docker" and (users := [task.id for task in tasks if task.harbor and task.harbor.has_users]):
-            raise UsageError(f"--on {to_printable(target)}: the task {users[0]} names users", remedy="leave --on out")
+            why = "tasks in Harbor's format need a container"
+        elif target != HARBOR_TARGET and spec.has_users:
+            why = f"the task {name} names users"
+        elif target != HARBOR_TARGET and spec.has_verifier_box:
+            why = f"the task {name} has a container for its tests"
+        elif has_hosts and kind not in _RESTRICT_ADDRESSES:
+            why = f"the task {name} has 'allowed_hosts', which it does not restrict"
+        if why:
+            raise UsageError(f"--on {to_printable(target)}: {why}", remedy="leave --on out")
 
 
 def _check_targets(targets: set[str]) -> None:

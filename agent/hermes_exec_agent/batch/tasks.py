@@ -36,6 +36,9 @@ _SHOWN = 50
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """One task, as a line of a file of tasks has it."""
 
@@ -101,8 +104,7 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
 
 def digest_of(value: object) -> str:
     """Return the SHA-256 of a JSON value in canonical form, in hexadecimal."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
 class TaskFaults(UsageError):

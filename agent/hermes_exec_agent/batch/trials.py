@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hermes_exec_agent.batch.tasks import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec_agent.batch.settings import RunSettings
     from hermes_exec_agent.batch.tasks import Task
@@ -31,9 +31,13 @@ class Trial:
     """From 1 on."""
 
 
-def list_trials(tasks: Sequence[Task], settings: RunSettings) -> list[Trial]:
-    """Return all trials of a run: sample by sample, so that a run that stops early has a first sample of each task."""
-    digests = {task.id: task.digest for task in tasks}
+def list_trials(tasks: Sequence[Task], settings: RunSettings, digests: Mapping[str, str] | None = None) -> list[Trial]:
+    """Return all trials of a run: sample by sample, so that a run that stops early has a first sample of each task.
+
+    ``digests`` are those of the tasks by id, if they are known.
+    """
+    if digests is None:
+        digests = {task.id: task.digest for task in tasks}
     agent = settings.agent.digest
     trials: list[Trial] = []
     for sample in range(1, settings.samples + 1):

@@ -40,15 +40,16 @@ Dollars = Annotated[
 ]
 Tokens = Annotated[int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Cap the tokens of the run.")]
 Requests = Annotated[int | None, typer.Option("--max-steps", metavar="N", min=1, help="Cap the requests to models.")]
+GpuHours = Annotated[
+    float | None, typer.Option("--max-gpu-hours", metavar="H", min=0, help="Cap the GPU hours of shards and targets.")
+]
 Wall = Annotated[float | None, typer.Option("--max-wall", metavar="S", min=0, help="Cap the seconds of the run.")]
 Concurrency = Annotated[
     int | None,
     typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default from cores and memory."),
 ]
 
-Engine = Annotated[
-    str | None, typer.Option(metavar="local|slurm", help="Where the processes run; by default on this machine.")
-]
+Engine = Annotated[str | None, typer.Option(metavar="NAME", help="local, slurm, ray or modal: where the shards run.")]
 Repos = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of clones that rows of SWE-bench name.")]
 EngineOptions = Annotated[
     list[str] | None, typer.Option("--engine-option", metavar="KEY=VALUE", help="Of the engine; may be repeated.")
@@ -103,6 +104,7 @@ def run(  # noqa: PLR0913  one parameter an option
     max_tokens: Tokens = None,
     max_steps: Requests = None,
     max_wall: Wall = None,
+    max_gpu_hours: GpuHours = None,
     trial_money: Annotated[
         float | None, typer.Option(metavar="DOLLARS", min=0, help="Cap the cost of a trial.")
     ] = None,
@@ -145,7 +147,7 @@ def run(  # noqa: PLR0913  one parameter an option
                 "capture": capture,
             },
             caps={
-                **_caps(max_money, max_tokens, max_steps, max_wall),
+                **_caps(max_money, max_tokens, max_steps, max_wall, max_gpu_hours),
                 "trial_money": trial_money,
                 "trial_tokens": trial_tokens,
                 "starting": starting,
@@ -179,8 +181,10 @@ def _parse_options(words: "Sequence[str]") -> dict[str, str]:
     return options
 
 
-def _caps(money: float | None, tokens: int | None, steps: int | None, wall_s: float | None) -> dict[str, Any]:
-    return {"money": money, "tokens": tokens, "steps": steps, "wall_s": wall_s}
+def _caps(
+    money: float | None, tokens: int | None, steps: int | None, wall_s: float | None, gpu_hours: float | None
+) -> dict[str, Any]:
+    return {"money": money, "tokens": tokens, "steps": steps, "wall_s": wall_s, "gpu_hours": gpu_hours}
 
 
 def _print_plan(plan: "RunPlan", *, json: bool) -> None:
@@ -208,6 +212,7 @@ def resume(  # noqa: PLR0913  one parameter an option
     max_tokens: Tokens = None,
     max_steps: Requests = None,
     max_wall: Wall = None,
+    max_gpu_hours: GpuHours = None,
     engine: Engine = None,
     engine_option: EngineOptions = None,
     json: Json = False,
@@ -218,7 +223,9 @@ def resume(  # noqa: PLR0913  one parameter an option
     """
     folder = open_run(run)
     caps = {
-        name: value for name, value in _caps(max_money, max_tokens, max_steps, max_wall).items() if value is not None
+        name: value
+        for name, value in _caps(max_money, max_tokens, max_steps, max_wall, max_gpu_hours).items()
+        if value is not None
     }
     chosen: dict[str, Any] = {"concurrency": concurrency} if concurrency else {}
     if engine is not None or engine_option:
@@ -239,13 +246,14 @@ def _run_epoch(
 ) -> int:
     from hermes_exec.config.check import validate_table
     from hermes_exec_agent.batch.coordinator import Coordinator
+    from hermes_exec_agent.batch.gpu_hours import set_gpus
     from hermes_exec_agent.batch.model_choice import ModelSource
     from hermes_exec_agent.batch.settings import Caps, RunSettings
 
     values = folder.settings.model_dump()
     values["caps"] = validate_table(Caps, values["caps"] | dict(caps or {}), "caps")
     values |= chosen or {}
-    settings = validate_table(RunSettings, values, "settings")
+    settings = set_gpus(validate_table(RunSettings, values, "settings"), {each.target for each in folder.trials})
     if settings.agent.asks_model:
         ModelSource(folder.path / "scripts").check(settings.models, settings.caps)
     coordinator = Coordinator(folder, settings, only=only)
@@ -372,6 +380,9 @@ def shard(
     detached: Annotated[
         bool, typer.Option("--detached", help="Go on without a standard input, whose end ends the shard otherwise.")
     ] = False,
+    grace: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="End the trials that still run so long after SIGUSR1.")
+    ] = None,
 ) -> int:
     """Run trials of an epoch until none is left. Engines start this; see docs/batch.md.
 
@@ -381,5 +392,5 @@ def shard(
     from hermes_exec_agent.batch.shard import run_shard
 
     hide_environment()
-    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots, detached=detached))
+    asyncio.run(run_shard(open_run(run), epoch, shard, position, slots, detached=detached, grace_s=grace))
     return 0

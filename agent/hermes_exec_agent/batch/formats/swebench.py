@@ -16,13 +16,12 @@ from pydantic import BaseModel, Field
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, HermesError, UsageError
+from hermes_exec_agent.batch.formats.log_parsers import PARSERS, LogParser, choose_command, choose_parser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-COMMAND = "python3 -m pytest -rA -p no:cacheprovider"
-"""Runs tests, and prints a line for the outcome of each."""
 SOLUTION = "git apply .git/solution.patch"
 _KEYS = frozenset({"instance_id", "repo", "base_commit", "problem_statement", "test_patch"})
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -41,7 +40,9 @@ class SweBenchSpec(BaseModel, frozen=True, extra="forbid", strict=True):
     """The solution; only the agent ``oracle`` gets it."""
     fail_to_pass: tuple[str, ...] = Field(strict=False)
     pass_to_pass: tuple[str, ...] = Field(default=(), strict=False)
-    command: str = COMMAND
+    command: str
+    parser: LogParser = "pytest"
+    """The program whose output ``command`` prints."""
 
     @property
     def test_files(self) -> list[str]:
@@ -65,16 +66,19 @@ def to_task(entry: Mapping[str, object], where: str, repos: Path | None) -> dict
     if not _COMMIT.fullmatch(texts["base_commit"]):
         raise ConfigError(f"{where}: 'base_commit' should be the hexadecimal id of a commit")
     find_clone(repos, texts["repo"], where)
+    tests = {name: _read_tests(entry, name, where) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    parser = _read_parser(entry, [*tests["FAIL_TO_PASS"], *tests["PASS_TO_PASS"]], where)
     spec = {
         "repo": texts["repo"],
         "base_commit": texts["base_commit"],
         "test_patch": texts["test_patch"],
         "patch": str(entry.get("patch") or ""),
-        "fail_to_pass": _read_tests(entry, "FAIL_TO_PASS", where),
-        "pass_to_pass": _read_tests(entry, "PASS_TO_PASS", where),
-        "command": str(entry.get("test_cmd") or COMMAND),
+        "fail_to_pass": tests["FAIL_TO_PASS"],
+        "pass_to_pass": tests["PASS_TO_PASS"],
+        "command": str(entry.get("test_cmd") or choose_command(parser, texts["repo"])),
+        "parser": parser,
     }
-    used = {*_KEYS, "patch", "FAIL_TO_PASS", "PASS_TO_PASS", "test_cmd"}
+    used = {*_KEYS, "patch", "FAIL_TO_PASS", "PASS_TO_PASS", "test_cmd", "log_parser"}
     return {
         "id": texts["instance_id"],
         "instruction": texts["problem_statement"],
@@ -100,11 +104,27 @@ def _read_tests(entry: Mapping[str, object], name: str, where: str) -> tuple[str
         found = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         found = None
-    if not isinstance(found, list) or not all(isinstance(each, str) and "::" in each for each in found):  # pyright: ignore[reportUnknownVariableType]  it is JSON
-        raise ConfigError(f"{where}: '{name}' should be a list of names of pytest, such as tests/test_a.py::test_b")
+    if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):  # pyright: ignore[reportUnknownVariableType]  it is JSON
+        raise ConfigError(f"{where}: '{name}' should be a list of names of tests, such as tests/test_a.py::test_b")
     if name == "FAIL_TO_PASS" and not found:
         raise ConfigError(f"{where}: '{name}' is empty")
     return tuple(map(str, found))  # pyright: ignore[reportUnknownArgumentType]  checked
+
+
+def _read_parser(entry: Mapping[str, object], names: list[str], where: str) -> LogParser:
+    """Return the program that runs the tests: ``log_parser``, or the one whose names they have."""
+    word = entry.get("log_parser")
+    if word is None:
+        if (found := choose_parser(names)) is None:
+            raise ConfigError(
+                f"{where}: 'FAIL_TO_PASS' and 'PASS_TO_PASS' have names of no single known program, such as "
+                f"{to_printable(names[0])!r}; name it by 'log_parser' ({', '.join(PARSERS)}) with a 'test_cmd'"
+            )
+        return found
+    parser: LogParser | None = next((each for each in PARSERS if each == str(word)), None)
+    if parser is None:
+        raise ConfigError(f"{where}: 'log_parser' {to_printable(str(word))!r} should be {', '.join(PARSERS)}")
+    return parser
 
 
 def find_clone(repos: Path | None, repo: str, where: str) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import write_private
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.formats.grading import STEP_S, CheckFault, Grade, refuse_unfinished
+from hermes_exec_agent.batch.formats.log_parsers import find_missing, list_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.places import AttemptPlace
     from hermes_exec_agent.batch.trials import Trial
 
-_STATUS = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) +(\S.*?)(?: - .*)?$")
 _OUTPUT = 4 << 20
 _PATCH = 1 << 20
 """Bytes of the patch that an agent may leave."""
@@ -84,13 +83,13 @@ class SweBenchTrial:
             await self._run(terminal, "git apply --whitespace=nowarn .git/tests.patch")
         except UsageError as error:
             raise CheckFault(f"the tests could not be applied: {error}") from error
-        argv = ["/bin/sh", "-c", f'{self._spec.command} "$@"', "sh", *(name for name in tests if name.endswith(".py"))]
+        names = list_arguments(self._spec.parser, self._spec.command, tests)
+        argv = ["/bin/sh", "-c", f'{self._spec.command} "$@"', "sh", *names]
         limit_s = self._trial.task.check_timeout_s
         done = await terminal.run(argv, cwd=self._folder, timeout=limit_s, merge_stderr=True, max_output=_OUTPUT)
         refuse_unfinished(done)
-        passed = read_passed(done.stdout_text)
         wanted = (*self._spec.fail_to_pass, *self._spec.pass_to_pass)
-        missing = [name for name in wanted if name not in passed]
+        missing = find_missing(done.stdout_text, self._spec.parser, wanted)
         why = f"not passed: {', '.join(missing[:3])}" if missing else "all passed"
         record: dict[str, Any] = {
             "exit_code": done.exit_code,
@@ -121,9 +120,3 @@ class SweBenchTrial:
         if not done.ok:
             raise UsageError(f"{command}: {done.reason}: {done.stdout_text[-200:].strip()}")
         return done.stdout_text
-
-
-def read_passed(output: str) -> set[str]:
-    """Return the names of the tests that passed, from the lines of ``pytest -rA``."""
-    found = (_STATUS.match(line) for line in output.splitlines())
-    return {each[2] for each in found if each and each[1] in ("PASSED", "XFAIL")}

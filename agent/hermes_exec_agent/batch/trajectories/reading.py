@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_exec_agent.batch.model_choice import is_scripted
 from hermes_exec_agent.models.protocol import read_thought
@@ -161,6 +161,13 @@ class Trajectory:
         return {**{name: self.result[name] for name in names}, "end": self.end}
 
 
+def _list_conversations(result: dict[str, Any]) -> list[str]:
+    """Return the ids of a trial's conversations: one for each step of a task with steps."""
+    check = cast("dict[str, Any]", result["check"] or {})
+    steps = [str(each["conversation"]) for each in check.get("steps", ()) if each["conversation"]]
+    return steps or [str(result["conversation"])]
+
+
 @dataclass(slots=True)
 class TrajectoryReader:
     """Reads the trajectories of a run, in the order of its trials; ``left_out`` counts the others by reason."""
@@ -195,11 +202,13 @@ class TrajectoryReader:
                 self.left_out["without a result"] += 1
             elif reason := self.selection.find_exclusion(state.accepted):
                 self.left_out[reason] += 1
-            elif (found := self._read(trial, state.accepted)) is not None:
-                yield found
+            else:
+                for id in _list_conversations(state.accepted):
+                    if (found := self._read(trial, state.accepted, id)) is not None:
+                        yield found
 
-    def _read(self, trial: Trial, result: dict[str, Any]) -> Trajectory | None:
-        conversation = self._read_conversation(str(result["shard"]), str(result["conversation"]))
+    def _read(self, trial: Trial, result: dict[str, Any], id: str) -> Trajectory | None:
+        conversation = self._read_conversation(str(result["shard"]), id)
         if not conversation.events:
             self.left_out["without a record"] += 1
             return None
