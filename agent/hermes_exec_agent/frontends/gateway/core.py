@@ -9,11 +9,12 @@ import logging
 import math
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
+from hermes_exec_agent.frontends.gateway.adapter import HistoryReader, PlatformDown
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
 from hermes_exec_agent.frontends.gateway.delivery import Delivery
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
@@ -70,6 +71,9 @@ class Gateway:
         """The persons with messages that their worker may not have seen."""
         self._grace_s = grace_s
         turns.notify = self._wake_deliveries
+        for each in adapters:
+            if isinstance(each, HistoryReader):
+                each.set_positions(partial(asyncio.to_thread, store.find_positions, each.platform, each.account))
 
     async def run(self, ready: Callable[[Adapter], None] = lambda _: None) -> None:
         """Serve until cancelled; ``ready`` is called for each account that is connected.

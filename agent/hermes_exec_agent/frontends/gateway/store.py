@@ -198,6 +198,16 @@ class Store:
         query = "SELECT count(*) FROM inbox WHERE person = ? AND state != 'done' AND kind = 'request'"
         return int(self._query(query, person)[0][0])
 
+    def find_positions(self, platform: str, account: str) -> dict[str, str]:
+        """Return the last recorded message of each chat of an account, of those whose id is a number."""
+        rows = self._query(
+            "SELECT chat, message, max(seq) FROM inbox WHERE platform = ? AND account = ?"
+            " AND message NOT GLOB '*[^0-9]*' GROUP BY chat",
+            platform,
+            account,
+        )
+        return {str(row["chat"]): str(row["message"]) for row in rows}
+
     def begin(self, message: Message, conversation: str, after: int) -> Message | None:
         """Record that a turn begins for a message, and where its record begins; from now on no edit changes it.
 

@@ -1,0 +1,200 @@
+"""Discord, by its gateway and REST API with discord.py.
+
+The library keeps the connection and resumes its session. Nothing acknowledges a message, so messages that were written
+since the last recorded one of a chat are read from its history first. Each piece has an enforced nonce: the API takes
+a second piece with the same one as the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import io
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import discord
+from pydantic import BaseModel, Field
+
+from hermes_exec.config.check import validate_table
+from hermes_exec.config.secrets import resolve_secrets
+from hermes_exec.config.values import Source
+from hermes_exec.errors import ConfigError
+from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, Incoming, NotSent, PlatformDown, Rejected
+from hermes_exec_agent.frontends.gateway.discord_client import Client, describe, parse_message, translate_error
+from hermes_exec_agent.frontends.gateway.marks import to_discord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.frontends.gateway.adapter import Choice
+
+_log = logging.getLogger("hermes_exec.gateway")
+_MOST_MISSED = 1000
+"""Messages that are read from the history of a chat."""
+_KEY_S = 120.0
+"""The API remembers nonces for "a few minutes"."""
+_ERRORS = (discord.DiscordException, aiohttp.ClientError, OSError, LookupError, TypeError, ValueError)
+"""What the library raises; the last three for an answer in another form. `TimeoutError` is an `OSError`."""
+
+
+class DiscordSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """One bot."""
+
+    token: Source
+    """The source of the bot's token."""
+    interval_s: float = Field(default=1.0, ge=0)
+    """The shortest time between two messages in one chat."""
+    limit_s: float = Field(default=60.0, gt=0)
+    """Seconds to wait for an answer to a message, with the waits of rate limits of up to 30 seconds."""
+    resume_s: float = Field(default=60.0, gt=0)
+    """Seconds in which a lost connection is resumed; later the platform counts as down."""
+
+
+def create(name: str, table: Mapping[str, object]) -> DiscordAdapter:
+    """Return the adapter of an account.
+
+    Raises:
+        ConfigError: the table is wrong, or its token is missing or has another form.
+    """
+    settings = validate_table(DiscordSettings, table, f"[gateway.platforms.{name}]")
+    token = resolve_secrets({"token": settings.token}, os.environ)["token"]
+    if not _read_account(token):
+        raise ConfigError(f"[gateway.platforms.{name}] token: it has another form than ID.TIME.SECRET")
+    return DiscordAdapter(settings, token)
+
+
+class DiscordAdapter:
+    """One bot."""
+
+    platform = "discord"
+
+    def __init__(self, settings: DiscordSettings, token: Secret) -> None:
+        self.account = _read_account(token)
+        self.traits = AdapterTraits(
+            2000, "utf16", settings.interval_s, has_buttons=True, largest_file=10 << 20, can_edit=True,
+            repeat="key", repeat_s=_KEY_S,
+        )  # fmt: skip
+        self._settings = settings
+        self._token = token
+        self._client: Client | None = None
+        self._find: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+
+    def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+        """Take the function that returns the last recorded message of each chat."""
+        self._find = find
+
+    async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
+        """Log in, and pass on what the library reports, until the connection ends for good."""
+        client = Client(accept)
+        connecting = asyncio.create_task(client.start(self._token.reveal()))
+        connecting.add_done_callback(lambda _: client.reports.put_nowait("ended"))
+        is_connected = False
+        try:
+            while True:
+                async with asyncio.timeout(None if is_connected else self._settings.resume_s):
+                    report = await client.reports.get()
+                if isinstance(report, Incoming):
+                    await accept(report)
+                elif isinstance(report, BaseException):
+                    raise report
+                elif report == "ended":
+                    await connecting
+                    raise PlatformDown("Discord ended the connection")
+                elif report == "lost":
+                    is_connected = False
+                else:  # "connected" is a new session, and "resumed" the one before
+                    is_connected, self._client = True, client
+                    if report == "connected":
+                        await self._read_missed(client, accept)
+                    ready()
+        except _ERRORS as error:
+            raise PlatformDown(describe(error)) from error
+        finally:
+            self._client = None
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+            await client.close()
+
+    async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
+        """Send a message."""
+        return await self._post(chat, key, content=text, **_create_buttons(choices))
+
+    async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
+        """Send a file."""
+        safe = re.sub(r"[^\w .()+-]", "_", name)[-100:] or "file"
+        return await self._post(chat, key, file=discord.File(io.BytesIO(content), filename=safe))
+
+    async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
+        """Change a message."""
+        channel = self._find_channel(chat)
+        buttons = _create_buttons(choices) or {"view": None}
+        try:
+            async with asyncio.timeout(self._settings.limit_s):
+                await channel.get_partial_message(int(receipt)).edit(content=text, **buttons)
+        except _ERRORS as error:
+            raise translate_error(error) from error
+
+    def render(self, text: str) -> str:
+        """Return Markdown in the form of Discord."""
+        return to_discord(text)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    def _find_channel(self, chat: str) -> discord.PartialMessageable:
+        if self._client is None:
+            raise NotSent("not connected", retry_s=2.0)
+        if not (chat.isascii() and chat.isdigit()):
+            raise Rejected("the name of this chat cannot be one of Discord")
+        return self._client.get_partial_messageable(int(chat))
+
+    async def _post(self, chat: str, key: str, **parts: Any) -> str:
+        channel = self._find_channel(chat)
+        try:
+            async with asyncio.timeout(self._settings.limit_s):  # the library enforces each nonce
+                sent = await channel.send(nonce=key, suppress_embeds=True, **parts)
+        except _ERRORS as error:
+            raise translate_error(error) from error
+        return str(sent.id)
+
+    async def _read_missed(self, client: Client, accept: Callable[[Incoming], Awaitable[None]]) -> None:
+        """Pass on what was written in known chats since the last recorded message."""
+        for chat, last in (await self._find() if self._find is not None else {}).items():
+            try:
+                channel = await client.fetch_channel(int(chat))
+                if not isinstance(channel, discord.abc.Messageable):
+                    continue
+                after = discord.Object(int(last))
+                async for message in channel.history(limit=_MOST_MISSED, after=after, oldest_first=True):
+                    if (incoming := parse_message(message, client.account)) is not None:
+                        await accept(incoming)
+            except (discord.Forbidden, discord.NotFound, discord.InvalidData):
+                _log.info("discord: chat %s can no longer be read", chat)
+
+
+def _read_account(token: Secret) -> str:
+    """Return the bot's id, which is the first part of its token and no secret; empty if the token has another form."""
+    first, _, rest = token.reveal().partition(".")
+    try:
+        id = base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).decode("ascii")
+    except (binascii.Error, ValueError):
+        return ""
+    return id if id.isdigit() and re.fullmatch(r"[\w-]+\.[\w-]+", rest, re.ASCII) else ""
+
+
+def _create_buttons(choices: Sequence[Choice]) -> dict[str, discord.ui.View]:
+    if not choices:
+        return {}
+    view = discord.ui.View(timeout=None)
+    for each in choices:
+        view.add_item(discord.ui.Button(label=each.label[:80], custom_id=each.text[:100]))
+    view.stop()  # the library must not keep it: presses are handled as interactions, also after a restart
+    return {"view": view}
