@@ -41,6 +41,7 @@ _log = logging.getLogger("hermes_exec.gateway")
 _RETRY_S = 5.0
 _LONG_RETRY_S = 60.0
 _CONNECT_S = 20.0
+_FILE_S = 25.0
 _ANSWER = 1 << 16
 """The most bytes of an answer that are read."""
 _REFUSALS = re.compile(
@@ -154,18 +155,21 @@ class SignalAdapter:
             raise SendUnknown(_describe(error)) from error
 
     async def _read_file(self, id: str, most: int) -> bytes:
-        limit = aiohttp.ClientTimeout(total=self._settings.limit_s)
-        try:
-            async with self._open().get(f"{self._url}/v1/attachments/{quote(id, safe='')}", timeout=limit) as answer:
-                if answer.status in {400, 404}:
-                    raise Rejected("the file is gone")
-                if answer.status != 200:
-                    raise PlatformDown(f"signal-cli answers {answer.status} to the request for a file")
-                return await _read(answer, most)
-        except ValueError as error:
-            raise Rejected(f"the file has {error}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise PlatformDown(_describe(error)) from error
+        """Return the content of an attachment. It is tried twice, because its message does not come again."""
+        limit = aiohttp.ClientTimeout(total=min(_FILE_S, self._settings.limit_s))
+        address = f"{self._url}/v1/attachments/{quote(id, safe='')}"
+        for _ in range(2):
+            try:
+                async with self._open().get(address, timeout=limit, allow_redirects=False) as answer:
+                    if answer.status == 200:
+                        return await _read(answer, most)
+                    if answer.status < 500:
+                        break
+            except ValueError as error:
+                raise Rejected(f"the file has {error}") from error
+            except (aiohttp.ClientError, OSError) as error:
+                _log.warning("a file was not read: %s", _describe(error))
+        raise Rejected("signal-cli did not deliver the file")
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
