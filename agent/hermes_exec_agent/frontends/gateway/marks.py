@@ -25,8 +25,8 @@ _PARTS = re.compile(
 _QUOTE_ENDS = re.compile(rf"\n+{QUOTE_END}")
 _JOINER = "\u2060"
 """A character that is not shown. It separates marks, and backticks of a code block."""
-_ADDRESS = re.compile(r"https?://[^\s<]+[^<.,:;\"'\]\s]")
-"""What Discord shows as an address, and reads no marks in."""
+_ADDRESS = re.compile(r"https?://[^\s<>]+[^<>.,:;\"'\]\s]")
+"""An address in a text. Between angle brackets, Discord reads no marks in it and shows no preview."""
 _SPECIAL = re.compile(r"[\\*_~`|<>\[\]#@]")
 _LIST = re.compile(r"( *)(?:(-)|(\d+)\.)")
 """What would begin an item of a list at the beginning of a line."""
@@ -80,7 +80,7 @@ class _Writer:
             self._link = len(self.parts)
         elif part in (QUOTE, QUOTE_END):
             self._is_quote = part == QUOTE
-            if self._is_quote:
+            if self._is_quote and self.is_line_start:
                 self.parts.append("> ")
         elif part in self.MARKS:
             self.put_mark(self.MARKS[part])
@@ -134,7 +134,7 @@ class _Writer:
 
 
 class _Discord(_Writer):
-    """Discord reads backslashes before marks, and none in code and in addresses."""
+    """Discord reads a backslash before a mark, but for code and addresses."""
 
     MARKS = {BOLD: "**", ITALIC: "_", STRIKE: "~~"}  # noqa: RUF012  nothing changes it
 
@@ -172,7 +172,7 @@ class _Discord(_Writer):
         parts: list[str] = []
         end = 0
         for address in _ADDRESS.finditer(text):
-            parts += [_SPECIAL.sub(r"\\\g<0>", text[end : address.start()]), address[0]]
+            parts += [_SPECIAL.sub(r"\\\g<0>", text[end : address.start()]), f"<{address[0]}>"]
             end = address.end()
         return begin + "".join(parts) + _SPECIAL.sub(r"\\\g<0>", text[end:])
 
@@ -190,7 +190,7 @@ class _Discord(_Writer):
 
     def format_link(self, text: str, address: str) -> str:
         """Return a link without a preview."""
-        return f"[{text}](<{address}>)" if text.strip() else address
+        return f"[{text}](<{address}>)" if text.strip() else f"<{address}>"
 
 
 class _Signal(_Writer):
