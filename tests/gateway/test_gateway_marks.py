@@ -15,7 +15,7 @@ from tests.rigs.breadth import WHOLE
 from tests.rigs.discord_api import Markup
 from tests.rigs.signal_api import read_styled
 
-EXAMPLES = 5000 if WHOLE else 300
+EXAMPLES = 5000 if WHOLE else 100
 MARKS = st.text("ab *_`~#>-[]()<@&\n|!1.\\:", max_size=120)
 TEXTS = st.one_of(MARKS, st.text(max_size=80))
 PROSE = st.lists(

@@ -162,7 +162,7 @@ class DiscordRig:
             {
                 "id": str(self._create_id()), "application_id": str(BOT_ID), "type": 3, "token": f"press-{len(self.answered)}",
                 "version": 1, "channel_id": message["channel_id"], "data": data, "message": message, "attachment_size_limit": 1,
-                "channel": {"id": message["channel_id"], "type": 0 if is_group else 1, "permissions": "0", "name": "c"},
+                "channel": {"id": message["channel_id"], "type": 0 if is_group else 1, "permissions": "0", "name": "c", "position": 0},
                 "app_permissions": "0", "locale": "en-US", "entitlements": [], "authorizing_integration_owners": {}, **place,
             },
         )  # fmt: skip

@@ -209,7 +209,7 @@ class HistoryReader(Protocol):
     """An adapter whose platform shows messages again that were written while the gateway was not connected."""
 
     def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
-        """Take the function that returns the last recorded message of each chat.
+        """Take the function that returns the newest message of each chat that was seen.
 
         When it is connected, the adapter passes the messages after these to ``accept``, before any newer ones.
         """

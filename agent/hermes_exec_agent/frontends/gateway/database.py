@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.database_files import DatabaseKind, connect_database, translate_database_errors
+from hermes_exec_agent.frontends.gateway.positions import SCHEMA
 from hermes_exec_agent.state_paths import state_path
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ CREATE TABLE IF NOT EXISTS platforms (
     since REAL NOT NULL,
     PRIMARY KEY (platform, account)
 ) STRICT;
+{SCHEMA}
 COMMIT;
 """
 _COLUMNS = {

@@ -1,7 +1,7 @@
 """Discord, by its gateway and REST API with discord.py.
 
-The library keeps the connection and resumes its session. Nothing acknowledges a message, so messages that were written
-since the last recorded one of a chat are read from its history first. Each piece has an enforced nonce: the API takes
+The library keeps the connection and resumes its session. Nothing acknowledges a message, so what was written in a chat
+since the newest message that the gateway has seen is read from its history first. Each piece has an enforced nonce: the API takes
 a second piece with the same one as the first.
 """
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.gateway")
 _MOST_MISSED = 1000
 """Messages that are read from the history of a chat."""
+_CLOSE_S = 2.0
 _KEY_S = 120.0
 """The API remembers nonces for "a few minutes"."""
 _ERRORS = (discord.DiscordException, aiohttp.ClientError, OSError, LookupError, TypeError, ValueError)
@@ -86,7 +87,7 @@ class DiscordAdapter:
         self._find: Callable[[], Awaitable[Mapping[str, str]]] | None = None
 
     def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
-        """Take the function that returns the last recorded message of each chat."""
+        """Take the function that returns the newest message of each chat that was seen."""
         self._find = find
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
@@ -117,9 +118,10 @@ class DiscordAdapter:
             raise PlatformDown(describe(error)) from error
         finally:
             self._client = None
+            await client.close()
+            await asyncio.wait({connecting}, timeout=_CLOSE_S)  # by itself, so that the library ends its threads
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
-            await client.close()
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
         """Send a message."""
@@ -166,7 +168,7 @@ class DiscordAdapter:
         return str(sent.id)
 
     async def _read_missed(self, client: Client, accept: Callable[[Incoming], Awaitable[None]]) -> None:
-        """Pass on what was written in known chats since the last recorded message."""
+        """Pass on what was written in known chats since the newest message that was seen."""
         for chat, last in (await self._find() if self._find is not None else {}).items():
             try:
                 channel = await client.fetch_channel(int(chat))

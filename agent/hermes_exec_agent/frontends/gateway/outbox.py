@@ -18,6 +18,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec.observe.token_shapes import redact_tokens
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
+from hermes_exec_agent.frontends.gateway.positions import prune_positions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ class OutboxStore:
         with self._transact() as base:
             base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (oldest,))
             base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed', 'unknown') AND changed < ?", (oldest,))
+            prune_positions(base)
 
     def send_again(self, message: Message) -> int:
         """Answer ``/again``: put the unknown pieces of the person into the outbox once more; return their number."""
