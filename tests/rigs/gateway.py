@@ -110,7 +110,7 @@ class Hub:
         self.sent: list[Sent] = []
         self.tries: list[Sent] = []
         self.held = asyncio.Event()
-        """Set when a piece with the fault ``held`` is kept, and its adapter waits without an end."""
+        """Set when an adapter waits without an end: after the piece arrived ("held"), or before ("stuck")."""
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -194,6 +194,9 @@ class HubAdapter:
             raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
+        if fault == "stuck":
+            self._hub.held.set()
+            await asyncio.Event().wait()
         if fault == "lost":
             raise SendUnknown("no answer came")
         self._hub.keep(Sent(chat, text, tuple(choices), time.monotonic(), key))

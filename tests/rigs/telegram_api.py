@@ -89,13 +89,15 @@ class TelegramRig:
         self.uploads: dict[str, bytes] = {}
         self.missing_files = 0
         """So many reads of files fail."""
+        self.settings: dict[str, Any] = {}
+        """Of its adapters."""
         self.webhook: dict[str, str] = {}
         """The webhook's form, while there is one."""
 
     def adapter(self, **settings: Any) -> TelegramAdapter:
         from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
 
-        values: dict[str, Any] = {"poll_s": 1.0, "interval_s": 0.0, "limit_s": 5.0, **settings}
+        values: dict[str, Any] = {"poll_s": 1.0, "interval_s": 0.0, "limit_s": 5.0, **self.settings, **settings}
         return TelegramAdapter(TelegramSettings(token="env:X", base_url=self.url, **values), Secret("token", TOKEN))  # type: ignore[arg-type]  # pydantic parses it
 
     def id(self, name: str) -> int:
