@@ -19,7 +19,7 @@ from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.discord_api import BOT, GROUP, TOKEN, DiscordRig, run_discord
 from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -51,7 +51,7 @@ async def connect(rig: DiscordRig, **settings: Any) -> AsyncGenerator[tuple[Disc
         await adapter.close()
 
 
-class TestDiscord(GatewayConformance):
+class TestDiscord(GatewayConformance, FileConformance, EditConformance):
     @pytest.fixture
     def rig(self) -> Any:
         @asynccontextmanager
@@ -109,7 +109,9 @@ class TestDiscord(GatewayConformance):
         assert sorted(session.requests()) == ["newer", "older"]
 
     @behaviour
-    async def test_an_edit_changes_and_a_deletion_drops_a_message_whose_turn_has_not_begun(self, session: Session) -> None:
+    async def test_an_edit_changes_and_a_deletion_drops_a_message_whose_turn_has_not_begun(
+        self, session: Session
+    ) -> None:
         model = Held()
         await session.start(model=model)
         await session.pair("ada")
@@ -152,7 +154,9 @@ class TestDiscord(GatewayConformance):
         async with connect(rig) as (_, accepted):
             answer = {**rig.make("", "answer", group=True), "author": BOT}
             reference = {"channel_id": str(GROUP), "message_id": answer["id"]}
-            rig.post(rig.make("ada", "why?", group=True, type=19, message_reference=reference, referenced_message=answer))
+            rig.post(
+                rig.make("ada", "why?", group=True, type=19, message_reference=reference, referenced_message=answer)
+            )
             await until(lambda: accepted)
         assert (accepted[0].is_mention, accepted[0].is_group, accepted[0].text) == (True, True, "why?")
 
@@ -243,12 +247,24 @@ class TestDiscord(GatewayConformance):
         assert (message["content"], message["components"]) == ("final", [])
 
     @behaviour
+    async def test_a_piece_that_is_sent_again_with_a_newer_text_shows_that(self, session: Session) -> None:
+        """As after a kill while the beginning of an answer was being sent."""
+        async with connect(session.rig) as (adapter, _):
+            chat = str(session.rig.channel("ada"))
+            receipts = [
+                await adapter.send(chat, text, key=KEY) for text in ("first …", "first second.", "first second.")
+            ]
+        assert len(set(receipts)) == 1
+        assert session.rig.texts("ada") == ["first second."]
+        assert len(session.rig.changes) == 1
+
+    @behaviour
     async def test_files_in_both_directions(self, session: Session) -> None:
         rig = session.rig
         async with connect(rig) as (adapter, accepted):
-            files = [rig.attach("a.png", b"image", "image/png"), rig.attach("gone.ogg", b"voice", "audio/ogg")]
+            files = [rig.make_file("a.png", b"image", "image/png"), rig.make_file("gone.ogg", b"voice", "audio/ogg")]
             rig.post(rig.make("ada", "look", attachments=files))
-            del rig.files["gone.ogg"]
+            del rig.contents[files[1]["id"]]
             await until(lambda: accepted)
             image, voice = accepted[0].files
             assert (image.name, image.kind, image.size, await image.read(5)) == ("a.png", "image/png", 5, b"image")
@@ -258,7 +274,7 @@ class TestDiscord(GatewayConformance):
                 await voice.read(100)
             await adapter.send_file(str(rig.channel("ada")), '../x"\r\ny.txt', b"content", key=KEY)
         (message,) = rig.sent(rig.channel("ada"))
-        assert rig.files[message["attachments"][0]["filename"]] == b"content"
+        assert rig.files("ada") == [(".._x___y.txt", b"content")]
         assert message["nonce"] == KEY
 
     # Connections

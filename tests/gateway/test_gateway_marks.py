@@ -63,7 +63,9 @@ def test_a_code_block_shows_what_it_has(text: str) -> None:
     assert flatten(read_signal(to_signal(text))) == shown
 
 
-@given(text=MARKS.map(lambda text: re.sub(r"([^a-z0-9\s])", r"\\\1", text).replace("\n", " ").replace("  ", " ").strip()))
+@given(
+    text=MARKS.map(lambda text: re.sub(r"([^a-z0-9\s])", r"\\\1", text).replace("\n", " ").replace("  ", " ").strip())
+)
 @settings(max_examples=EXAMPLES)
 def test_escaped_text_is_shown_character_by_character(text: str) -> None:
     plain = re.sub(r"\\([^a-z0-9\s])", r"\1", text)

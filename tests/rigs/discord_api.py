@@ -50,7 +50,9 @@ class Markup:
         open_marks: list[str] = []
         position = 0
         while position < len(text):
-            if (quote := _QUOTE.match(text, position)) is not None and text[:position].endswith(("", "\n")[position > 0]):
+            if (quote := _QUOTE.match(text, position)) is not None and text[:position].endswith(
+                ("", "\n")[position > 0]
+            ):
                 shown += self.parse(re.sub("^> ", "", quote[0], flags=re.MULTILINE))
                 position = quote.end()
                 continue
@@ -98,7 +100,9 @@ class DiscordRig:
         self.messages: dict[int, list[dict[str, Any]]] = {}
         """All messages of each channel."""
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
-        self.files: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
+        self.changes: list[tuple[str, str, float]] = []
+        """The message, the text and the time of each edit by the gateway."""
         self.faults: deque[str] = deque()
         self.answered: list[str] = []
         """The presses of buttons that were acknowledged."""
@@ -176,14 +180,31 @@ class DiscordRig:
             "pinned": False, "type": 0, "flags": 0, **fields,
         }  # fmt: skip
 
-    def attach(self, name: str, content: bytes, kind: str) -> dict[str, Any]:
+    async def attach(
+        self,
+        name: str,
+        content: bytes,
+        text: str = "",
+        *,
+        file_name: str = "a.bin",
+        mime_type: str = "",
+        size: int = -1,
+    ) -> None:
+        """Write with a file."""
+        self.post(self.make(name, text, attachments=[self.make_file(file_name, content, mime_type, size)]))
+
+    def make_file(self, name: str, content: bytes, kind: str, size: int = -1) -> dict[str, Any]:
         """Return a file of a message."""
-        self.files[name] = content
-        address = f"{self.url}/files/{name}"
-        return {
-            "id": str(self._create_id()), "filename": name, "size": len(content), "content_type": kind, "url": address,
-            "proxy_url": address,
-        }  # fmt: skip
+        id = str(self._create_id())
+        self.contents[id] = content
+        address = f"{self.url}/files/{id}"
+        stated = len(content) if size < 0 else size
+        return {"id": id, "filename": name, "size": stated, "content_type": kind, "url": address, "proxy_url": address}
+
+    def files(self, name: str) -> list[tuple[str, bytes]]:
+        """The files that a person got."""
+        found = [each for message in self.sent(self.channel(name)) for each in message["attachments"]]
+        return [(each["filename"], self.contents[each["id"]]) for each in found]
 
     def channel(self, name: str) -> int:
         return 1_000_000 + self.id(name)
@@ -197,7 +218,9 @@ class DiscordRig:
                 "flags": 0, "permissions": "0"}  # fmt: skip
 
     def _all(self) -> list[dict[str, Any]]:
-        return sorted((each for channel in self.messages.values() for each in channel), key=lambda each: int(each["id"]))
+        return sorted(
+            (each for channel in self.messages.values() for each in channel), key=lambda each: int(each["id"])
+        )
 
     def _add_guild(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["channel_id"] != str(GROUP):
@@ -328,7 +351,7 @@ class DiscordRig:
 
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file."""
-        content = self.files.get(request.match_info["name"])
+        content = self.contents.get(request.match_info["id"])
         return web.Response(status=404) if content is None else web.Response(body=content)
 
     def _get_channel(self, channel: int) -> web.StreamResponse:
@@ -375,7 +398,7 @@ class DiscordRig:
         message = {
             **self.make("", content), "channel_id": str(channel), "author": BOT, "plain": Markup().parse(content),
             "components": payload.get("components", []), "nonce": payload.get("nonce"),
-            "attachments": [self.attach(name, data, "text/plain") for name, data in files],
+            "attachments": [self.make_file(name, data, "text/plain") for name, data in files],
         }  # fmt: skip
         self.messages.setdefault(channel, []).append(message)
         self.report("MESSAGE_CREATE", self._add_guild(message))
@@ -385,12 +408,13 @@ class DiscordRig:
         payload, _ = await self._read(request)
         self.requests.append((request.method, str(channel), payload))
         message = next((each for each in self.sent(channel) if each["id"] == id), None)
-        if message is None:
+        if message is None or (self.faults and self.faults.popleft() == "gone"):
             return _reply({"message": "Unknown Message", "code": 10008}, status=404)
         if (error := self._check({"flags": 4, "enforce_nonce": True, **payload}, [])) is not None:
             return error
         message |= {"content": payload["content"], "plain": Markup().parse(payload["content"])}
         message["components"] = payload.get("components", message["components"])
+        self.changes.append((id, payload["content"], time.monotonic()))
         return _reply(message)
 
     @staticmethod
@@ -409,7 +433,9 @@ class DiscordRig:
             return _reply({"message": "Cannot send an empty message", "code": 50006}, status=400)
         if len(content) > LONGEST or len(str(payload.get("nonce", ""))) > 25:
             return _reply({"message": "Invalid Form Body", "code": 50035}, status=400)
-        is_ours = payload.get("allowed_mentions") == {"parse": []} and payload.get("flags") == 4 and payload["enforce_nonce"]
+        is_ours = (
+            payload.get("allowed_mentions") == {"parse": []} and payload.get("flags") == 4 and payload["enforce_nonce"]
+        )
         try:
             Markup().parse(content)
         except ValueError:
@@ -430,7 +456,9 @@ def _reply(data: object, *, status: int = 200, headers: dict[str, str] | None = 
 
 def _limit(wait_s: float) -> web.Response:
     return _reply(
-        {"message": "You are being rate limited.", "retry_after": wait_s, "global": False}, status=429, headers={"Via": "1.1"}
+        {"message": "You are being rate limited.", "retry_after": wait_s, "global": False},
+        status=429,
+        headers={"Via": "1.1"},
     )
 
 
@@ -450,7 +478,7 @@ async def run_discord() -> AsyncGenerator[DiscordRig]:
     rig = DiscordRig()
     app = web.Application(client_max_size=1 << 24)
     app.router.add_get("/gateway", rig.connect)
-    app.router.add_get("/files/{name}", rig.serve_file)
+    app.router.add_get("/files/{id}", rig.serve_file)
     app.router.add_post("/api/v10/interactions/{id}/{token}/callback", rig.acknowledge)
     app.router.add_route("*", "/api/v10/{rest:.*}", rig.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -458,7 +486,10 @@ async def run_discord() -> AsyncGenerator[DiscordRig]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     rig.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     saved = Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY
-    Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY = f"{rig.url}/api/v10", yarl.URL(rig.url.replace("http", "ws", 1) + "/gateway")
+    Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY = (
+        f"{rig.url}/api/v10",
+        yarl.URL(rig.url.replace("http", "ws", 1) + "/gateway"),
+    )
     try:
         yield rig
     finally:

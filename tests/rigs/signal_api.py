@@ -64,7 +64,7 @@ class SignalRig:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.faults: deque[str] = deque()
-        self.files: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
         self.sockets: set[web.WebSocketResponse] = set()
         self.tokens: list[str] = []
         self.now = 0
@@ -100,13 +100,35 @@ class SignalRig:
         self._last[name] = stamp, stamp
         await self.post(name, {"dataMessage": data})
 
+    async def attach(
+        self, name: str, content: bytes, text: str = "", *, file_name: str = "", mime_type: str = "", size: int = -1
+    ) -> None:
+        """Write with a file."""
+        stamp = self.stamp()
+        id = f"file/{stamp}"
+        self.contents[id] = content
+        file = {"id": id, "filename": file_name or None, "contentType": mime_type or "application/octet-stream",
+                "size": len(content) if size < 0 else size}  # fmt: skip
+        await self.post(name, {"dataMessage": {"timestamp": stamp, "message": text or None, "attachments": [file]}})
+
+    def files(self, name: str) -> list[tuple[str, bytes]]:
+        """The files that a person got."""
+        found: list[tuple[str, bytes]] = []
+        for each in self.sent:
+            for data in each.get("base64_attachments", ()) if each["recipients"] == [self.id(name)] else ():
+                head, _, content = data.rpartition(";base64,")
+                found.append((head.partition("filename=")[2], base64.b64decode(content)))
+        return found
+
     async def edit(self, name: str, text: str, *, from_first: bool = False) -> None:
         """Edit the newest message; clients name its first version or the one before."""
         first, last = self._last[name]
         stamp = self.stamp()
         self._last[name] = first, stamp
         data = {"timestamp": stamp, "message": text}
-        await self.post(name, {"editMessage": {"targetSentTimestamp": first if from_first else last, "dataMessage": data}})
+        await self.post(
+            name, {"editMessage": {"targetSentTimestamp": first if from_first else last, "dataMessage": data}}
+        )
 
     async def delete(self, name: str) -> None:
         data = {"timestamp": self.stamp(), "message": None, "remoteDelete": {"timestamp": self._last[name][1]}}
@@ -199,8 +221,10 @@ class SignalRig:
 
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file."""
-        content = self.files.get(request.match_info["id"])
-        return web.json_response({"error": "no such file"}, status=404) if content is None else web.Response(body=content)
+        content = self.contents.get(request.match_info["id"])
+        return (
+            web.json_response({"error": "no such file"}, status=404) if content is None else web.Response(body=content)
+        )
 
 
 def _drop(request: web.Request) -> web.Response:

@@ -106,7 +106,6 @@ CREATE TABLE IF NOT EXISTS platforms (
     since REAL NOT NULL,
     PRIMARY KEY (platform, account)
 ) STRICT;
-{SCHEMA}
 COMMIT;
 """
 _COLUMNS = {
@@ -121,8 +120,9 @@ _COLUMNS = {
     "platforms": {"last_error": "TEXT NOT NULL DEFAULT ''", "last_error_at": "REAL NOT NULL DEFAULT 0"},
 }
 """Columns that were added to the first version; a database of that version gets them when it is opened."""
-_ADDED = """
+_ADDED = f"""
 BEGIN IMMEDIATE;
+{SCHEMA}
 CREATE TABLE IF NOT EXISTS files (
     id INTEGER PRIMARY KEY,
     inbox INTEGER,

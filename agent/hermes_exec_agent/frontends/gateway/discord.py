@@ -25,7 +25,13 @@ from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.config.values import Source
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, Incoming, NotSent, PlatformDown, Rejected
-from hermes_exec_agent.frontends.gateway.discord_client import Client, describe, parse_message, translate_error
+from hermes_exec_agent.frontends.gateway.discord_client import Client
+from hermes_exec_agent.frontends.gateway.discord_messages import (
+    create_buttons,
+    describe,
+    parse_message,
+    translate_error,
+)
 from hermes_exec_agent.frontends.gateway.marks import to_discord
 
 if TYPE_CHECKING:
@@ -83,7 +89,8 @@ class DiscordAdapter:
         )  # fmt: skip
         self._settings = settings
         self._token = token
-        self._client: Client | None = None
+        self._running: tuple[Client, asyncio.Task[None]] | None = None
+        self._can_send = False
         self._find: Callable[[], Awaitable[Mapping[str, str]]] | None = None
 
     def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
@@ -92,40 +99,50 @@ class DiscordAdapter:
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
         """Log in, and pass on what the library reports, until the connection ends for good."""
+        await self.close()
         client = Client(accept)
         connecting = asyncio.create_task(client.start(self._token.reveal()))
         connecting.add_done_callback(lambda _: client.reports.put_nowait("ended"))
-        is_connected = False
+        self._running = client, connecting
         try:
-            while True:
-                async with asyncio.timeout(None if is_connected else self._settings.resume_s):
-                    report = await client.reports.get()
-                if isinstance(report, Incoming):
-                    await accept(report)
-                elif isinstance(report, BaseException):
-                    raise report
-                elif report == "ended":
-                    await connecting
-                    raise PlatformDown("Discord ended the connection")
-                elif report == "lost":
-                    is_connected = False
-                else:  # "connected" is a new session, and "resumed" the one before
-                    is_connected, self._client = True, client
-                    if report == "connected":
-                        await self._read_missed(client, accept)
-                    ready()
-        except _ERRORS as error:
-            raise PlatformDown(describe(error)) from error
-        finally:
-            self._client = None
-            await client.close()
-            await asyncio.wait({connecting}, timeout=_CLOSE_S)  # by itself, so that the library ends its threads
-            connecting.cancel()
-            await asyncio.gather(connecting, return_exceptions=True)
+            await self._pass_on(client, connecting, accept, ready)
+        except asyncio.CancelledError:
+            raise  # the last answers are sent with this client, until it is closed
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, _ERRORS):
+                raise PlatformDown(describe(error)) from error
+            raise
+
+    async def _pass_on(
+        self,
+        client: Client,
+        connecting: asyncio.Task[None],
+        accept: Callable[[Incoming], Awaitable[None]],
+        ready: Callable[[], None],
+    ) -> None:
+        is_connected = False
+        while True:
+            async with asyncio.timeout(None if is_connected else self._settings.resume_s):
+                report = await client.reports.get()
+            if isinstance(report, Incoming):
+                await accept(report)
+            elif isinstance(report, BaseException):
+                raise report
+            elif report == "ended":
+                await connecting
+                raise PlatformDown("Discord ended the connection")
+            elif report == "lost":
+                is_connected = False
+            else:  # "connected" is a new session, and "resumed" the one before
+                is_connected = self._can_send = True
+                if report == "connected":
+                    await self._read_missed(client, accept)
+                ready()
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
         """Send a message."""
-        return await self._post(chat, key, content=text, **_create_buttons(choices))
+        return await self._post(chat, key, content=text, **create_buttons(choices))
 
     async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
         """Send a file."""
@@ -135,7 +152,7 @@ class DiscordAdapter:
     async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
         """Change a message."""
         channel = self._find_channel(chat)
-        buttons = _create_buttons(choices) or {"view": None}
+        buttons = create_buttons(choices) or {"view": None}
         try:
             async with asyncio.timeout(self._settings.limit_s):
                 await channel.get_partial_message(int(receipt)).edit(content=text, **buttons)
@@ -148,21 +165,29 @@ class DiscordAdapter:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            await self._client.close()
+        running, self._running, self._can_send = self._running, None, False
+        if running is not None:
+            client, connecting = running
+            await client.close()
+            await asyncio.wait({connecting}, timeout=_CLOSE_S)  # by itself, so that the library ends its threads
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
 
     def _find_channel(self, chat: str) -> discord.PartialMessageable:
-        if self._client is None:
+        if self._running is None or not self._can_send or self._running[0].is_closed():
             raise NotSent("not connected", retry_s=2.0)
         if not (chat.isascii() and chat.isdigit()):
             raise Rejected("the name of this chat cannot be one of Discord")
-        return self._client.get_partial_messageable(int(chat))
+        return self._running[0].get_partial_messageable(int(chat))
 
     async def _post(self, chat: str, key: str, **parts: Any) -> str:
         channel = self._find_channel(chat)
+        text = parts.get("content", "")
         try:
             async with asyncio.timeout(self._settings.limit_s):  # the library enforces each nonce
                 sent = await channel.send(nonce=key, suppress_embeds=True, **parts)
+                if sent.content.strip() != text.strip():  # it is the piece of an earlier try, which had another text
+                    await channel.get_partial_message(sent.id).edit(**{"view": None, **parts})
         except _ERRORS as error:
             raise translate_error(error) from error
         return str(sent.id)
@@ -190,13 +215,3 @@ def _read_account(token: Secret) -> str:
     except (binascii.Error, ValueError):
         return ""
     return id if id.isdigit() and re.fullmatch(r"[\w-]+\.[\w-]+", rest, re.ASCII) else ""
-
-
-def _create_buttons(choices: Sequence[Choice]) -> dict[str, discord.ui.View]:
-    if not choices:
-        return {}
-    view = discord.ui.View(timeout=None)
-    for each in choices:
-        view.add_item(discord.ui.Button(label=each.label[:80], custom_id=each.text[:100]))
-    view.stop()  # the library must not keep it: presses are handled as interactions, also after a restart
-    return {"view": view}

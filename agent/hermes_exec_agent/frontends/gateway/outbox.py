@@ -249,11 +249,12 @@ class OutboxStore:
             )
 
     def replace_piece(self, piece: Piece) -> None:
-        """Send the text of a piece that cannot be edited as another one; a draft is left as it is."""
+        """Send the text of a piece that cannot be edited as another one, with another key; a draft is left as it is."""
         with self._transact() as base:
+            base.execute("UPDATE outbox SET shown = ? WHERE id = ?", (piece.revision, piece.id))
             base.execute(
-                "UPDATE outbox SET shown = ?, state = CASE is_draft WHEN 1 THEN state ELSE 'pending' END WHERE id = ?",
-                (piece.revision, piece.id),
+                "UPDATE outbox SET state = 'pending', key = lower(hex(randomblob(12))) WHERE id = ? AND is_draft = 0",
+                (piece.id,),
             )
 
     def recover(self, repeatable: Collection[tuple[str, str]] = ()) -> int:

@@ -20,8 +20,7 @@ CREATE TABLE IF NOT EXISTS positions (
     chat TEXT NOT NULL,
     message TEXT NOT NULL,
     PRIMARY KEY (platform, account, chat)
-) STRICT;
-"""
+) STRICT;"""
 _LONGEST = 19
 """Digits of an id that are compared as a number."""
 _SAME = "{0}.platform = positions.platform AND {0}.account = positions.account AND {0}.chat = positions.chat"

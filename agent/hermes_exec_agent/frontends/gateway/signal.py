@@ -119,7 +119,9 @@ class SignalAdapter:
         safe = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[-100:] or "file"
         kind = mimetypes.guess_type(safe)[0] or "application/octet-stream"
         data = base64.b64encode(content).decode()
-        return await self._post(chat, {"message": "", "base64_attachments": [f"data:{kind};filename={safe};base64,{data}"]})
+        return await self._post(
+            chat, {"message": "", "base64_attachments": [f"data:{kind};filename={safe};base64,{data}"]}
+        )
 
     def render(self, text: str) -> str:
         """Return Markdown as styled text."""
@@ -142,9 +144,13 @@ class SignalAdapter:
         if not re.fullmatch(r"[\w+./=-]{1,200}", chat, re.ASCII):
             raise Rejected("the name of this chat cannot be one of Signal")
         body = {"number": self._settings.number, "recipients": [chat], **parts}
-        limit = aiohttp.ClientTimeout(total=self._settings.limit_s, sock_connect=min(_CONNECT_S, self._settings.limit_s))
+        limit = aiohttp.ClientTimeout(
+            total=self._settings.limit_s, sock_connect=min(_CONNECT_S, self._settings.limit_s)
+        )
         try:
-            async with self._open().post(f"{self._url}/v2/send", json=body, timeout=limit, allow_redirects=False) as answer:
+            async with self._open().post(
+                f"{self._url}/v2/send", json=body, timeout=limit, allow_redirects=False
+            ) as answer:
                 content = await _read(answer, _ANSWER)
                 _check(answer.status, content.decode(errors="replace"), answer.headers.get("Retry-After", ""))
                 found: Any = json.loads(content)
@@ -166,10 +172,10 @@ class SignalAdapter:
                     if answer.status < 500:
                         break
             except ValueError as error:
-                raise Rejected(f"the file has {error}") from error
+                raise Rejected(f"it has {error}") from error
             except (aiohttp.ClientError, OSError) as error:
                 _log.warning("a file was not read: %s", _describe(error))
-        raise Rejected("signal-cli did not deliver the file")
+        raise Rejected("signal-cli did not deliver it")
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
@@ -177,7 +183,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
     async for chunk in answer.content.iter_chunked(_ANSWER):
         content += chunk
         if len(content) > most:
-            raise ValueError(f"more than {most} bytes")
+            raise ValueError(f"more than {most:,} bytes")
     return bytes(content)
 
 
