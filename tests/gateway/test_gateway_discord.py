@@ -109,9 +109,7 @@ class TestDiscord(GatewayConformance, FileConformance, EditConformance):
         assert sorted(session.requests()) == ["newer", "older"]
 
     @behaviour
-    async def test_an_edit_changes_and_a_deletion_drops_a_message_whose_turn_has_not_begun(
-        self, session: Session
-    ) -> None:
+    async def test_an_edit_changes_and_a_deletion_drops_a_waiting_message(self, session: Session) -> None:
         model = Held()
         await session.start(model=model)
         await session.pair("ada")

@@ -92,9 +92,7 @@ class TestSignal(GatewayConformance, FileConformance):
         assert accepted[0].message != accepted[1].message
 
     @behaviour
-    async def test_frames_that_come_twice_out_of_order_and_from_wrong_clocks_have_one_turn_each(
-        self, session: Session
-    ) -> None:
+    async def test_frames_twice_out_of_order_and_from_wrong_clocks_have_one_turn_each(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
         frames: list[str] = []

@@ -33,6 +33,7 @@ class SimcordRig:
         self.attached = asyncio.Event()
         self.channel: Any = None
         self.persons: dict[str, Any] = {}
+        self.users: dict[str, Any] = {}
 
     def adapter(self) -> DiscordAdapter:
         return DiscordAdapter(DiscordSettings(token="env:X", interval_s=0.0), Secret("token", TOKEN))  # type: ignore[arg-type]  # pydantic parses it
@@ -52,7 +53,8 @@ class SimcordRig:
     def person(self, name: str) -> Any:
         if name not in self.persons:
             assert self.env is not None
-            self.persons[name] = self.env.guild.add_member(self.env.create_user(name))
+            self.users[name] = self.env.create_user(name)
+            self.persons[name] = self.env.guild.add_member(self.users[name])
         return self.persons[name]
 
     async def say(self, name: str, text: str, *, group: bool = False, mention: bool = False) -> None:
@@ -161,6 +163,6 @@ class TestSimcord:
         await until(lambda: model.requests)
         sent = await session.rig.person("ada").send_dm("tow")
         await session.read("ada", "Queued")
-        await session.rig.person("ada").edit(sent, "two")
+        await session.rig.users["ada"].edit(sent, "two")
         model.go.set()
         await session.read("ada", "echo: two")

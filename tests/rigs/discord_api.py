@@ -164,20 +164,22 @@ class DiscordRig:
         self.report(
             "INTERACTION_CREATE",
             {
-                "id": str(self._create_id()), "application_id": str(BOT_ID), "type": 3, "token": f"press-{len(self.answered)}",
-                "version": 1, "channel_id": message["channel_id"], "data": data, "message": message, "attachment_size_limit": 1,
-                "channel": {"id": message["channel_id"], "type": 0 if is_group else 1, "permissions": "0", "name": "c", "position": 0},
-                "app_permissions": "0", "locale": "en-US", "entitlements": [], "authorizing_integration_owners": {}, **place,
+                "id": str(self._create_id()), "application_id": str(BOT_ID), "type": 3, "token": "press", "version": 1,
+                "channel_id": message["channel_id"], "data": data, "message": message, "attachment_size_limit": 1,
+                "channel": {"id": message["channel_id"], "type": 0 if is_group else 1, "permissions": "0", "name": "c",
+                            "position": 0},
+                "app_permissions": "0", "locale": "en-US", "entitlements": [], "authorizing_integration_owners": {},
+                **place,
             },
         )  # fmt: skip
 
     def make(self, name: str, content: str, *, group: bool = False, **fields: Any) -> dict[str, Any]:
         """Return a message of a person."""
         return {
-            "id": str(self._create_id()), "channel_id": str(GROUP if group else self.channel(name)), "author": self._user(name),
-            "content": content, "timestamp": "2026-11-28T07:00:00+00:00", "edited_timestamp": None, "tts": False,
-            "mention_everyone": False, "mentions": [], "mention_roles": [], "attachments": [], "embeds": [], "components": [],
-            "pinned": False, "type": 0, "flags": 0, **fields,
+            "id": str(self._create_id()), "channel_id": str(GROUP if group else self.channel(name)),
+            "author": self._user(name), "content": content, "timestamp": "2026-11-28T07:00:00+00:00",
+            "edited_timestamp": None, "tts": False, "mention_everyone": False, "mentions": [], "mention_roles": [],
+            "attachments": [], "embeds": [], "components": [], "pinned": False, "type": 0, "flags": 0, **fields,
         }  # fmt: skip
 
     async def attach(

@@ -1,4 +1,4 @@
-"""A server with the routes of signal-cli-rest-api: a WebSocket that keeps nothing, sending with styled text, and files."""
+"""A server with the routes of signal-cli-rest-api: a WebSocket that keeps nothing, styled text, and files."""
 
 from __future__ import annotations
 

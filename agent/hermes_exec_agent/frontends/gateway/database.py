@@ -120,9 +120,8 @@ _COLUMNS = {
     "platforms": {"last_error": "TEXT NOT NULL DEFAULT ''", "last_error_at": "REAL NOT NULL DEFAULT 0"},
 }
 """Columns that were added to the first version; a database of that version gets them when it is opened."""
-_ADDED = f"""
+_ADDED = """
 BEGIN IMMEDIATE;
-{SCHEMA}
 CREATE TABLE IF NOT EXISTS files (
     id INTEGER PRIMARY KEY,
     inbox INTEGER,
@@ -185,7 +184,7 @@ def _add_columns(base: sqlite3.Connection) -> None:
             if column not in known:
                 base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     base.execute("COMMIT")
-    base.executescript(_ADDED)
+    base.executescript(SCHEMA + _ADDED)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -1,15 +1,13 @@
 """Discord, by its gateway and REST API with discord.py.
 
 The library keeps the connection and resumes its session. Nothing acknowledges a message, so what was written in a chat
-since the newest message that the gateway has seen is read from its history first. Each piece has an enforced nonce: the API takes
-a second piece with the same one as the first.
+since the newest message that the gateway has seen is read from its history first. Each piece has an enforced nonce: the
+API takes a second piece with the same one as the first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import io
 import logging
 import os
@@ -30,6 +28,7 @@ from hermes_exec_agent.frontends.gateway.discord_messages import (
     create_buttons,
     describe,
     parse_message,
+    read_account,
     translate_error,
 )
 from hermes_exec_agent.frontends.gateway.marks import to_discord
@@ -41,11 +40,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.gateway.adapter import Choice
 
 _log = logging.getLogger("hermes_exec.gateway")
-_MOST_MISSED = 1000
-"""Messages that are read from the history of a chat."""
+_MOST_MISSED = 1000  # messages of a chat that are read from its history
 _CLOSE_S = 2.0
-_KEY_S = 120.0
-"""The API remembers nonces for "a few minutes"."""
+_KEY_S = 120.0  # the API remembers nonces for "a few minutes"
 _ERRORS = (discord.DiscordException, aiohttp.ClientError, OSError, LookupError, TypeError, ValueError)
 """What the library raises; the last three for an answer in another form. `TimeoutError` is an `OSError`."""
 
@@ -71,7 +68,7 @@ def create(name: str, table: Mapping[str, object]) -> DiscordAdapter:
     """
     settings = validate_table(DiscordSettings, table, f"[gateway.platforms.{name}]")
     token = resolve_secrets({"token": settings.token}, os.environ)["token"]
-    if not _read_account(token):
+    if not read_account(token):
         raise ConfigError(f"[gateway.platforms.{name}] token: it has another form than ID.TIME.SECRET")
     return DiscordAdapter(settings, token)
 
@@ -82,7 +79,7 @@ class DiscordAdapter:
     platform = "discord"
 
     def __init__(self, settings: DiscordSettings, token: Secret) -> None:
-        self.account = _read_account(token)
+        self.account = read_account(token)
         self.traits = AdapterTraits(
             2000, "utf16", settings.interval_s, has_buttons=True, largest_file=10 << 20, can_edit=True,
             repeat="key", repeat_s=_KEY_S,
@@ -105,8 +102,9 @@ class DiscordAdapter:
         connecting.add_done_callback(lambda _: client.reports.put_nowait("ended"))
         self._running = client, connecting
         try:
-            await self._pass_on(client, connecting, accept, ready)
+            await self._pass_on(client, connecting, ready)
         except asyncio.CancelledError:
+            client.is_ending = True
             raise  # the last answers are sent with this client, until it is closed
         except BaseException as error:
             await self.close()
@@ -114,30 +112,25 @@ class DiscordAdapter:
                 raise PlatformDown(describe(error)) from error
             raise
 
-    async def _pass_on(
-        self,
-        client: Client,
-        connecting: asyncio.Task[None],
-        accept: Callable[[Incoming], Awaitable[None]],
-        ready: Callable[[], None],
-    ) -> None:
-        is_connected = False
+    async def _pass_on(self, client: Client, connecting: asyncio.Task[None], ready: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline: float | None = loop.time() + self._settings.resume_s
         while True:
-            async with asyncio.timeout(None if is_connected else self._settings.resume_s):
+            async with asyncio.timeout_at(deadline):
                 report = await client.reports.get()
             if isinstance(report, Incoming):
-                await accept(report)
+                await client.accept(report)
             elif isinstance(report, BaseException):
                 raise report
             elif report == "ended":
                 await connecting
                 raise PlatformDown("Discord ended the connection")
             elif report == "lost":
-                is_connected = False
+                deadline = deadline or loop.time() + self._settings.resume_s
             else:  # "connected" is a new session, and "resumed" the one before
-                is_connected = self._can_send = True
+                deadline, self._can_send = None, True
                 if report == "connected":
-                    await self._read_missed(client, accept)
+                    await self._read_missed(client)
                 ready()
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
@@ -146,8 +139,8 @@ class DiscordAdapter:
 
     async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
         """Send a file."""
-        safe = re.sub(r"[^\w .()+-]", "_", name)[-100:] or "file"
-        return await self._post(chat, key, file=discord.File(io.BytesIO(content), filename=safe))
+        file = discord.File(io.BytesIO(content), re.sub(r"[^\w .()+-]", "_", name)[-100:] or "file")
+        return await self._post(chat, key, file=file)
 
     async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
         """Change a message."""
@@ -192,7 +185,7 @@ class DiscordAdapter:
             raise translate_error(error) from error
         return str(sent.id)
 
-    async def _read_missed(self, client: Client, accept: Callable[[Incoming], Awaitable[None]]) -> None:
+    async def _read_missed(self, client: Client) -> None:
         """Pass on what was written in known chats since the newest message that was seen."""
         for chat, last in (await self._find() if self._find is not None else {}).items():
             try:
@@ -202,16 +195,6 @@ class DiscordAdapter:
                 after = discord.Object(int(last))
                 async for message in channel.history(limit=_MOST_MISSED, after=after, oldest_first=True):
                     if (incoming := parse_message(message, client.account)) is not None:
-                        await accept(incoming)
+                        await client.accept(incoming)
             except (discord.Forbidden, discord.NotFound, discord.InvalidData):
                 _log.info("discord: chat %s can no longer be read", chat)
-
-
-def _read_account(token: Secret) -> str:
-    """Return the bot's id, which is the first part of its token and no secret; empty if the token has another form."""
-    first, _, rest = token.reveal().partition(".")
-    try:
-        id = base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).decode("ascii")
-    except (binascii.Error, ValueError):
-        return ""
-    return id if id.isdigit() and re.fullmatch(r"[\w-]+\.[\w-]+", rest, re.ASCII) else ""

@@ -32,7 +32,9 @@ class Client(discord.Client):
             max_messages=None,
             max_ratelimit_timeout=30.0,
         )
-        self._accept = accept
+        self.accept = accept
+        self.is_ending = False
+        """Whether nothing is accepted any more."""
         self.reports: asyncio.Queue[Incoming | BaseException | Literal["connected", "resumed", "lost", "ended"]] = (
             asyncio.Queue()
         )
@@ -84,13 +86,14 @@ class Client(discord.Client):
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
         """A button was pressed. The API waits three seconds, so it does not wait for earlier messages."""
-        if interaction.type is not discord.InteractionType.component or interaction.channel_id is None:
+        is_press = interaction.type is discord.InteractionType.component and interaction.channel_id is not None
+        if self.is_ending or not is_press:
             return
         data = interaction.data or {}
         sender, is_group = str(interaction.user.id), interaction.guild_id is not None
         text = str(data.get("custom_id", ""))
         chat, id = str(interaction.channel_id), f"button-{interaction.id}"
-        await self._accept(Incoming(chat, id, sender, text, is_group=is_group, is_mention=True))
+        await self.accept(Incoming(chat, id, sender, text, is_group=is_group, is_mention=True))
         try:
             await interaction.response.defer()
         except (discord.DiscordException, OSError) as error:  # the person sees that, and may press again

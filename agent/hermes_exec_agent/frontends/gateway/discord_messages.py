@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from hermes_exec_agent.frontends.gateway.adapter import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec.config.secrets import Secret
     from hermes_exec.errors import HermesError
     from hermes_exec_agent.frontends.gateway.adapter import Choice
 
@@ -111,3 +114,13 @@ def create_buttons(choices: Sequence[Choice]) -> dict[str, discord.ui.View]:
         view.add_item(discord.ui.Button(label=each.label[:_LONGEST_LABEL], custom_id=each.text[:100]))
     view.stop()  # the library must not keep it: presses are handled as interactions, also after a restart
     return {"view": view}
+
+
+def read_account(token: Secret) -> str:
+    """Return the bot's id, which is the first part of its token and no secret; empty if the token has another form."""
+    first, _, rest = token.reveal().partition(".")
+    try:
+        id = base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).decode("ascii")
+    except (binascii.Error, ValueError):
+        return ""
+    return id if id.isdigit() and re.fullmatch(r"[\w-]+\.[\w-]+", rest, re.ASCII) else ""

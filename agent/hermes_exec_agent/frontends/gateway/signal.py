@@ -1,7 +1,7 @@
 """Signal, by the REST and WebSocket interface of signal-cli-rest-api, which runs apart in its mode ``json-rpc``.
 
-The daemon keeps no messages: it passes each to the WebSockets that are connected, and nothing acknowledges one. A message
-that comes while the gateway is not connected is lost. Sending has no key that would make it idempotent.
+The daemon keeps no messages: it passes each to the WebSockets that are connected, and nothing acknowledges one. A
+message that comes while the gateway is not connected is lost. Sending has no key that would make it idempotent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hermes_exec_agent.frontends.gateway.adapter import (
     SendUnknown,
 )
 from hermes_exec_agent.frontends.gateway.marks import to_signal
-from hermes_exec_agent.frontends.gateway.signal_messages import InvalidFrame, SignalParser
+from hermes_exec_agent.frontends.gateway.signal_messages import InvalidFrame, SignalParser, check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,16 +39,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.gateway")
 _RETRY_S = 5.0
-_LONG_RETRY_S = 60.0
 _CONNECT_S = 20.0
 _FILE_S = 25.0
 _ANSWER = 1 << 16
 """The most bytes of an answer that are read."""
-_REFUSALS = re.compile(
-    r"Couldn't process request|Invalid |Unregistered user|Failed to send message due to untrusted|.*untrusted recipient"
-    r"|Please provide|Specified account does not exist|User .* is not registered|Group not found"
-)
-"""The errors that come before anything is sent; the daemon has one status for all."""
 
 
 class SignalSettings(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -152,7 +146,7 @@ class SignalAdapter:
                 f"{self._url}/v2/send", json=body, timeout=limit, allow_redirects=False
             ) as answer:
                 content = await _read(answer, _ANSWER)
-                _check(answer.status, content.decode(errors="replace"), answer.headers.get("Retry-After", ""))
+                check_answer(answer.status, content.decode(errors="replace"), answer.headers.get("Retry-After", ""))
                 found: Any = json.loads(content)
                 return str(int(found["timestamp"]))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -185,23 +179,6 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
         if len(content) > most:
             raise ValueError(f"more than {most:,} bytes")
     return bytes(content)
-
-
-def _check(status: int, text: str, retry_after: str) -> None:
-    """Raise what an answer says about a piece."""
-    if status == 429:
-        raise NotSent("too many messages", retry_s=float(retry_after) if retry_after.isdigit() else _LONG_RETRY_S)
-    if status in {401, 403, 404, 405} or 300 <= status < 400:
-        raise NotSent(f"signal-cli answers {status}", retry_s=_LONG_RETRY_S)
-    if status == 400 and _REFUSALS.match(_read_error(text)):
-        raise Rejected(_read_error(text)[:200])
-    if status not in {200, 201}:
-        raise SendUnknown(f"signal-cli answers {status}")
-
-
-def _read_error(text: str) -> str:
-    found = re.search(r'"error"\s*:\s*"([^"]*)', text)
-    return found[1] if found else ""
 
 
 def _describe(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The messages of signal-cli's daemon, as its WebSocket delivers them."""
+"""The messages of signal-cli's daemon, as its WebSocket delivers them, and its answers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
-from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile
+from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile, NotSent, Rejected, SendUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _MOST_EDITS = 1000
+_LONG_RETRY_S = 60.0
+_REFUSALS = re.compile(
+    r"Couldn't process request|Invalid |Unregistered user|Failed to send message due to untrusted|.*untrusted recipient"
+    r"|Please provide|Specified account does not exist|User .* is not registered|Group not found"
+)
+"""The errors that come before anything is sent; the daemon has one status for all."""
 _PLACEHOLDER = "\ufffc"
 """The character that stands for a mention."""
 
@@ -152,3 +158,20 @@ class SignalParser:
 def to_group(id: str) -> str:
     """Return the address of a group for sending, by its id in messages."""
     return f"group.{base64.b64encode(id.encode()).decode()}"
+
+
+def check_answer(status: int, text: str, retry_after: str) -> None:
+    """Raise what the answer to a message says about it, but that it was sent."""
+    if status == 429:
+        raise NotSent("too many messages", retry_s=float(retry_after) if retry_after.isdigit() else _LONG_RETRY_S)
+    if status in {401, 403, 404, 405} or 300 <= status < 400:
+        raise NotSent(f"signal-cli answers {status}", retry_s=_LONG_RETRY_S)
+    if status == 400 and _REFUSALS.match(_read_error(text)):
+        raise Rejected(_read_error(text)[:200])
+    if status not in {200, 201}:
+        raise SendUnknown(f"signal-cli answers {status}")
+
+
+def _read_error(text: str) -> str:
+    found = re.search(r'"error"\s*:\s*"([^"]*)', text)
+    return found[1] if found else ""
