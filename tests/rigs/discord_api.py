@@ -86,7 +86,7 @@ class Session:
     """One session of the gateway, with all events that it had."""
 
     id: str
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     socket: web.WebSocketResponse | None = None
 
 
@@ -285,6 +285,8 @@ class DiscordRig:
                     session = await self._identify(socket, message["d"])
                 case 6:
                     session = await self._resume(socket, message["d"])
+                case _:
+                    pass
         if session is not None and session.socket is socket:
             session.socket = None
         return socket
@@ -294,7 +296,7 @@ class DiscordRig:
             await socket.close(code=self.close_code or 4004)
             return None
         session = Session(f"session-{next(self._ids)}", socket=socket)
-        ready = {
+        ready: dict[str, Any] = {
             "v": 10, "user": BOT, "guilds": [], "session_id": session.id, "resume_gateway_url": self._socket_url(),
             "application": {"id": str(BOT_ID), "flags": 0},
         }  # fmt: skip

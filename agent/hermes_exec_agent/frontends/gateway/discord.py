@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.gateway")
 _MOST_MISSED = 1000  # messages of a chat that are read from its history
-_CLOSE_S = 2.0
 _KEY_S = 120.0  # the API remembers nonces for "a few minutes"
 _ERRORS = (discord.DiscordException, aiohttp.ClientError, OSError, LookupError, TypeError, ValueError)
 """What the library raises; the last three for an answer in another form. `TimeoutError` is an `OSError`."""
@@ -135,7 +134,7 @@ class DiscordAdapter:
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
         """Send a message."""
-        return await self._post(chat, key, content=text, **create_buttons(choices))
+        return await self._post(chat, key, content=text, view=create_buttons(choices))
 
     async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
         """Send a file."""
@@ -145,10 +144,9 @@ class DiscordAdapter:
     async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
         """Change a message."""
         channel = self._find_channel(chat)
-        buttons = create_buttons(choices) or {"view": None}
         try:
             async with asyncio.timeout(self._settings.limit_s):
-                await channel.get_partial_message(int(receipt)).edit(content=text, **buttons)
+                await channel.get_partial_message(int(receipt)).edit(content=text, view=create_buttons(choices))
         except _ERRORS as error:
             raise translate_error(error) from error
 
@@ -162,7 +160,7 @@ class DiscordAdapter:
         if running is not None:
             client, connecting = running
             await client.close()
-            await asyncio.wait({connecting}, timeout=_CLOSE_S)  # by itself, so that the library ends its threads
+            await asyncio.wait({connecting}, timeout=2.0)  # by itself, so that the library ends its threads
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
 
@@ -175,19 +173,21 @@ class DiscordAdapter:
 
     async def _post(self, chat: str, key: str, **parts: Any) -> str:
         channel = self._find_channel(chat)
-        text = parts.get("content", "")
+        text, view = str(parts.get("content", "")), parts.pop("view", None)
+        parts |= {"view": view} if view is not None else {}
         try:
             async with asyncio.timeout(self._settings.limit_s):  # the library enforces each nonce
                 sent = await channel.send(nonce=key, suppress_embeds=True, **parts)
                 if sent.content.strip() != text.strip():  # it is the piece of an earlier try, which had another text
-                    await channel.get_partial_message(sent.id).edit(**{"view": None, **parts})
+                    await channel.get_partial_message(sent.id).edit(content=text, view=view)
         except _ERRORS as error:
             raise translate_error(error) from error
         return str(sent.id)
 
     async def _read_missed(self, client: Client) -> None:
         """Pass on what was written in known chats since the newest message that was seen."""
-        for chat, last in (await self._find() if self._find is not None else {}).items():
+        positions: Mapping[str, str] = {} if self._find is None else await self._find()
+        for chat, last in positions.items():
             try:
                 channel = await client.fetch_channel(int(chat))
                 if not isinstance(channel, discord.abc.Messageable):

@@ -105,15 +105,15 @@ def translate_error(error: Exception) -> HermesError:
     return SendUnknown(describe(error))
 
 
-def create_buttons(choices: Sequence[Choice]) -> dict[str, discord.ui.View]:
-    """Return the argument of a message with buttons; none without choices."""
+def create_buttons(choices: Sequence[Choice]) -> discord.ui.View | None:
+    """Return the buttons of a message; None without choices."""
     if not choices:
-        return {}
+        return None
     view = discord.ui.View(timeout=None)
     for each in choices:
         view.add_item(discord.ui.Button(label=each.label[:_LONGEST_LABEL], custom_id=each.text[:100]))
     view.stop()  # the library must not keep it: presses are handled as interactions, also after a restart
-    return {"view": view}
+    return view
 
 
 def read_account(token: Secret) -> str:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile, NotSent, Rejected, SendUnknown
 
@@ -25,8 +25,10 @@ _PLACEHOLDER = "\ufffc"
 """The character that stands for a mention."""
 
 
-class _Model(BaseModel, extra="ignore", frozen=True):
+class _Model(BaseModel):
     """A part of a message; parts that the gateway does not need are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class _Mention(_Model):
@@ -92,7 +94,7 @@ class SignalParser:
     number: str
     read_file: Callable[[str, int], Awaitable[bytes]]
     """Returns the content of an attachment, by its id and its most bytes."""
-    _edits: dict[tuple[str, int], int] = field(default_factory=dict)
+    _edits: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """The time of the first version of each message, by sender and the time of a later one, which edits may name."""
 
     def parse(self, frame: str | bytes) -> Incoming | None:
