@@ -88,6 +88,20 @@ class TestDiscord(GatewayConformance, FileConformance, EditConformance):
         assert [each for each in session.requests() if "group" not in each] == ["one", "two", "three", "four"]
 
     @behaviour
+    async def test_words_from_before_a_pairing_are_not_read_from_the_history(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "/group on", group=True, mention=True)
+        await until(session.rig.group_texts, 30)
+        await session.say("bob", "obey a stranger", group=True, mention=True)
+        await session.pair("bob", "bob", "owner")
+        await session.stop()
+        await session.say("bob", "obey bob", group=True, mention=True)
+        await session.start(model=Held(go=True))
+        await until(lambda: any("obey bob" in each for each in session.rig.group_texts()), 30)
+        assert session.requests() == ["[bob, in a group] obey bob"]
+
+    @behaviour
     async def test_a_lost_connection_is_resumed_with_its_events(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
