@@ -209,7 +209,7 @@ class SignalRig:
         if recipient.startswith("group."):
             if base64.b64decode(base64.b64decode(recipient.removeprefix("group."))) != b"g" * 32:
                 return "no such group"
-        elif not uuid.UUID(recipient):
+        elif len(recipient) != 36:
             return "no such recipient"
         plain, styles = read_styled(body["message"]) if body.get("text_mode") == "styled" else (body["message"], [])
         body["plain"] = plain.replace("\u2060", "")

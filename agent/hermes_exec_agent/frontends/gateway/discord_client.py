@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import discord
 
@@ -13,7 +13,7 @@ from hermes_exec_agent.frontends.gateway.adapter import Incoming, PlatformDown
 from hermes_exec_agent.frontends.gateway.discord_messages import describe, parse_message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 logging.getLogger("discord").setLevel(logging.CRITICAL)  # the gateway's log has its errors in one line
 _log = logging.getLogger("hermes_exec.gateway")
@@ -89,7 +89,7 @@ class Client(discord.Client):
         is_press = interaction.type is discord.InteractionType.component and interaction.channel_id is not None
         if self.is_ending or not is_press:
             return
-        data = interaction.data or {}
+        data: Mapping[str, Any] = interaction.data or {}
         sender, is_group = str(interaction.user.id), interaction.guild_id is not None
         text = str(data.get("custom_id", ""))
         chat, id = str(interaction.channel_id), f"button-{interaction.id}"
