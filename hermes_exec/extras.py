@@ -41,9 +41,12 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cron": ("cronsim",),
     "gateway": ("markdown_it",),
     "telegram": ("telegram",),
+    "discord": ("discord",),
+    "signal": ("aiohttp",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
-"""The modules that only an extra installs. A module that several extras install is named once."""
+"""The modules that only an extra installs. A module that several extras install is named once, but by an extra
+that has no other."""
 
 
 def require(extra: str, purpose: str) -> None:

@@ -2,8 +2,8 @@
 
 An adapter has three attributes and four methods. It keeps no state that has to survive a restart: the gateway records
 messages and answers, and decides when a piece is sent and whether it is sent again. The protocols `FileSender`,
-`Editor`, `Finder` and `WebhookReceiver` (in ``listener``) are optional: an adapter has their methods if its platform
-can do that.
+`Editor`, `Finder`, `HistoryReader` and `WebhookReceiver` (in ``listener``) are optional: an adapter has their methods
+if its platform can do that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 ENTRY_POINTS = "hermes_exec.gateways"
 """The group of entry points that name a function ``(account, table) -> Adapter`` for each kind of platform."""
@@ -200,5 +200,17 @@ class Finder(Protocol):
 
         Raises:
             SendUnknown: it cannot be known now.
+        """
+        ...
+
+
+@runtime_checkable
+class HistoryReader(Protocol):
+    """An adapter whose platform shows messages again that were written while the gateway was not connected."""
+
+    def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+        """Take the function that returns the newest message of each chat that was seen.
+
+        When it is connected, the adapter passes the messages after these to ``accept``, before any newer ones.
         """
         ...

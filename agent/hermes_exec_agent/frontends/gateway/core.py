@@ -10,11 +10,12 @@ import math
 import os
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
+from hermes_exec_agent.frontends.gateway.adapter import HistoryReader, PlatformDown
 from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
 from hermes_exec_agent.frontends.gateway.delivery import Delivery
@@ -83,6 +84,9 @@ class Gateway:
         """Messages that were accepted since the start, by platform and account."""
         turns.notify = self._wake_deliveries
         turns.find_traits = lambda address: self._traits.get((address.platform, address.account))
+        for each in adapters:
+            if isinstance(each, HistoryReader):
+                each.set_positions(partial(asyncio.to_thread, store.find_positions, each.platform, each.account))
 
     async def run(self, ready: Callable[[Adapter], None] = lambda _: None) -> None:
         """Serve until cancelled; ``ready`` is called for each account that is connected.

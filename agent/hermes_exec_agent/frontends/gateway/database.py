@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.database_files import DatabaseKind, connect_database, translate_database_errors
+from hermes_exec_agent.frontends.gateway.positions import SCHEMA
 from hermes_exec_agent.state_paths import state_path
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _add_columns(base: sqlite3.Connection) -> None:
             if column not in known:
                 base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     base.execute("COMMIT")
-    base.executescript(_ADDED)
+    base.executescript(SCHEMA + _ADDED)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec.observe.token_shapes import redact_tokens
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
+from hermes_exec_agent.frontends.gateway.positions import prune_positions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 
 if TYPE_CHECKING:
@@ -248,11 +249,12 @@ class OutboxStore:
             )
 
     def replace_piece(self, piece: Piece) -> None:
-        """Send the text of a piece that cannot be edited as another one; a draft is left as it is."""
+        """Send the text of a piece that cannot be edited as another one, with another key; a draft is left as it is."""
         with self._transact() as base:
+            base.execute("UPDATE outbox SET shown = ? WHERE id = ?", (piece.revision, piece.id))
             base.execute(
-                "UPDATE outbox SET shown = ?, state = CASE is_draft WHEN 1 THEN state ELSE 'pending' END WHERE id = ?",
-                (piece.revision, piece.id),
+                "UPDATE outbox SET state = 'pending', key = lower(hex(randomblob(12))) WHERE id = ? AND is_draft = 0",
+                (piece.id,),
             )
 
     def recover(self, repeatable: Collection[tuple[str, str]] = ()) -> int:
@@ -282,6 +284,7 @@ class OutboxStore:
         with self._transact() as base:
             base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (oldest,))
             base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed', 'unknown') AND changed < ?", (oldest,))
+            prune_positions(base)
 
     def send_again(self, message: Message) -> int:
         """Answer ``/again``: put the unknown pieces of the person into the outbox once more; return their number."""

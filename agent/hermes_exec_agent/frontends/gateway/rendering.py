@@ -1,4 +1,7 @@
-"""Markdown in the forms of platforms: the HTML that Telegram knows, and the plain lines of IRC."""
+"""Markdown in the forms of platforms: the HTML that Telegram knows, the plain lines of IRC, and text with codes.
+
+The codes are control characters that no text has; ``marks`` writes the marks of Discord and Signal for them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,15 @@ if TYPE_CHECKING:
 
 _HTML = {"strong": "b", "em": "i", "s": "s", "blockquote": "blockquote"}
 _IRC = {"strong": "\x02", "em": "\x1d", "s": "\x1e"}
+BOLD, ITALIC, STRIKE = _IRC.values()
+CODE, BLOCK = "\x11", "\x12"
+"""The code on both sides of code within a line, and of a code block, whose first line is its language."""
+QUOTE, QUOTE_END = "\x13", "\x14"
+LINK, ADDRESS, LINK_END = "\x15", "\x16", "\x17"
+"""The codes before, between and after the text and the address of a link."""
 _TAG = re.compile(r"<[^>]*>")
 _CODES = re.compile(r"[\x02\x1d\x1e]")
+_ANY_CODE = re.compile(r"[\x02\x11-\x17\x1d\x1e]")
 _ADDRESSES = ("http://", "https://")
 
 
@@ -35,6 +45,13 @@ def to_plain(text: str) -> str:
     source = _clean(text)
     rendered = _Plain().render(_parser().parse(source))
     return rendered if _CODES.sub("", rendered).strip() else source
+
+
+def to_codes(text: str) -> str:
+    """Return Markdown as text with codes on both sides of bold text and the like; see `to_html`."""
+    source = _clean(text)
+    rendered = _Codes().render(_parser().parse(source))
+    return rendered if _ANY_CODE.sub("", rendered).strip() else source
 
 
 @cache
@@ -183,3 +200,47 @@ class _Plain(_Html):
             self._address = str(token.attrGet("href") or "")
             return ""
         return f" ({self._address})"
+
+
+class _Codes(_Plain):
+    """Renders tokens as text with codes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depths: dict[str, int] = {}
+        """How many marks of each kind are open; only the outermost has codes."""
+
+    def escape(self, text: str) -> str:
+        """Return the text. Addresses that are shown as text may have control characters again."""
+        return _clean(text)
+
+    def code(self, text: str) -> str:
+        """Return code within a line."""
+        return f"{CODE}{_clean(text)}{CODE}"
+
+    def block(self, text: str, language: str) -> str:
+        """Return a code block."""
+        is_word = language.isascii() and language.replace("-", "").replace("+", "").isalnum()
+        return f"{BLOCK}{language if is_word else ''}\n{_clean(text)}{BLOCK}"
+
+    def mark(self, name: str, *, opens: bool) -> str:
+        """Return the code that begins or ends bold text and the like."""
+        depth = self._depths.get(name, 0)
+        self._depths[name] = depth + (1 if opens else -1)
+        if depth != (0 if opens else 1):
+            return ""
+        return (QUOTE if opens else QUOTE_END) if name == "blockquote" else _IRC.get(name, "")
+
+    def link(self, text: str, address: str) -> str:
+        """Return a link."""
+        if not address.startswith(_ADDRESSES):
+            return super().link(text, _clean(address))
+        return f"{LINK}{text}{ADDRESS}{_clean(address)}{LINK_END}"
+
+    def link_side(self, token: Token, *, opens: bool) -> str:
+        """Return the beginning or the end of a link; an address that is its own text has neither."""
+        if opens:
+            self._address = "" if token.markup == "autolink" else _clean(str(token.attrGet("href") or ""))
+        if not self._address.startswith(_ADDRESSES):
+            return "" if opens or not self._address else f" ({self._address})"
+        return LINK if opens else f"{ADDRESS}{self._address}{LINK_END}"

@@ -19,6 +19,7 @@ from hermes_exec_agent.frontends.gateway.outbox import (
     insert_text,
     leave_draft,
 )
+from hermes_exec_agent.frontends.gateway.positions import move_position
 from hermes_exec_agent.frontends.gateway.records import Address, GuestLimit, ReceivedFile, to_message, to_person
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Store(OutboxStore):
             if incoming.is_edit:
                 _edit(base, address, incoming)
                 return None
+            move_position(base, address, incoming)
             if _is_known(base, address, incoming):
                 return None
             person = _find_person(base, platform, account, incoming.sender)
@@ -78,6 +80,7 @@ class Store(OutboxStore):
             if person is None:
                 self._refuse(base, address, incoming)
                 return None
+            move_position(base, address, incoming, begins=True)
             kind = classify(incoming.text)
             seq = self._insert(base, address, incoming, person.name, kind)
             _insert_files(base, seq, files)
@@ -154,6 +157,7 @@ class Store(OutboxStore):
         code = "".join(secrets.choice(_LETTERS) for _ in range(8))
         values = (code, address.platform, address.account, incoming.sender, address.chat, now + CODE_S)
         base.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?, ?)", values)
+        move_position(base, address, incoming, begins=True)
         text = (
             f"This agent does not know you. Its owner lets you in within an hour with\n\n"
             f"`hermes-exec gateway pair {code} --as NAME`"
@@ -184,6 +188,11 @@ class Store(OutboxStore):
         """Return the number of requests of a person that are not done."""
         query = "SELECT count(*) FROM inbox WHERE person = ? AND state != 'done' AND kind = 'request'"
         return int(self._query(query, person)[0][0])
+
+    def find_positions(self, platform: str, account: str) -> dict[str, str]:
+        """Return the newest message of each known chat of an account that was seen, recorded or not."""
+        rows = self._query("SELECT * FROM positions WHERE platform = ? AND account = ?", platform, account)
+        return {str(row["chat"]): str(row["message"]) for row in rows}
 
     def begin(self, message: Message, conversation: str, after: int) -> Message | None:
         """Record that a turn begins for a message, and where its record begins; from now on no edit changes it.
