@@ -40,6 +40,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cron": ("cronsim",),
     "gateway": ("markdown_it",),
     "telegram": ("telegram",),
+    "top": ("textual",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from hermes_exec.cli.console import escape_controls
@@ -22,6 +23,11 @@ PROSE = ("ABOUT", "CAN", "FOUND", "MEANING", "TRY", "WHY")
 def show_json(value: object) -> None:
     """Print a JSON document in UTF-8: indented on a terminal, else in one line."""
     _print_json(value, indent=2 if sys.stdout.isatty() else None)
+
+
+def to_iso(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def print_json_line(value: object) -> None:
