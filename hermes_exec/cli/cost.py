@@ -3,11 +3,12 @@
 import asyncio
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from hermes_exec.backend import Resource, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import read_settings
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
@@ -37,7 +38,8 @@ async def show_cost(*, json: bool) -> int:
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
     if json:
-        show_json({"alive": [asdict(each) for each in alive], "failed": [asdict(account) for account in failed]})
+        resources = [format_times(asdict(each), "since") for each in alive]
+        show_json({"alive": resources, "failed": [_account_to_json(account) for account in failed]})
     elif alive:
         rows = [[each.target, _format_since(each), each.state, each.size, each.owner] for each in alive]
         show_table(("TARGET", "SINCE", "STATE", "SIZE", "OWNER"), rows)
@@ -46,6 +48,10 @@ async def show_cost(*, json: bool) -> int:
     for account in failed if not json else ():
         note(f"{account.name}: {account.failed}" + (f". Try: {account.remedy}" if account.remedy else ""))
     return CHECK_FAILED if failed else 0
+
+
+def _account_to_json(account: Account) -> dict[str, Any]:
+    return {"name": account.name, "failed": account.failed, "remedy": account.remedy}
 
 
 def _list_accounts() -> list[tuple[str, str, Profile | None]]:

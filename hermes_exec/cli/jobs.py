@@ -18,7 +18,7 @@ from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.completion.values import complete_jobs
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table, to_iso
+from hermes_exec.cli.output import print_json_line, show_json, show_table, to_iso
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.result import Event, Result
 from hermes_exec.terminal.job import Job
@@ -114,13 +114,13 @@ def logs(
     return interruptible.run(_logs(job, on, end, follow=follow, stream=stream.value, json=json))
 
 
-def attach(job: JobName, on: On = None) -> int:
+def attach(job: JobName, on: On = None, *, json: Json = False) -> int:
     """Print the whole output of a job, send our input to it, and exit with its exit code.
 
     A job accepts input if it was started with: run --detach --stdin. Ctrl-C detaches. A shell of shell --keep is
-    attached to this terminal; after Enter, ~d detaches.
+    attached to this terminal; after Enter, ~d detaches. --json prints outputs and the result as one object a line.
     """
-    return interruptible.run(_attach(job, on))
+    return interruptible.run(_attach(job, on, json=json))
 
 
 def kill(
@@ -242,9 +242,7 @@ async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream:
         offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
         events = job.logs(offset, wanted, follow=follow, since=end.since_s)
         if json:
-            async with aclosing(events):
-                async for event in events:
-                    show_json({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+            await _print_json_events(events)
         else:
             await _print_events(events)
         if follow:
@@ -286,6 +284,13 @@ async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:
         size *= 8
 
 
+async def _print_json_events(events: AsyncGenerator[Event]) -> None:
+    """Print each event as one object a line."""
+    async with aclosing(events):
+        async for event in events:
+            print_json_line({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+
+
 async def _print_events(events: AsyncGenerator[Event]) -> None:
     from hermes_exec.cli.global_flags import flags
     from hermes_exec.cli.stdio import Output
@@ -302,9 +307,9 @@ async def _print_events(events: AsyncGenerator[Event]) -> None:
             output.close()
 
 
-async def _attach(name: str, on: str | None) -> int:
+async def _attach(name: str, on: str | None, *, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job_or_pty
-    from hermes_exec.cli.run_command import print_end
+    from hermes_exec.cli.run_command import print_end, to_json
 
     async with find_job_or_pty(name, on) as (link, job):
         if not isinstance(job, Job):
@@ -313,17 +318,23 @@ async def _attach(name: str, on: str | None) -> int:
             from hermes_exec.terminal.tty import read_size
 
             rows, cols = read_size(1)
-            return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
+            return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True, json=json)
         feeding = asyncio.create_task(_feed(job))
         try:
-            await _print_events(job.logs(follow=True))
+            if json:
+                await _print_json_events(job.logs(follow=True))
+            else:
+                await _print_events(job.logs(follow=True))
             result: Result = await job.wait(max_output=0)
         except asyncio.CancelledError:
             note(f"detached; {job.id} keeps running. Try: hermes-exec attach {job.id}, or kill")
             raise
         finally:
             await cancel_and_wait([feeding])
-    print_end(result)
+    if json:
+        print_json_line({"job": job.id, "detached": False, "result": to_json(result)})
+    else:
+        print_end(result)
     return result.shell_code
 
 

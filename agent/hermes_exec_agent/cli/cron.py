@@ -11,7 +11,7 @@ from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import escape_controls, note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
@@ -285,8 +285,8 @@ def _slot_facts(job: "Job", slot: "Slot | None") -> dict[str, Any] | None:
         "state": slot.state,
         "reason": slot.reason,
         "note": slot.note,
-        "began": slot.began,
-        "ended": slot.ended,
+        "began": None if slot.began is None else to_iso(slot.began),
+        "ended": None if slot.ended is None else to_iso(slot.ended),
         "exit_code": slot.exit_code,
         "conversation": slot.conversation,
         "cost": slot.cost,

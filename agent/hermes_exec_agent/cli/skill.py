@@ -8,7 +8,7 @@ import typer
 
 from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.cli.options import Number, Skill
@@ -112,7 +112,7 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     version = registry.version(name, number)
     counts = RunCounter(registry.home.counts).read(version.name, version.number)
     state = skill.kept_back.get(version.number, "")
-    facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
+    facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": format_times(counts.facts(), "last")}
     facts["signer"] = registry.signer
     facts["outcomes"] = _read_outcomes(version.name, version.number)
     facts["trusted"] = skill.is_trusted(version.digest)
@@ -326,7 +326,7 @@ def _describe_event(event: "SkillEvent") -> str:
 
 
 def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
-    return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
+    return {**event.facts, "at": to_iso(event.at), "what": event.kind, "version": event.version}
 
 
 def _format_time(at: float) -> str:

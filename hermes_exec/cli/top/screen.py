@@ -18,13 +18,14 @@ from hermes_exec.cli.console import escape_controls
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.table_layout import GAP, Layout, cut_cell, fit_columns
 from hermes_exec.cli.top.dialogs import ConfirmScreen, TextScreen
-from hermes_exec.cli.top.tables import TABLES, describe_prices, find_jobs, find_shells
+from hermes_exec.cli.top.tables import TABLES, CoreTable, describe_prices, find_jobs, find_shells
 from hermes_exec.cli.top.view import Row, View, load_views
 from hermes_exec.cli.top.watch import Watcher, program
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+    from types import FrameType
 
     from textual import events
 
@@ -126,14 +127,13 @@ class Top(App[int]):
         self._every_s = every_s
         self._views = views
         self.watcher = Watcher(on, every_s)
-        titles = [each.title for each in (*TABLES, *views)]
-        self._names = [title.lower() for title in titles]
-        self._titles = titles
+        self._names = [*(each.title.lower() for each in TABLES), *(each.title.lower() for each in views)]
 
     def compose(self) -> ComposeResult:
         """Create the tables."""
         with TabbedContent(initial=_JOBS):
-            for number, table in enumerate((*TABLES, *self._views), 1):
+            tables: list[CoreTable | View] = [*TABLES, *self._views]
+            for number, table in enumerate(tables, 1):
                 with TabPane(f"{number} {table.title}", id=table.title.lower()):
                     yield RowTable(table.heads, table.drop)
         yield Static("", id="prices", markup=False)
@@ -225,8 +225,8 @@ class Top(App[int]):
         """Show the log of a job, or the text of a row of another package."""
         key, view = self._table(self.active).selected, self._find_view()
         found = self._find(key)
-        if found is not None and found[1] is not None:
-            guest, job, _ = found
+        if found is not None and (job := found[1]) is not None:
+            guest = found[0]
             self.push_screen(TextScreen.of_job(guest.job(job), f"{job.id} {job.name}"))
         elif view is not None and view.show is not None and key is not None:
             self.push_screen(TextScreen.of_lines(lambda: view.show(key) if view.show else (), key))
@@ -285,10 +285,14 @@ class Top(App[int]):
             self.say(f"{name}: {error}")
 
 
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
 @contextmanager
 def _ignore_interrupts() -> Generator[None]:
     """Leave Ctrl-C to the program in the foreground. A handler is not inherited by it, unlike ``SIG_IGN``."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
+    before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.cli.jobs import HEADS, format_time, job_row, pty_row
@@ -41,7 +42,7 @@ def list_places(watcher: Watcher) -> list[Row]:
         guests = targets.get(target, [])
         resource = billed.get(target, {})
         states = sorted({each.state for each in guests}) or [str(resource.get("state") or "in use")]
-        begun = [each.record.created for each in guests] + _list_numbers(resource.get("since"))
+        begun = [each.record.created for each in guests] + _list_times(resource.get("since"))
         rows.append(
             Row(
                 target,
@@ -108,13 +109,21 @@ def _list_numbers(value: object) -> list[float]:
     return [float(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
+def _list_times(value: object) -> list[float]:
+    """Return an ISO 8601 time in seconds since 1970; none if it is not known."""
+    try:
+        return [datetime.fromisoformat(value).timestamp()] if isinstance(value, str) else []
+    except ValueError:
+        return []
+
+
 def _format_price(resource: dict[str, Any]) -> str:
     if not resource:
         return ""
     price = _list_numbers(resource.get("hourly_cost"))
     if not price:
         return "unknown"
-    so_far = [price[0] * (time.time() - since) / 3600 for since in _list_numbers(resource.get("since"))]
+    so_far = [price[0] * (time.time() - since) / 3600 for since in _list_times(resource.get("since"))]
     return f"${price[0]:.2f}" + (f" (${so_far[0]:.2f} so far)" if so_far else "")
 
 
