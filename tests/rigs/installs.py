@@ -97,7 +97,7 @@ FORMS = (
     Form("demo --offline --on local"),
     Form("skill check my-skill", SKILLS),
     Form("skill add my-skill", SKILLS),
-    Form('skill run my-skill --self-tested --json {"a":1,"b":2}', SKILLS),
+    Form('skill run my-skill --self-tested --arguments {"a":1,"b":2}', SKILLS),
     Form("skill list", SKILLS),
     Form("skill show my-skill", SKILLS),
     Form("skill history my-skill", SKILLS),

@@ -26,7 +26,10 @@ def run(
     arguments: Annotated[
         str,
         typer.Option(
-            "--json", metavar="ARGS", help="Pass the arguments as a JSON object; - reads it from standard input."
+            "--arguments",
+            "-a",
+            metavar="ARGS",
+            help="Pass the arguments as a JSON object; - reads it from standard input.",
         ),
     ] = "{}",
     on: Annotated[
@@ -46,13 +49,13 @@ def run(
     self_tested: Annotated[
         bool, typer.Option("--self-tested", help="Agree to run a skill whose only evidence is its own tests.")
     ] = False,
-    whole: Annotated[bool, typer.Option("--whole", "-w", help="Print all facts of the run as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print all facts of the run as JSON.")] = False,
 ) -> int:
     """Run a skill in a new sandbox, as it was proven, and print its result as JSON and its output on standard error.
 
     The exit code is 1 if the skill failed, and 125 if it was refused or no sandbox is available.
     """
-    return run_skill(SkillRunArguments(name, arguments, on, number, files, self_tested, whole))
+    return run_skill(SkillRunArguments(name, arguments, on, number, files, self_tested, json))
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
