@@ -42,7 +42,10 @@ _OF_TABLES = {"show_log", "attach", "kill", "table", "next_table"}
 
 async def run_top(on: str | None, every_s: float) -> int:
     """Show the screen until the user quits it."""
-    return await Top(on, every_s, load_views()).run_async() or 0
+    code = await Top(on, every_s, load_views()).run_async()
+    if (task := asyncio.current_task()) is not None and task.cancelling():  # textual ends as if the user had quit
+        raise asyncio.CancelledError
+    return code or 0
 
 
 class RowTable(DataTable[Text]):
