@@ -435,8 +435,10 @@ class SupportsPatterns(Protocol):
     def find_targets(cls, pattern: str) -> list[str]:
         """Return the one-line targets that ``pattern``, the text after ``TYPE:`` with ``*`` and ``?``, selects.
 
+        May block for seconds.
+
         Raises:
-            ConfigError: the list cannot be read.
+            HermesError: the list cannot be read.
         """
         ...
 

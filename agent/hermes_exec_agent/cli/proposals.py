@@ -16,6 +16,7 @@ from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent, refuse_agents_descendant
+from hermes_exec_agent.cli.options import complete_proposals
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.learning.proposals_judge import Judgement
     from hermes_exec_agent.runtime.events import EventLog
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a proposal, or its number.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of a proposal, or its number.", autocompletion=complete_proposals),
+]
 _SHOWN = 60
 
 
