@@ -160,6 +160,8 @@ class Resource:
     """Its CPUs, memory and so on, for display."""
     owner: str = ""
     """The orchestrator that created it."""
+    hourly_cost: float | None = None
+    """US dollars an hour, by the profile that it was created from; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
@@ -323,7 +324,7 @@ def test_hosts_and_containers_are_completed(
         ("docker:@web-one+ssh://bas\t", "docker:@web-one+ssh://bastion"),
     ):
         wait_until(  # the first TAB may be too early: it imports the SDK
-            lambda typed=typed, target=target: ask(cli, f"hermes-exec run --on {typed[:-1]}") == [target]
+            partial(lambda line, value: ask(cli, line) == [value], f"hermes-exec run --on {typed[:-1]}", target)
         )
         here.run(f"hermes-exec profile show {typed}--json > out")
         assert json.loads((cli.cwd / "out").read_bytes())["target"] == target, here.shown

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.widgets import RichLog
 
 from hermes_exec.cli.top.dialogs import ConfirmScreen, TextScreen
-from hermes_exec.cli.top.screen import Top
+from hermes_exec.cli.top.screen import RowTable, Top
 from hermes_exec.cli.top.view import Row, View, load_views
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.guest_records import read_records, write_record
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from textual.pilot import Pilot
-    from textual.widgets import RichLog
 
     from tests.cli.conftest import Cli
 
@@ -129,8 +129,8 @@ async def wait_for(pilot: Pilot[Any], is_so: Callable[[], object]) -> None:
 
 def read_table(app: Top, name: str) -> list[list[str]]:
     """The cells that a table shows."""
-    table = app.screen_stack[0].query_one(f"#{name} RowTable")
-    return [[str(cell) for cell in table.get_row_at(at)] for at in range(table.row_count)]  # type: ignore[attr-defined]  a DataTable
+    table = app.screen_stack[0].query_one(f"#{name} RowTable", RowTable)
+    return [[str(cell) for cell in table.get_row_at(at)] for at in range(table.row_count)]
 
 
 def test_a_log_is_followed_and_its_keys_do_nothing_to_the_job(own: Cli) -> None:
@@ -142,7 +142,7 @@ def test_a_log_is_followed_and_its_keys_do_nothing_to_the_job(own: Cli) -> None:
             await wait_for(pilot, lambda: read_table(app, "jobs"))
             await pilot.press("l")
             await wait_for(pilot, lambda: isinstance(app.screen, TextScreen))
-            log: RichLog = app.screen.query_one("RichLog")  # type: ignore[assignment]  it is one
+            log = app.screen.query_one(RichLog)
             await wait_for(pilot, lambda: [line.text for line in log.lines] == ["first"])
             await pilot.press("k", "a", "2")
             assert isinstance(app.screen, TextScreen)
@@ -226,7 +226,7 @@ def test_other_packages_add_tables(own: Cli) -> None:
             await wait_for(pilot, lambda: read_table(app, "conversations"))
             await pilot.press("4", "l")
             await wait_for(pilot, lambda: isinstance(app.screen, TextScreen))
-            log: RichLog = app.screen.query_one("RichLog")  # type: ignore[assignment]  it is one
+            log = app.screen.query_one(RichLog)
             await wait_for(pilot, lambda: any("hi" in line.text for line in log.lines))
 
     asyncio.run(use())

@@ -35,8 +35,8 @@ class SkillRunArguments:
 
 
 _VALUES = {
-    "--arguments": "arguments", "-a": "arguments", "--on": "on", "-o": "on", "--version": "number", "-V": "number", "--files": "files",
-    "-f": "files",
+    "--arguments": "arguments", "-a": "arguments", "--on": "on", "-o": "on", "--version": "number", "-V": "number",
+    "--files": "files", "-f": "files",
 }  # fmt: skip
 _SWITCHES = {"--self-tested": ("self_tested", True), "--json": ("whole", True)}
 

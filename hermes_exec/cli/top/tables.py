@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.cli.cost import format_cost, sum_costs
 from hermes_exec.cli.jobs import HEADS, format_time, job_row, pty_row
 from hermes_exec.cli.top.view import Row
 
@@ -90,11 +91,8 @@ def find_shells(watcher: Watcher) -> list[tuple[Guest, PtyStatus]]:
 
 
 def describe_prices(resources: Sequence[dict[str, Any]]) -> str:
-    """Return the sum of the prices an hour, and the number of resources whose price is not known."""
-    known = [price for each in resources for price in _list_numbers(each.get("hourly_cost"))]
-    unknown = len(resources) - len(known)
-    parts = [f"${sum(known):.2f} an hour"] * bool(known) + [f"{unknown} of unknown price"] * bool(unknown)
-    return ", ".join(parts)
+    """Return the sum of the prices of running resources, and the number of those whose price is not known."""
+    return sum_costs([next(iter(_list_numbers(each.get("hourly_cost"))), None) for each in resources])
 
 
 def _connected(guests: Iterable[WatchedGuest]) -> list[Guest]:
@@ -120,11 +118,10 @@ def _list_times(value: object) -> list[float]:
 def _format_price(resource: dict[str, Any]) -> str:
     if not resource:
         return ""
-    price = _list_numbers(resource.get("hourly_cost"))
-    if not price:
-        return "unknown"
-    so_far = [price[0] * (time.time() - since) / 3600 for since in _list_times(resource.get("since"))]
-    return f"${price[0]:.2f}" + (f" (${so_far[0]:.2f} so far)" if so_far else "")
+    price = next(iter(_list_numbers(resource.get("hourly_cost"))), None)
+    begun = _list_times(resource.get("since"))
+    so_far = f" (${price * (time.time() - begun[0]) / 3600:.2f} so far)" if price is not None and begun else ""
+    return format_cost(price) + so_far
 
 
 _OF_JOBS = tuple(at for at, head in enumerate(HEADS) if head != "STARTED")  # TIME says enough here
