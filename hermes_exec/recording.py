@@ -187,23 +187,22 @@ def _result_from_json(values: Mapping[str, Any]) -> Result:
 
 def _error_to_json(error: HermesError) -> dict[str, Any]:
     facts = {"type": type(error).__name__, "what": error.what, "remedy": error.remedy, "state": error.state}
-    return {**facts, "errno": getattr(error, "errno", None)}
+    more = {name: getattr(error, name) for name in ("errno", "filename") if getattr(error, name, None) is not None}
+    return facts | {name: value if isinstance(value, int) else _to_text(value) for name, value in more.items()}
 
 
 def _error_from_json(values: Mapping[str, Any]) -> HermesError:
-    from hermes_exec.files import errors as file_errors
+    from hermes_exec.files.errors import path_error
 
-    name = str(values["type"])
-    kind = getattr(errors, name, None) or getattr(file_errors, name, HermesError)
-    if not (isinstance(kind, type) and issubclass(kind, HermesError)) or kind in {
-        errors.CommandFailed,
-        errors.GatherFailed,
-    }:
-        kind = HermesError
-    error = kind(values["what"], remedy=values["remedy"], state=values["state"])
-    if isinstance(error, OSError) and values.get("errno"):
-        error.errno = int(values["errno"])
-    return error
+    what, remedy, state = str(values["what"]), str(values["remedy"]), str(values["state"])
+    if "filename" in values:
+        path = os.fsdecode(_to_bytes(values["filename"]))
+        error: HermesError = path_error("", path, int(values["errno"]), "", state=state, remedy=remedy)
+        HermesError.__init__(error, what, remedy=remedy, state=state)
+        return error
+    kind: Any = getattr(errors, str(values["type"]), HermesError)
+    is_plain = isinstance(kind, type) and issubclass(kind, HermesError) and kind not in _OTHERS
+    return kind(what, remedy=remedy, state=state) if is_plain else HermesError(what, remedy=remedy, state=state)
 
 
 def _answer(answer: Mapping[str, Any]) -> Mapping[str, Any]:
