@@ -196,13 +196,12 @@ def _error_from_json(values: Mapping[str, Any]) -> HermesError:
 
     what, remedy, state = str(values["what"]), str(values["remedy"]), str(values["state"])
     if "filename" in values:
-        path = os.fsdecode(_to_bytes(values["filename"]))
-        error: HermesError = path_error("", path, int(values["errno"]), "", state=state, remedy=remedy)
-        HermesError.__init__(error, what, remedy=remedy, state=state)
-        return error
-    kind: Any = getattr(errors, str(values["type"]), HermesError)
-    is_plain = isinstance(kind, type) and issubclass(kind, HermesError) and kind not in _OTHERS
-    return kind(what, remedy=remedy, state=state) if is_plain else HermesError(what, remedy=remedy, state=state)
+        path, code = os.fsdecode(_to_bytes(values["filename"])), int(values["errno"])
+        kind = type(path_error("", path, code, ""))
+        return kind(what, path=path, code=code, remedy=remedy, state=state)
+    named: Any = getattr(errors, str(values["type"]), HermesError)
+    is_plain = isinstance(named, type) and issubclass(named, HermesError) and named not in _OTHERS
+    return named(what, remedy=remedy, state=state) if is_plain else HermesError(what, remedy=remedy, state=state)
 
 
 def _answer(answer: Mapping[str, Any]) -> Mapping[str, Any]:
