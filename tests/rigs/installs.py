@@ -53,6 +53,8 @@ FORMS = (
     Form("kill kept"),
     Form("jobs"),
     Form("jobs --prune"),
+    Form("top --json"),
+    Form("top", ("top",), terminal=b"q"),
     Form("forward 9 --json --on local", serves=True),
     Form("backends --json"),
     Form("doctor --json"),
