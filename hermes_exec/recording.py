@@ -226,8 +226,8 @@ def _recording_errors(recording: Recording, request: Mapping[str, Any]) -> Gener
         raise
 
 
-class _Face:
-    """What both faces share: a recording, and the calls that have none."""
+class _Recorded:
+    """The base of terminals and sessions: a recording, and the calls that have none."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -260,7 +260,7 @@ class _Face:
         return str(self._sessions)
 
 
-class RecordedSession(_Face):
+class RecordedSession(_Recorded):
     """A session whose commands are recorded or replayed. Created by ``RecordedTerminal.session``."""
 
     def __init__(self, recording: Recording, name: str, inner: Any = None) -> None:
@@ -346,7 +346,7 @@ def replay(path: str | os.PathLike[str]) -> Generator[RecordedTerminal]:
 # The same for asyncio
 
 
-class AsyncRecordedSession(_Face):
+class AsyncRecordedSession(_Recorded):
     """A session of ``AsyncRecordedTerminal``."""
 
     def __init__(self, recording: Recording, name: str, inner: Any = None) -> None:

@@ -88,7 +88,7 @@ _CORE = (
         "port-forward port tunnel proxy expose",
     ),
     _core("jobs", "jobs", "List jobs.", _JOBS, "ps ls list job processes status queue wait"),
-    _core("top", "top", "Watch places, jobs, conversations and costs.", _JOBS, "htop monitor watch dashboard screen"),
+    _core("top", "top", "Watch targets, jobs, conversations and costs.", _JOBS, "htop monitor watch dashboard screen"),
     _core("logs", "jobs", "Print the output of a job.", _JOBS, "tail output follow print cat"),
     _core("attach", "jobs", "Attach this terminal to a job.", _JOBS, "fg resume reattach connect"),
     _core("kill", "jobs", "End jobs and all their processes.", _JOBS, "stop cancel end terminate rm abort"),

@@ -101,7 +101,7 @@ def test_without_a_terminal_it_prints_everything_once_or_refuses(cli: Cli) -> No
     shown = cli.json("top", "--json")
     assert [each["job"] for each in shown["jobs"]] == [job]
     assert [each["begins"] for each in shown["conversations"]] == ["hi"]
-    assert shown["places"] == ["local"]
+    assert shown["targets"] == ["local"]
     assert {"money", "billed", "terminals"} < shown.keys()
     done = cli("top")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
@@ -168,8 +168,8 @@ def test_a_target_that_does_not_answer_delays_nothing(own: Cli) -> None:
             async with app.run_test(size=(80, 24)) as pilot:
                 await wait_for(pilot, lambda: read_table(app, "jobs"))
                 await pilot.press("1")
-                await wait_for(pilot, lambda: len(read_table(app, "places")) == 2)
-                states = {row[0]: row[1] for row in read_table(app, "places")}
+                await wait_for(pilot, lambda: len(read_table(app, "targets")) == 2)
+                states = {row[0]: row[1] for row in read_table(app, "targets")}
                 assert states["local"] == "connected"
                 assert states[target].startswith("connecting")
 

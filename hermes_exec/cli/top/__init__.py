@@ -1,4 +1,4 @@
-"""``top``: places, terminals, jobs, conversations and money on one screen, which follows them."""
+"""``top``: targets, terminals, jobs, conversations and money on one screen, which follows them."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ def top(
     every: Annotated[str, typer.Option(metavar="TIME", help="Read everything again after this time.")] = "1s",
     json: Json = False,
 ) -> int:
-    """Show places in use, terminals, jobs, conversations and costs, and follow them.
+    """Show targets in use, terminals, jobs, conversations and costs, and follow them.
 
     Keys: 1 to 5 and TAB select a table, arrows a row; l shows the log of a job or the text of a conversation, a
     attaches this terminal, k ends a job or a shell after a question, q quits. Without colours if NO_COLOR is set.

@@ -26,9 +26,9 @@ async def print_snapshot(on: str | None) -> int:
         {"kind": "pool", **{name: value for name, value in asdict(entry).items() if name not in {"guest", "client"}}}
         for entry in await asyncio.to_thread(list_pooled)
     ]
-    places = sorted({each["target"] for each in [*jobs, *shells, *pooled]})
+    targets = sorted({each["target"] for each in [*jobs, *shells, *pooled]})
     document: dict[str, Any] = {
-        "places": places,
+        "targets": targets,
         "billed": await billing,
         "terminals": shells + pooled,
         "jobs": jobs,

@@ -1,4 +1,4 @@
-"""The tables of the core: places in use, terminals and jobs."""
+"""The tables of the core: targets in use, terminals and jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CoreTable:
     build: Callable[[Watcher], list[Row]]
 
 
-def list_places(watcher: Watcher) -> list[Row]:
+def list_targets(watcher: Watcher) -> list[Row]:
     """Return the targets in use: those with guests, with terminals of an orchestrator, or billed."""
     targets: dict[str, list[WatchedGuest]] = {}
     for watched in watcher.guests.values():
@@ -82,12 +82,12 @@ def list_jobs(watcher: Watcher) -> list[Row]:
 
 def find_jobs(watcher: Watcher) -> list[tuple[Guest, JobStatus]]:
     """Return the jobs of the guests that answered."""
-    return [(guest, job) for guest in _connected(watcher.guests.values()) for job in guest.jobs]
+    return [(guest, job) for guest in _list_connected(watcher.guests.values()) for job in guest.jobs]
 
 
 def find_shells(watcher: Watcher) -> list[tuple[Guest, PtyStatus]]:
     """Return the kept shells of the guests that answered."""
-    return [(guest, shell) for guest in _connected(watcher.guests.values()) for shell in guest.ptys]
+    return [(guest, shell) for guest in _list_connected(watcher.guests.values()) for shell in guest.ptys]
 
 
 def describe_prices(resources: Sequence[dict[str, Any]]) -> str:
@@ -95,12 +95,12 @@ def describe_prices(resources: Sequence[dict[str, Any]]) -> str:
     return sum_costs([next(iter(_list_numbers(each.get("hourly_cost"))), None) for each in resources])
 
 
-def _connected(guests: Iterable[WatchedGuest]) -> list[Guest]:
+def _list_connected(guests: Iterable[WatchedGuest]) -> list[Guest]:
     return [each.guest for each in guests if each.guest is not None]
 
 
 def _count_shells(guests: Iterable[WatchedGuest]) -> int:
-    return sum(len(guest.ptys) for guest in _connected(guests))
+    return sum(len(guest.ptys) for guest in _list_connected(guests))
 
 
 def _list_numbers(value: object) -> list[float]:
@@ -127,10 +127,10 @@ def _format_price(resource: dict[str, Any]) -> str:
 _OF_JOBS = tuple(at for at, head in enumerate(HEADS) if head != "STARTED")  # TIME says enough here
 TABLES = (
     CoreTable(
-        "Places",
+        "Targets",
         ("TARGET", "STATE", "JOBS", "TERMINALS", "SINCE", "SIZE", "$/HOUR"),
         ("SIZE", "$/HOUR", "SINCE"),
-        list_places,
+        list_targets,
     ),
     CoreTable(
         "Terminals", ("NAME", "KIND", "STATE", "STARTED", "TARGET", "COMMAND"), ("STARTED", "KIND"), list_terminals
