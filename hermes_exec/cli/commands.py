@@ -132,6 +132,7 @@ _CORE = (
         _HELP,
         "completions complete autocomplete",
     ),
+    _core("update", "update", "Install a newer version, after its changes are shown.", _HELP, "upgrade self-update"),
     _core("version", "version", "Print the version.", _HELP, "about info"),
 )
 CORE = {command.name: command for command in _CORE}

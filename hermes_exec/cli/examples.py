@@ -38,5 +38,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "demo --on local --on docker:python:3.11"),
     "help": ("help run", "help profile list"),
     "completion": ("completion --install", "completion zsh"),
+    "update": ("update", "update --check"),
     "version": ("version", "version --json"),
 }

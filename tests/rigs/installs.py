@@ -69,6 +69,7 @@ FORMS = (
     Form("config"),
     Form("help run"),
     Form("version"),
+    Form("update --check", (), UNREACHABLE, env={"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}),
     Form("completion bash"),
     Form("policy list"),
     Form("policy show workspace"),
