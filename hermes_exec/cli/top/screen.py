@@ -64,7 +64,9 @@ class RowTable(DataTable[Text]):
         return self._rows[self.cursor_row].key if 0 <= self.cursor_row < len(self._rows) else None
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show these rows; the cursor stays on its row."""
+        """Show these rows; the cursor stays on its row. Does nothing before and after the table is on the screen."""
+        if not self.is_attached:
+            return
         clean = [Row(row.key, tuple(escape_controls(flags.clean(cell)) for cell in row.cells)) for row in rows]
         cells = [row.cells for row in clean]
         width = max(self.size.width - GAP, 20)
@@ -130,17 +132,21 @@ class Top(App[int]):
         self._every_s = every_s
         self._views = views
         self.watcher = Watcher(on, every_s)
-        self._names = [*(each.title.lower() for each in TABLES), *(each.title.lower() for each in views)]
+        tables: list[CoreTable | View] = [*TABLES, *views]
+        self._titles = [each.title for each in tables]
+        self._tables = {each.title.lower(): RowTable(each.heads, each.drop) for each in tables}
+        self._names = list(self._tables)
+        self._prices = Static("", id="prices", markup=False)
+        self._message = Static("", id="message", markup=False)
 
     def compose(self) -> ComposeResult:
         """Create the tables."""
         with TabbedContent(initial=_JOBS):
-            tables: list[CoreTable | View] = [*TABLES, *self._views]
-            for number, table in enumerate(tables, 1):
-                with TabPane(f"{number} {table.title}", id=table.title.lower()):
-                    yield RowTable(table.heads, table.drop)
-        yield Static("", id="prices", markup=False)
-        yield Static("", id="message", markup=False)
+            for number, (title, table) in enumerate(zip(self._titles, self._tables.values(), strict=True), 1):
+                with TabPane(f"{number} {title}", id=title.lower()):
+                    yield table
+        yield self._prices
+        yield self._message
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -161,13 +167,13 @@ class Top(App[int]):
 
     def say(self, text: str) -> None:
         """Show a message in the line below the tables."""
-        self.query_one("#message", Static).update(Text(escape_controls(flags.clean(text)), no_wrap=True))
+        self._message.update(Text(escape_controls(flags.clean(text)), no_wrap=True))
 
     def _show_tables(self) -> None:
         for table in TABLES:
             self._table(table.title.lower()).show(table.build(self.watcher))
         if prices := describe_prices(self.watcher.billed):
-            self.query_one("#prices", Static).update(f"running: {prices}")
+            self._prices.update(f"running: {prices}")
 
     async def _read_view(self, view: View) -> None:
         while True:
@@ -180,12 +186,12 @@ class Top(App[int]):
     # Tables
 
     def _table(self, name: str) -> RowTable:
-        return self.query_one(f"#{name} RowTable", RowTable)
+        return self._tables[name]
 
     @property
     def active(self) -> str:
         """The name of the table that is shown."""
-        return self.query_one(TabbedContent).active
+        return self.query_one(TabbedContent).active or _JOBS
 
     def action_table(self, number: int) -> None:
         """Show a table."""
