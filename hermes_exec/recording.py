@@ -199,9 +199,12 @@ def _error_from_json(values: Mapping[str, Any]) -> HermesError:
         path, code = os.fsdecode(_to_bytes(values["filename"])), int(values["errno"])
         kind = type(path_error("", path, code, ""))
         return kind(what, path=path, code=code, remedy=remedy, state=state)
-    named: Any = getattr(errors, str(values["type"]), HermesError)
-    is_plain = isinstance(named, type) and issubclass(named, HermesError) and named not in _OTHERS
-    return named(what, remedy=remedy, state=state) if is_plain else HermesError(what, remedy=remedy, state=state)
+    named: object = getattr(errors, str(values["type"]), HermesError)
+    kind_of_error: Any = HermesError
+    if isinstance(named, type) and issubclass(named, HermesError) and named not in _OTHERS:
+        kind_of_error = named
+    error: HermesError = kind_of_error(what, remedy=remedy, state=state)
+    return error
 
 
 def _answer(answer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -277,6 +277,11 @@ def test_a_plain_parameter_completes_files() -> None:
     assert lookup.LIMIT_S == 0.3
 
 
+def is_offered(cli: Cli, line: str, value: str) -> bool:
+    """Whether a line has this completion alone."""
+    return ask(cli, line) == [value]
+
+
 @pytest.fixture
 def engine(cli: Cli, tmp_path: Path) -> Generator[None]:
     """An engine on a unix socket, with two running containers."""
@@ -296,7 +301,7 @@ def engine(cli: Cli, tmp_path: Path) -> Generator[None]:
         def address_string(self) -> str:
             return "a unix socket"
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     class Server(ThreadingMixIn, UnixStreamServer):
@@ -324,7 +329,7 @@ def test_hosts_and_containers_are_completed(
         ("docker:@web-one+ssh://bas\t", "docker:@web-one+ssh://bastion"),
     ):
         wait_until(  # the first TAB may be too early: it imports the SDK
-            partial(lambda line, value: ask(cli, line) == [value], f"hermes-exec run --on {typed[:-1]}", target)
+            partial(is_offered, cli, f"hermes-exec run --on {typed[:-1]}", target)
         )
         here.run(f"hermes-exec profile show {typed}--json > out")
         assert json.loads((cli.cwd / "out").read_bytes())["target"] == target, here.shown
