@@ -160,6 +160,8 @@ class Resource:
     """Its CPUs, memory and so on, for display."""
     owner: str = ""
     """The orchestrator that created it."""
+    hourly_cost: float | None = None
+    """US dollars an hour, by the profile that it was created from; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +437,10 @@ class SupportsPatterns(Protocol):
     def find_targets(cls, pattern: str) -> list[str]:
         """Return the one-line targets that ``pattern``, the text after ``TYPE:`` with ``*`` and ``?``, selects.
 
+        May block for seconds.
+
         Raises:
-            ConfigError: the list cannot be read.
+            HermesError: the list cannot be read.
         """
         ...
 

@@ -43,6 +43,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "telegram": ("telegram",),
     "discord": ("discord",),
     "signal": ("aiohttp",),
+    "top": ("textual",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named once, but by an extra

@@ -6,6 +6,9 @@ examples.
 
 from __future__ import annotations
 
+import hashlib
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +16,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from hermes_exec.recording import RecordedTerminal
     from hermes_exec.sync import Terminal
 
 DEFAULT_TARGET = "local"
+_LONGEST_NAME = 120
 SCOPES = ("function", "class", "module", "package", "session")
 
 
@@ -35,6 +40,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="function",
         help="Share the fixture `terminal` within a class, module, package or session; by default each test has its "
         "own.",
+    )
+    group.addoption(
+        "--hermes-record",
+        metavar="DIR",
+        help="Record what tests do with the fixture `terminal`, in a file of DIR for each.",
+    )
+    group.addoption(
+        "--hermes-replay",
+        metavar="DIR",
+        help="Answer the fixture `terminal` from the files of --hermes-record, without the target.",
     )
     parser.addini("hermes_on", "Targets of the fixture `terminal`, unless --hermes-on names some.", type="args")
 
@@ -68,14 +83,37 @@ def hermes_target(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope=_scope)
-def terminal(hermes_target: str) -> Generator[Terminal]:
+def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Terminal | RecordedTerminal]:
     """An open, blocking terminal of the target; it is closed at the end, with all that it started."""
     import hermes_exec.sync
     from hermes_exec.errors import HermesError
 
+    record, replay = request.config.getoption("--hermes-record"), request.config.getoption("--hermes-replay")
+    if record and replay:
+        raise pytest.UsageError("--hermes-record and --hermes-replay exclude each other")
     try:
+        if replay:
+            from hermes_exec.recording import RecordedTerminal, Recording
+
+            yield RecordedTerminal(Recording.load(_file_of(request.node, replay)))
+            return
         opened = hermes_exec.sync.open(hermes_target)
     except HermesError as error:
-        pytest.fail(f"--hermes-on {hermes_target}: {error}", pytrace=False)
+        pytest.fail(f"--hermes-{'replay' if replay else 'on'} {replay or hermes_target}: {error}", pytrace=False)
     with opened:
-        yield opened
+        if not record:
+            yield opened
+            return
+        from hermes_exec.recording import record as record_calls
+
+        Path(record).mkdir(parents=True, exist_ok=True)
+        with record_calls(opened, _file_of(request.node, record)) as recorded:
+            yield recorded
+
+
+def _file_of(node: pytest.Item | pytest.Collector, folder: str) -> Path:
+    """Return the file of the recording of a test, or of tests that share a terminal."""
+    name = re.sub(r"[^\w.=-]+", "-", node.nodeid or "session").strip("-")
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return Path(folder) / f"{name}.json"

@@ -8,6 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
+from hermes_exec.cli.output import show_json
+from hermes_exec.cli.run_command import to_json
 from hermes_exec.terminal.tty import interact, read_size
 
 if TYPE_CHECKING:
@@ -27,16 +29,20 @@ async def run_attached(
     env: Mapping[str, str],
     name: str = "",
     keep_s: float = 0.0,
+    json: bool = False,
 ) -> int:
     """Run a program on a PTY, attached to this terminal until it ends or is detached; return its exit code."""
     rows, cols = read_size(1)
     shown_on = {"TERM": os.environ.get("TERM", "dumb")}
     pty = await terminal.pty(command, rows=rows, cols=cols, cwd=cwd, env={**shown_on, **env}, name=name, keep_s=keep_s)
-    return await attach(pty, kept=keep_s > 0)
+    return await attach(pty, kept=keep_s > 0, json=json)
 
 
-async def attach(pty: Pty, *, kept: bool) -> int:
-    """Attach this terminal to a running program; a program that is not ``kept`` ends when it is detached."""
+async def attach(pty: Pty, *, kept: bool, json: bool = False) -> int:
+    """Attach this terminal to a running program; a program that is not ``kept`` ends when it is detached.
+
+    With ``json`` the result is printed at the end: null if the program was detached.
+    """
     async with contextlib.nullcontext() if kept else pty:
         try:
             result = await interact(pty)
@@ -44,6 +50,8 @@ async def attach(pty: Pty, *, kept: bool) -> int:
             if kept:
                 await _detach(pty)
             raise
+    if json:
+        show_json({"job": pty.name, "detached": result is None, "result": None if result is None else to_json(result)})
     if result is None:
         running = f"detached; {pty.name} keeps running. Try: hermes-exec attach {pty.name}, or kill"
         note(running if kept else "detached, which ended the program. Try: hermes-exec shell --keep")

@@ -87,7 +87,8 @@ _CORE = (
         _TARGETS,
         "port-forward port tunnel proxy expose",
     ),
-    _core("jobs", "jobs", "List jobs.", _JOBS, "ps ls list job processes top status queue wait"),
+    _core("jobs", "jobs", "List jobs.", _JOBS, "ps ls list job processes status queue wait"),
+    _core("top", "top", "Watch targets, jobs, conversations and costs.", _JOBS, "htop monitor watch dashboard screen"),
     _core("logs", "jobs", "Print the output of a job.", _JOBS, "tail output follow print cat"),
     _core("attach", "jobs", "Attach this terminal to a job.", _JOBS, "fg resume reattach connect"),
     _core("kill", "jobs", "End jobs and all their processes.", _JOBS, "stop cancel end terminate rm abort"),
@@ -131,6 +132,7 @@ _CORE = (
         _HELP,
         "completions complete autocomplete",
     ),
+    _core("update", "update", "Install a newer version, after its changes are shown.", _HELP, "upgrade self-update"),
     _core("version", "version", "Print the version.", _HELP, "about info"),
 )
 CORE = {command.name: command for command in _CORE}

@@ -1,16 +1,23 @@
 """``backends --cost``: list running billable resources of this project."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Resource, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import read_settings
-from hermes_exec.cli.output import show_json, show_table
-from hermes_exec.config.profile import Profile
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec.config.profile import Profile
 
 _LIMIT_S = 60.0
 """Importing an SDK takes seconds, and an account may have many resources."""
@@ -37,10 +44,15 @@ async def show_cost(*, json: bool) -> int:
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
     if json:
-        show_json({"alive": [asdict(each) for each in alive], "failed": [asdict(account) for account in failed]})
+        resources = [format_times(asdict(each), "since") for each in alive]
+        show_json({"alive": resources, "failed": [_account_to_json(account) for account in failed]})
     elif alive:
-        rows = [[each.target, _format_since(each), each.state, each.size, each.owner] for each in alive]
-        show_table(("TARGET", "SINCE", "STATE", "SIZE", "OWNER"), rows)
+        rows = [
+            [each.target, _format_since(each), each.state, each.size, format_cost(each.hourly_cost), each.owner]
+            for each in alive
+        ]
+        show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "OWNER"), rows)
+        note(f"running: {sum_costs([each.hourly_cost for each in alive])}")
     elif not failed:
         note("no billable resource of this project is running")
     for account in failed if not json else ():
@@ -51,6 +63,10 @@ async def show_cost(*, json: bool) -> int:
 async def query_accounts() -> list[Account]:
     """Query every account; one that fails has the reason."""
     return await asyncio.gather(*(_query(name, kind, profile) for name, kind, profile in _list_accounts()))
+
+
+def _account_to_json(account: Account) -> dict[str, Any]:
+    return {"name": account.name, "failed": account.failed, "remedy": account.remedy}
 
 
 def _list_accounts() -> list[tuple[str, str, Profile | None]]:
@@ -77,6 +93,20 @@ async def _query(name: str, kind: str, profile: Profile | None) -> Account:
         return Account(name, [], f"no answer within {_LIMIT_S:g} s", required=required)
     except HermesError as error:
         return Account(name, [], error.what, error.remedy, required=required)
+
+
+def format_cost(hourly_cost: float | None) -> str:
+    """Format a price an hour."""
+    return "unknown" if hourly_cost is None else f"${hourly_cost:.4g}"
+
+
+def sum_costs(hourly: Sequence[float | None]) -> str:
+    """Return the sum an hour and a day of the known prices, and how many are not known; empty if there is none."""
+    known = [each for each in hourly if each is not None]
+    unknown = len(hourly) - len(known)
+    parts = [f"${sum(known):.4g} an hour, ${24 * sum(known):.4g} a day"] * bool(known)
+    parts += [f"{unknown} of unknown price: set hourly_cost in the profile"] * bool(unknown)
+    return "; ".join(parts)
 
 
 def _format_since(each: Resource) -> str:

@@ -22,6 +22,9 @@ from hermes_exec.cli.options import Json, Target
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
 
+_COLLAPSED = 2
+"""Checks that are fine and share a line, at least."""
+
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add one of the commands to the application."""
@@ -65,9 +68,14 @@ def doctor(
     model: Annotated[
         bool, typer.Option("--model", help="Also ask the agent's model one question, which may cost money.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", "--verbose", "-v", help="Print a line for each check that is fine.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Check this machine and installed packages, or open one target and check it, and suggest fixes.
+
+    Without TARGET, the checks of a subject that are fine share one line; --all and --json show each.
 
     Without TARGET, --model and --reap, it costs nothing and creates nothing. The exit code is 1 when a requirement is
     missing.
@@ -82,10 +90,10 @@ def doctor(
                 "--reap cleans up this machine only", remedy=f"run --on {target} -- hermes-exec doctor --reap"
             )
         return interruptible.run(clean_up(json=json))
-    return interruptible.run(_doctor(target, model=model, json=json))
+    return interruptible.run(_doctor(target, model=model, everything=everything or target is not None, json=json))
 
 
-async def _doctor(target: str | None, *, model: bool, json: bool) -> int:
+async def _doctor(target: str | None, *, model: bool, everything: bool, json: bool) -> int:
     if target is None:
         reports, needed = await _check_everything(model=model)
     else:
@@ -94,13 +102,20 @@ async def _doctor(target: str | None, *, model: bool, json: bool) -> int:
     if json:
         show_json([_facts(report) for report in reports])
     else:
-        rows = [
-            [report.type, check.name, check.status, check.detail, check.remedy]
-            for report in reports
-            for check in report.checks
-        ]
+        rows = [row for report in reports for row in _list_rows(report, everything=everything)]
         show_table(("SUBJECT", "CHECK", "STATUS", "FOUND", "TRY"), rows, drop=("TRY",))
     return 0 if all(report.usable for report in reports if report.type in needed) else CHECK_FAILED
+
+
+def _list_rows(report: Report, *, everything: bool) -> list[list[str]]:
+    """Return a row for each check; unless ``everything`` is set, one row for all that are fine, above the others."""
+    rows = {check: [report.type, check.name, check.status, check.detail, check.remedy] for check in report.checks}
+    fine = [check for check in report.checks if check.status == "ok"]
+    if everything or len(fine) < _COLLAPSED:
+        return list(rows.values())
+    names = ", ".join(check.name for check in fine)
+    shared = [report.type, f"{len(fine)} checks", "ok", names, ""]
+    return [shared, *(rows[check] for check in report.checks if check.status != "ok")]
 
 
 async def _check_everything(*, model: bool) -> tuple[list[Report], set[str]]:

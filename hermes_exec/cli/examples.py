@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sync": ("sync --delete src/ server:/srv/src", "sync --dry-run server:results/ ./results"),
     "forward": ("forward 8080=80 --on server", "forward --reverse 5432 --on docker:@web"),
     "jobs": ("jobs --watch", "jobs --on server --json"),
+    "top": ("top", "top --json"),
     "logs": ("logs --follow train", "logs --since 10m --stream stderr train"),
     "attach": ("attach work", "attach train --on server"),
     "kill": ("kill train", "kill --grace 30s train work"),
@@ -37,5 +38,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "demo --on local --on docker:python:3.11"),
     "help": ("help run", "help profile list"),
     "completion": ("completion --install", "completion zsh"),
+    "update": ("update", "update --check"),
     "version": ("version", "version --json"),
 }

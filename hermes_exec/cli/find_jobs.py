@@ -66,6 +66,23 @@ async def guests_with_jobs(
         yield [guest for guest in found if guest is not None]
 
 
+@asynccontextmanager
+async def connect_guest(record: GuestRecord) -> AsyncGenerator[Guest | None]:
+    """Connect to one guest; a note says why it does not answer, if so. Removes the record of a guest that is gone."""
+    async with AsyncExitStack() as stack:
+        gone: list[GuestRecord] = []
+        guest = await _connect(record, stack, gone)
+        _remove_records(gone)
+        yield guest
+
+
+async def refresh_guest(guest: Guest) -> None:
+    """Read the jobs and kept PTYs of a guest again, and record the ends of jobs."""
+    guest.jobs[:] = await list_jobs(guest.link)
+    guest.ptys[:] = [pty for pty in await list_ptys(guest.link) if pty.keep_s]
+    record_ends([guest])
+
+
 def record_ends(guests: Iterable[Guest]) -> None:
     """Record the ends of jobs that have no recorded end. An audit log that cannot be read stays unchanged."""
     ended = {job.id: (guest, job.result, job) for guest in guests for job in guest.jobs if job.result is not None}
@@ -90,7 +107,7 @@ def _remove_records(gone: list[GuestRecord]) -> None:
 async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecord]) -> Guest | None:
     try:
         async with asyncio.timeout(_LIMIT_S):
-            plan = plan_target(record.target, record.place)
+            plan = await asyncio.to_thread(plan_target, record.target, record.place)  # importing an SDK takes seconds
             await plan.backend.open()
             link = Link(plan.backend, env={}, cwd=None)
             stack.push_async_callback(_disconnect, record, plan.backend, link)

@@ -47,12 +47,9 @@ _VALUED_OF_RUN = frozenset(
 def requests_json(argv: Sequence[str]) -> bool:
     """Return whether a command line has the switch ``--json``, so that its errors are JSON too.
 
-    It is found before the line is parsed, because errors of parsing count. Words of the command of ``run`` do not, nor
-    does ``skill run --json ARGUMENTS``.
+    It is found before the line is parsed, because errors of parsing count. Words of the command of ``run`` do not.
     """
     rest = list(argv[skip_global_options(argv) :])
-    if rest[:2] == ["skill", "run"]:
-        return False
     in_run = rest[:1] == ["run"]
     at = 1
     while at < len(rest) and rest[at] != "--":

@@ -18,7 +18,7 @@ from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.completion.values import complete_jobs
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import print_json_line, show_json, show_table, to_iso
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.result import Event, Result
 from hermes_exec.terminal.job import Job
@@ -36,7 +36,7 @@ JobName = Annotated[
 
 HEADS = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND")
 """The columns of the list."""
-_DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
+DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
 """The columns that a narrow terminal does not show, in this order."""
 _TAIL_STEP = 64 << 10
 """Bytes that are searched first for the last lines of a log."""
@@ -114,13 +114,13 @@ def logs(
     return interruptible.run(_logs(job, on, end, follow=follow, stream=stream.value, json=json))
 
 
-def attach(job: JobName, on: On = None) -> int:
+def attach(job: JobName, on: On = None, *, json: Json = False) -> int:
     """Print the whole output of a job, send our input to it, and exit with its exit code.
 
     A job accepts input if it was started with: run --detach --stdin. Ctrl-C detaches. A shell of shell --keep is
-    attached to this terminal; after Enter, ~d detaches.
+    attached to this terminal; after Enter, ~d detaches. --json prints outputs and the result as one object a line.
     """
-    return interruptible.run(_attach(job, on))
+    return interruptible.run(_attach(job, on, json=json))
 
 
 def kill(
@@ -147,11 +147,11 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
         found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
     if json:
-        shells = [{"kind": "pty", "job": pty.name, "target": target, **asdict(pty)} for target, pty in ptys]
+        shells = [pty_to_json(target, pty) for target, pty in ptys]
         show_json([job_to_json(target, status) for target, status in found] + shells)
     elif found or ptys:
         rows = [job_row(target, status) for target, status in found]
-        show_table(HEADS, rows + [pty_row(target, status) for target, status in ptys], drop=_DROPPED)
+        show_table(HEADS, rows + [pty_row(target, status) for target, status in ptys], drop=DROPPED)
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
@@ -183,14 +183,19 @@ def job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
         "state": status.state.value,
         "command": status.command,
         "pid": status.pid,
-        "started": status.started,
-        "ended": status.ended,
+        "started": to_iso(status.started),
+        "ended": None if status.ended is None else to_iso(status.ended),
         "duration_s": round(status.duration_s, 3),
         "stdout_bytes": status.stdout_bytes,
         "stderr_bytes": status.stderr_bytes,
         "note": status.note,
         "result": None if status.result is None else to_json(status.result),
     }
+
+
+def pty_to_json(target: str, status: PtyStatus) -> dict[str, Any]:
+    """Return a kept shell for JSON."""
+    return {"kind": "pty", "job": status.name, "target": target, **asdict(status), "started": to_iso(status.started)}
 
 
 def job_row(target: str, status: JobStatus) -> list[str]:
@@ -200,7 +205,7 @@ def job_row(target: str, status: JobStatus) -> list[str]:
         status.id,
         status.name,
         f"{state}: {status.note}" if status.note and status.result is None else state,
-        _format_time(status.started),
+        format_time(status.started),
         format_elapsed(status.duration_s),
         f"{status.stdout_bytes + status.stderr_bytes:,} B",
         target,
@@ -212,10 +217,11 @@ def pty_row(target: str, status: PtyStatus) -> list[str]:
     """Return the cells of a kept shell."""
     state = "ended" if status.ended else f"{status.views} attached"
     since = format_elapsed(time.time() - status.started)
-    return [status.name, "", state, _format_time(status.started), since, "", target, status.command[:60]]
+    return [status.name, "", state, format_time(status.started), since, "", target, status.command[:60]]
 
 
-def _format_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
+    """Format a time as local date and time, for people."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
@@ -236,9 +242,7 @@ async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream:
         offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
         events = job.logs(offset, wanted, follow=follow, since=end.since_s)
         if json:
-            async with aclosing(events):
-                async for event in events:
-                    show_json({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+            await _print_json_events(events)
         else:
             await _print_events(events)
         if follow:
@@ -280,6 +284,13 @@ async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:
         size *= 8
 
 
+async def _print_json_events(events: AsyncGenerator[Event]) -> None:
+    """Print each event as one object a line."""
+    async with aclosing(events):
+        async for event in events:
+            print_json_line({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+
+
 async def _print_events(events: AsyncGenerator[Event]) -> None:
     from hermes_exec.cli.global_flags import flags
     from hermes_exec.cli.stdio import Output
@@ -296,9 +307,9 @@ async def _print_events(events: AsyncGenerator[Event]) -> None:
             output.close()
 
 
-async def _attach(name: str, on: str | None) -> int:
+async def _attach(name: str, on: str | None, *, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job_or_pty
-    from hermes_exec.cli.run_command import print_end
+    from hermes_exec.cli.run_command import print_end, to_json
 
     async with find_job_or_pty(name, on) as (link, job):
         if not isinstance(job, Job):
@@ -307,17 +318,23 @@ async def _attach(name: str, on: str | None) -> int:
             from hermes_exec.terminal.tty import read_size
 
             rows, cols = read_size(1)
-            return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
+            return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True, json=json)
         feeding = asyncio.create_task(_feed(job))
         try:
-            await _print_events(job.logs(follow=True))
+            if json:
+                await _print_json_events(job.logs(follow=True))
+            else:
+                await _print_events(job.logs(follow=True))
             result: Result = await job.wait(max_output=0)
         except asyncio.CancelledError:
             note(f"detached; {job.id} keeps running. Try: hermes-exec attach {job.id}, or kill")
             raise
         finally:
             await cancel_and_wait([feeding])
-    print_end(result)
+    if json:
+        print_json_line({"job": job.id, "detached": False, "result": to_json(result)})
+    else:
+        print_end(result)
     return result.shell_code
 
 

@@ -12,7 +12,7 @@ import typer
 from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.history import AuditRecord
 
@@ -92,7 +92,7 @@ def _parse_since(text: str | None) -> float | None:
 
 
 def _facts(record: AuditRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
+    return format_times({name: getattr(record, name) for name in record.__slots__}, "at")
 
 
 def _row(record: AuditRecord) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hermes_exec.cli.console import escape_controls
 from hermes_exec.cli.global_flags import flags
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -22,6 +23,17 @@ PROSE = ("ABOUT", "CAN", "FOUND", "MEANING", "TRY", "WHY")
 def show_json(value: object) -> None:
     """Print a JSON document in UTF-8: indented on a terminal, else in one line."""
     _print_json(value, indent=2 if sys.stdout.isatty() else None)
+
+
+def to_iso(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_times(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a copy of ``row`` for JSON: its times of these names, in seconds since 1970, as ISO 8601."""
+    times = {name: to_iso(value) for name in names if isinstance(value := row.get(name), int | float)}
+    return {**row, **times}
 
 
 def print_json_line(value: object) -> None:

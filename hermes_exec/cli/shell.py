@@ -10,7 +10,7 @@ from hermes_exec.cli.arguments import parse_duration, parse_variables
 from hermes_exec.cli.attach_pty import run_attached
 from hermes_exec.cli.fast_args import RunArguments
 from hermes_exec.cli.open_target import open_planned, plan_personal
-from hermes_exec.cli.options import Cwd, Env, On
+from hermes_exec.cli.options import Cwd, Env, Json, On
 from hermes_exec.cli.run_command import run_command
 
 _LOGIN_SHELL = """
@@ -44,6 +44,7 @@ def shell(
     keep_for: Annotated[
         str, typer.Option(metavar="TIME", help="End a kept shell so long after the last client detached; 0 is never.")
     ] = "1d",
+    json: Json = False,
 ) -> int:
     """Open the login shell of a target on a terminal; exit with its exit code.
 
@@ -51,15 +52,19 @@ def shell(
     escapes. With --keep, ~d detaches and the shell keeps running, as it does after a closed window or a lost
     connection.
 
-    If standard input is a pipe or a file, the shell runs it as a script, without a terminal.
+    If standard input is a pipe or a file, the shell runs it as a script, without a terminal. --json prints the result
+    at the end; of a script with its outputs.
     """
     keep_s = (parse_duration(keep_for) or _UNLIMITED_S) if keep or name else 0.0
     if not keep_s and not os.isatty(0):
         script = ["sh", "-c", _LOGIN_SHELL]
-        return run_command(RunArguments(script, on=[on] if on else [], cwd=cwd, env=env or [], shell=False, stdin=True))
+        target = [on] if on else []
+        arguments = RunArguments(script, on=target, cwd=cwd, env=env or [], shell=False, stdin=True, json=json)
+        return run_command(arguments)
 
     async def work() -> int:
         async with open_planned(plan_personal(on)) as terminal:
-            return await run_attached(terminal, None, cwd=cwd, env=parse_variables(env or []), name=name, keep_s=keep_s)
+            variables = parse_variables(env or [])
+            return await run_attached(terminal, None, cwd=cwd, env=variables, name=name, keep_s=keep_s, json=json)
 
     return interruptible.run(work())

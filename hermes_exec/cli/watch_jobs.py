@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.cli.console import escape_controls, note
-from hermes_exec.cli.find_jobs import Guest, guests_with_jobs, record_ends
+from hermes_exec.cli.find_jobs import Guest, guests_with_jobs, refresh_guest
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.jobs import HEADS, job_row, job_to_json, pty_row
-from hermes_exec.cli.output import align_columns, print_json_line
+from hermes_exec.cli.jobs import HEADS, job_row, job_to_json, pty_row, pty_to_json
+from hermes_exec.cli.output import align_columns, print_json_line, to_iso
 from hermes_exec.errors import HermesError
-from hermes_exec.terminal.job import list_jobs
-from hermes_exec.terminal.pty_status import PtyStatus, list_ptys
 
 if TYPE_CHECKING:
     from hermes_exec.terminal.job_status import JobStatus
+    from hermes_exec.terminal.pty_status import PtyStatus
 
 _EVERY_S = 1.0
 """Seconds between two looks at the jobs."""
@@ -47,13 +45,11 @@ async def watch_jobs(on: str | None, *, json: bool) -> int:
 
 async def _look(guest: Guest, printer: _Printer) -> None:
     """Print what has changed in one guest since the last look."""
-    guest.jobs[:] = await list_jobs(guest.link)
-    record_ends([guest])
+    await refresh_guest(guest)
     for job in guest.jobs:
         printer.show_job(guest.record.target, job)
-    for shell in await list_ptys(guest.link):
-        if shell.keep_s:
-            printer.show_shell(guest.record.target, shell)
+    for shell in guest.ptys:
+        printer.show_shell(guest.record.target, shell)
 
 
 class _Printer:
@@ -73,7 +69,7 @@ class _Printer:
         """Print a kept shell that is new or has changed."""
         if self._is_news((target, shell.name), (shell.ended, shell.views)):
             row = pty_row(target, shell)
-            self._print(row, {"kind": "pty", "job": shell.name, "target": target, **asdict(shell)})
+            self._print(row, pty_to_json(target, shell))
 
     def _is_news(self, key: tuple[str, str], state: object) -> bool:
         is_news = self._states.get(key) != state
@@ -84,7 +80,7 @@ class _Printer:
 
     def _print(self, row: list[str], data: dict[str, Any]) -> None:
         if self._json:
-            print_json_line({"at": round(time.time(), 3), **data})
+            print_json_line({"at": to_iso(time.time()), **data})
         else:
             self._print_row([escape_controls(flags.clean(cell)) for cell in row])
 

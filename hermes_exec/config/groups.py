@@ -3,6 +3,7 @@
 [groups]
 web = ["web1", "web2"]              profiles and one-line targets
 far = ["ssh://me@gpu*"]             the hosts of ~/.ssh/config that match
+near = ["docker:@web-*"]            the running containers that match
 all = ["group:web", "group:far"]    other groups
 """
 
@@ -57,5 +58,7 @@ def _find_targets(kind: str, pattern: str) -> list[str]:
         raise ConfigError(f"{kind}:{pattern}: targets of this type have no list, so no pattern selects any")
     found = backend.find_targets(pattern)
     if not found:
-        raise ConfigError(f"{kind}:{pattern} matches no target", remedy="a Host of ~/.ssh/config that matches")
+        raise ConfigError(
+            f"{kind}:{pattern} matches no target", remedy="a Host of ~/.ssh/config, or the name of a container"
+        )
     return found

@@ -236,11 +236,17 @@ async def run_command(
             feeding.cancel()
     if record is not None:
         asyncio.get_running_loop().call_soon(record.record_end, result, collector.stdout.total, collector.stderr.total)
-    if options.check and not result.ok:
-        output = result.stdout if options.merge_stderr else result.stderr
-        text = context.redact(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
-        raise CommandFailed(context.redact(format_command(command)), result, _end_of(text), _last_lines(text))
+    if options.check:
+        raise_if_failed(command, result, merged=options.merge_stderr, redact=context.redact)
     return result
+
+
+def raise_if_failed(command: Any, result: Result, *, merged: bool = False, redact: Callable[[str], str] = str) -> None:
+    """Raise ``CommandFailed`` unless the command succeeded; ``merged`` is whether ``stdout`` has both outputs."""
+    if not result.ok:
+        output = result.stdout if merged else result.stderr
+        text = redact(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
+        raise CommandFailed(redact(format_command(command)), result, _end_of(text), _last_lines(text))
 
 
 def _end_of(text: str) -> str:

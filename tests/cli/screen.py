@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Screen:
     """A terminal with ``hermes-exec`` in its foreground."""
 
-    def __init__(self, cli: Cli, *words: str) -> None:
+    def __init__(self, cli: Cli, *words: str, rows: int = 30, cols: int = 100) -> None:
         self.ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         self.shown = b""
+        self.everything = b""
         self.child = subprocess.Popen(
             [sys.executable, "-I", "-m", "hermes_exec", *words],
             stdin=theirs,
@@ -50,7 +51,9 @@ class Screen:
         return found
 
     def _read(self) -> bytes:
-        return os.read(self.ours, 65536)
+        data = os.read(self.ours, 65536)
+        self.everything += data
+        return data
 
     def type(self, keys: str) -> None:
         """Press keys."""

@@ -6,9 +6,13 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -271,3 +275,94 @@ def test_a_plain_parameter_completes_files() -> None:
     assert find_completions(["run", "--"], "x") is None
     assert find_completions(["logs", "--bytes"], "") is None
     assert lookup.LIMIT_S == 0.3
+
+
+def is_offered(cli: Cli, line: str, value: str) -> bool:
+    """Whether a line has this completion alone."""
+    return ask(cli, line) == [value]
+
+
+@pytest.fixture
+def engine(cli: Cli, tmp_path: Path) -> Generator[None]:
+    """An engine on a unix socket, with two running containers."""
+    path = str(tmp_path / "engine.sock")
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found: Any = {"ApiVersion": "1.47", "MinAPIVersion": "1.24", "Version": "27.0"}
+            if "/containers/json" in self.path:
+                found = [{"Id": "1", "Names": ["/web-one"]}, {"Id": "2", "Names": ["/base"]}]
+            body = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def address_string(self) -> str:
+            return "a unix socket"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingMixIn, UnixStreamServer):
+        daemon_threads = True
+
+    with Server(path, Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cli.env["DOCKER_HOST"] = f"unix://{path}"
+        yield
+        server.shutdown()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_hosts_and_containers_are_completed(
+    cli: Cli, shell: Callable[[str], InteractiveShell], name: str, engine: None
+) -> None:
+    config = Path(cli.env["HOME"]) / ".ssh" / "config"
+    config.parent.mkdir(mode=0o700)
+    config.write_text("Host gpu-large bastion *.example\n  User me\n")
+    here = shell(name)
+    for typed, target in (
+        ("ssh://gpu\t", "ssh://gpu-large"),
+        ("ssh://me@gpu\t", "ssh://me@gpu-large"),
+        ("docker:@web\t", "docker:@web-one"),
+        ("docker:@web-one+ssh://bas\t", "docker:@web-one+ssh://bastion"),
+    ):
+        wait_until(  # the first TAB may be too early: it imports the SDK
+            partial(is_offered, cli, f"hermes-exec run --on {typed[:-1]}", target)
+        )
+        here.run(f"hermes-exec profile show {typed}--json > out")
+        assert json.loads((cli.cwd / "out").read_bytes())["target"] == target, here.shown
+
+
+def test_a_path_in_a_host_begins_with_the_host(cli: Cli) -> None:
+    config = Path(cli.env["HOME"]) / ".ssh" / "config"
+    config.parent.mkdir(mode=0o700)
+    config.write_text("Host gpu-large\n")
+    wait_until(lambda: ask(cli, "hermes-exec cp ssh://gp") == ["ssh://gpu-large:"])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("hermes-exec cron add --model f", ["fast"]),
+        ("hermes-exec mcp remove fi", ["files"]),
+        ("hermes-exec batch run --on sand", ["sandbox"]),
+        ("hermes-exec skill check --policy skill-v", ["skill-validate"]),
+        ("hermes-exec demo --on sand", ["sandbox"]),
+        ("hermes-exec top --on sand", ["sandbox"]),
+        ("hermes-exec doctor --a", ["--all"]),
+    ],
+)
+def test_names_of_every_kind_are_offered(cli: Cli, line: str, expected: list[str]) -> None:
+    cli.configure(
+        '[backends.sandbox]\ntype = "local"\n[models.fast]\nprovider = "openai"\nmodel = "x"\n'
+        '[mcp.files]\ncommand = "true"\n'
+    )
+    assert ask(cli, line) == expected
+
+
+def test_cron_jobs_are_offered(cli: Cli) -> None:
+    cli("cron", "add", "every 1d", "--command", "true", "--name", "nightly")
+    assert cli.json("cron", "list", "--json")[0]["name"] == "nightly"
+    assert ask(cli, "hermes-exec cron show nig") == ["nightly"]

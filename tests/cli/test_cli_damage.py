@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STATE, CONFIG = "state/hermes_exec", "config/hermes_exec"
 CHAT = ("chat", "-q", "hi", "--replay", "demo", "--approve", "allow")
-RUN_SKILL = ("skill", "run", "add-numbers", "--json", '{"a": 1, "b": 2}')
+RUN_SKILL = ("skill", "run", "add-numbers", "--arguments", '{"a": 1, "b": 2}')
 LOG: list[tuple[str, ...]] = [("conversations", "list"), CHAT]
 ITEMS: dict[str, list[tuple[str, ...]]] = {
     STATE: [("run", "true"), ("run", "--detach", "true"), ("jobs",), ("doctor",), ("log",), ("skill", "list"), *LOG],

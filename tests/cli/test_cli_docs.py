@@ -89,7 +89,7 @@ def test_every_command_below_skill_has_help(name: str) -> None:
     assert helped("skill", name).startswith(f"Usage: hermes-exec skill {name}")
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {*GROUPS, "shell", "attach", "help"}])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {*GROUPS, "help"}])
 def test_json_is_everywhere(name: str) -> None:
     assert "--json" in helped(name)
 

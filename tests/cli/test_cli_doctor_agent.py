@@ -176,7 +176,7 @@ def test_the_command_shows_the_rows_and_asks_only_when_told_to(cli: Cli) -> None
         cli.env |= {
             "LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url, "DEFAULT_MODEL": "good", "OPENAI_API_KEY": KEY,
         }  # fmt: skip
-        plain = cli("doctor")
+        plain = cli("doctor", "--all")
         assert (plain.returncode, endpoint.requests) == (0, [])
         assert KEY.encode() not in plain.stdout + plain.stderr
         assert b"the key in OPENAI_API_KEY is accepted" in plain.stdout

@@ -87,6 +87,19 @@ def test_doctor_tells_of_a_wrong_configuration(cli: Cli) -> None:
     assert b"logn" in done.stdout
 
 
+def test_doctor_gives_checks_that_are_fine_one_line(cli: Cli) -> None:
+    cli.configure("")
+    short, whole = (cli("doctor", *words) for words in ((), ("--all",)))
+    lines = [line.split() for line in short.stdout.decode().splitlines()]
+    assert (short.returncode, whole.returncode) == (0, 0)
+    assert [line[1:4] for line in lines if line[0] == "local"] == [["3", "checks", "ok"]]
+    assert all(b" " + kind + b" " in short.stdout for kind in (b"missing", b"warning") if kind in whole.stdout)
+    rows = [[line.split()[0] for line in done.stdout.splitlines() if b" ok " in line] for done in (short, whole)]
+    assert rows[0].count(b"hermes-exec") == 1
+    assert rows[1].count(b"hermes-exec") > 2
+    assert cli("doctor", "-v").stdout.count(b"\n") == whole.stdout.count(b"\n")
+
+
 def test_doctor_opens_the_place_it_is_asked_about(cli: Cli) -> None:
     told = cli.json("doctor", "local", "--json")
     checks = {check["name"]: check for kind in told for check in kind["checks"]}

@@ -27,7 +27,7 @@ def test_watch_prints_each_change_of_a_job(cli: Cli) -> None:
     line: dict[str, Any] = {}
     while (line.get("name"), line.get("state")) != ("later", "ended"):
         line = json.loads(child.out.readline())
-        assert line["at"] > 0
+        assert line["at"].endswith("Z")
     assert line["result"]["exit_code"] == 3
     cli("kill", "before")
     line = json.loads(child.out.readline())

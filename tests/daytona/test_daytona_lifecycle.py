@@ -213,10 +213,11 @@ def test_reaping_deletes_what_nobody_needs_and_nothing_else(
 
 def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Daytona, opened: Opened) -> None:
     async def work() -> None:
-        async with opened(name="big", cpu=2, memory="4 GiB", gpu="H100:2"):
+        async with opened(name="big", cpu=2, memory="4 GiB", gpu="H100:2", hourly_cost=3.25):
             (alive,) = await module.DaytonaBackend.list_resources()
             assert (alive.target, alive.state) == ("daytona:@big", "started")
             assert alive.size == "2 CPU, 4 GiB, 3 GiB disk, 2 x H100"
+            assert alive.hourly_cost == 3.25
             assert alive.since is not None
             assert time.time() - alive.since < 60
             assert "pid" in alive.owner

@@ -215,9 +215,10 @@ def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, se
 
 def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
     async def work() -> None:
-        async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0)), audit=False):
+        async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0, hourly_cost=8.5)), audit=False):
             (alive,) = await ModalBackend.list_resources()
             assert alive.size == "4 CPU, H100:2"
+            assert alive.hourly_cost == 8.5
             assert alive.since is not None
             assert "pid" in alive.owner
         assert await ModalBackend.list_resources() == []

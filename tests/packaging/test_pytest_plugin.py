@@ -97,3 +97,18 @@ def test_the_plugin_imports_nothing_of_the_product() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "['hermes_exec', 'hermes_exec.pytest_plugin']"
+
+
+def test_a_recording_is_replayed_without_the_target(session: Session) -> None:
+    code, text = session("--hermes-record", "kept")
+    assert code == 0, text
+    assert len(list((session.folder / "kept").glob("*.json"))) == 2
+    code, text = session("--hermes-replay", "kept", "-k", "command_runs", "--hermes-on", "local")
+    assert code == 0, text
+    (session.folder / "test_it.py").write_text(TESTS.replace("echo in", "echo other"))
+    code, text = session("--hermes-replay", "kept", "-k", "command_runs")
+    assert code == 1
+    assert "was not recorded" in text
+    code, text = session("--hermes-replay", "none")
+    assert code == 1
+    assert "there is no recording" in text

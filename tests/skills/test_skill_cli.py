@@ -70,9 +70,9 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
         ["archive", "nothing"],
         ["release", "add-numbers"],
         ["run", "nothing"],
-        ["run", "add-numbers", "--json", "nonsense"],
-        ["run", "add-numbers", "--json", "[1]"],
-        ["run", "add-numbers", "--json", '{"a": "x"}'],
+        ["run", "add-numbers", "--arguments", "nonsense"],
+        ["run", "add-numbers", "--arguments", "[1]"],
+        ["run", "add-numbers", "--arguments", '{"a": "x"}'],
         ["add", "/no/such/folder"],
         ["add", ".", "--shell", "local"],
         ["import", "/no/such/file"],
@@ -112,7 +112,7 @@ def test_what_was_changed_is_told_kept_back_and_refused(skill: Skill, known: Reg
     (tree / "scripts/main.py").write_text("evil = 1\n")
     done = skill("verify")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    done = skill("run", "add-numbers", "--json", '{"a": 1, "b": 2}')
+    done = skill("run", "add-numbers", "--arguments", '{"a": 1, "b": 2}')
     assert (done.returncode, done.stdout) == (125, "")
     assert "in quarantine: changed" in done.stderr
 
@@ -132,12 +132,12 @@ def test_a_result_goes_to_the_output_and_what_is_printed_to_the_errors(
     require("bwrap", "makes the sandbox")
     text = "def run(a: int, b: int) -> float:\n    print('printed')\n    return a / b\n"
     registered(known, tmp_path / "3", files={"scripts/main.py": text})
-    done = skill("run", "add-numbers", "--json", '{"a": 1, "b": 2}')
+    done = skill("run", "add-numbers", "--arguments", '{"a": 1, "b": 2}')
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.5\n", "printed\n")
-    done = skill("run", "add_numbers", "--json", '{"a": 1, "b": 0}')
+    done = skill("run", "add_numbers", "--arguments", '{"a": 1, "b": 0}')
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == "hermes-exec: add-numbers 3: ZeroDivisionError: division by zero"
-    whole = skill("run", "add-numbers", "--json", '{"a": 1, "b": 0}', "--whole")
+    whole = skill("run", "add-numbers", "--arguments", '{"a": 1, "b": 0}', "--json")
     assert (whole.returncode, json.loads(whole.stdout)["counts"]["in_a_row"]) == (1, 2)
 
 

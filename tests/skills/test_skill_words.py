@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     ("words", "expected"),
     [
         (["x"], {}),
-        (["x", "--json", '{"a": "="}'], {"arguments": '{"a": "="}'}),
-        (['--json={"a": 1}', "x"], {"arguments": '{"a": 1}'}),
-        (["x", "--json", "-", "-w"], {"arguments": "-", "whole": True}),
+        (["x", "--arguments", '{"a": "="}'], {"arguments": '{"a": "="}'}),
+        (['--arguments={"a": 1}', "x"], {"arguments": '{"a": 1}'}),
+        (["x", "-a", "-", "--json"], {"arguments": "-", "whole": True}),
         (["-o", "docker:x", "x", "-f", "out", "-V", "3"], {"on": "docker:x", "files": Path("out"), "number": 3}),
-        (["x", "--self-tested", "--whole"], {"self_tested": True, "whole": True}),
+        (["x", "--self-tested", "--json"], {"self_tested": True, "whole": True}),
     ],
 )
 def test_plain_words_are_understood(words: list[str], expected: dict[str, Any]) -> None:
@@ -43,9 +43,9 @@ def test_plain_words_are_understood(words: list[str], expected: dict[str, Any]) 
         ["skill", "run", "x", "y"],
         ["skill", "run", "x", "--help"],
         ["skill", "run", "x", "--"],
-        ["skill", "run", "x", "--json"],
-        ["skill", "run", "x", "--json", "--whole"],
-        ["skill", "run", "x", "--whole=1"],
+        ["skill", "run", "x", "--arguments"],
+        ["skill", "run", "x", "--arguments", "--json"],
+        ["skill", "run", "x", "--json=1"],
         ["skill", "run", "x", "-V", "three"],
         ["skill", "run", "x", "-V3"],
     ],
@@ -69,11 +69,11 @@ def test_typer_understands_the_same(require: Require, tmp_path: Path) -> None:
         return done.returncode, done.stdout, done.stderr
 
     for words in (
-        ["add-numbers", "--json", "-"],
-        ["add-numbers", "--json", '{"a": 1}'],
-        ["add-number", "--json", "{}"],
-        ["add-numbers", "--json", "nonsense", "--version", "1"],
+        ["add-numbers", "--arguments", "-"],
+        ["add-numbers", "--arguments", '{"a": 1}'],
+        ["add-number", "--arguments", "{}"],
+        ["add-numbers", "--arguments", "nonsense", "--version", "1"],
     ):
         plain = told("skill", "run", *words)
         assert plain == told("--no-audit", "skill", "run", *words)
-    assert told("skill", "run", "add-numbers", "--json", "-") == (0, "3\n", "")
+    assert told("skill", "run", "add-numbers", "--arguments", "-") == (0, "3\n", "")

@@ -7,7 +7,7 @@ import typer
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json
+from hermes_exec.cli.output import format_times, show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def show(
     with EventLog.of_user() as log:
         audit = read_audit(log, number)
     if json:
-        show_json(audit)
+        show_json(format_times(audit, "at"))
     else:
         print(flags.clean(format_markdown(audit)), end="")
     return 0

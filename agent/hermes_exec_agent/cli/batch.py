@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hermes_exec.cli.completion.values import complete_models
+from hermes_exec.cli.completion.values import complete_models, complete_targets
 from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
@@ -69,7 +69,13 @@ def run(  # noqa: PLR0913  one parameter an option
     *,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", "-o", metavar="TARGET", help="Run every task there; may be repeated."),
+        typer.Option(
+            "--on",
+            "-o",
+            metavar="TARGET",
+            help="Run every task there; may be repeated.",
+            autocompletion=complete_targets,
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,

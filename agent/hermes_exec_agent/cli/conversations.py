@@ -8,7 +8,7 @@ import typer
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.conversations_rollback import rollback
@@ -160,7 +160,7 @@ def _open_log() -> "EventLog":
 
 
 def _to_json(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__slots__}
+    return format_times({name: getattr(row, name) for name in row.__slots__}, "at", "started", "last")
 
 
 def _cut(text: str, most: int) -> str:

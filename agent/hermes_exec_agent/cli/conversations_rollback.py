@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hermes_exec.cli.global_flags import flags
+from hermes_exec_agent.cli.options import complete_conversations
 from hermes_exec_agent.frontends.chat.listing import find_conversation
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ _LEASE_S = 600.0
 
 def rollback(
     conversation: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a conversation or its beginning; last is the newest.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The id of a conversation or its beginning; last is the newest.",
+            autocompletion=complete_conversations,
+        ),
     ],
     number: Annotated[
         int | None, typer.Argument(metavar="[N]", min=1, help="Restore the files as they were before this turn.")

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hermes_exec.cli.arguments import parse_duration
+from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import escape_controls, note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
 from hermes_exec_agent.cli.cron_run import daemon, run, tick
+from hermes_exec_agent.cli.options import complete_cron_jobs, complete_skills
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job, JobSpec
@@ -25,13 +27,26 @@ if TYPE_CHECKING:
 _SHOWN = 48
 _STALE_S = 600.0
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a job, or its number.")]
-AnyName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of a job; all jobs by default.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of a job, or its number.", autocompletion=complete_cron_jobs)
+]
+AnyName = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="The name of a job; all jobs by default.", autocompletion=complete_cron_jobs),
+]
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Name the job; by default after what it does.")]
 Command = Annotated[str | None, typer.Option("--command", metavar="TEXT", help="Run this shell text, without a model.")]
 Folder = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="Start in this folder of the target.")]
-Model = Annotated[str | None, typer.Option("--model", "-m", metavar="NAME", help="Use this model of hermes.toml.")]
-Skill = Annotated[str | None, typer.Option("--skill", metavar="NAME", help="Let the agent follow this skill.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="NAME", help="Use this model of hermes.toml.", autocompletion=complete_models
+    ),
+]
+Skill = Annotated[
+    str | None,
+    typer.Option("--skill", metavar="NAME", help="Let the agent follow this skill.", autocompletion=complete_skills),
+]
 Approve = Annotated[
     str | None,
     typer.Option(metavar="allow|deny", help="Allow or deny the agent's tools that change something; by default deny."),
@@ -285,8 +300,8 @@ def _slot_facts(job: "Job", slot: "Slot | None") -> dict[str, Any] | None:
         "state": slot.state,
         "reason": slot.reason,
         "note": slot.note,
-        "began": slot.began,
-        "ended": slot.ended,
+        "began": None if slot.began is None else to_iso(slot.began),
+        "ended": None if slot.ended is None else to_iso(slot.ended),
         "exit_code": slot.exit_code,
         "conversation": slot.conversation,
         "cost": slot.cost,

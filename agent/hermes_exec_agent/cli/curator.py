@@ -11,7 +11,7 @@ from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json
+from hermes_exec.cli.output import format_times, show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
@@ -98,7 +98,9 @@ def status(*, json: Json = False) -> int:
         last, due = find_last_run(log), is_due(log, time.time())
         kept = [each.run for each in curator.backups.list_backups()]
     if json:
-        show_json({"last": last, "due": due, "would": plan.facts(), "did": history, "backups": kept})
+        did = [format_times(each, "at") for each in history]
+        facts = {"last": last, "due": due, "would": plan.facts(), "did": did, "backups": kept}
+        show_json(format_times(facts, "last"))
         return 0
     print(f"last run: {_format_time(last) if last is not None else 'none'}")
     for event in history:

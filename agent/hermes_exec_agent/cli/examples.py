@@ -37,7 +37,7 @@ _MEMORY = {
     "user export": ("user export", "user export --output user.jsonl"),
 }
 _SKILLS = {
-    "skill": ("skill add ./my-skill", 'skill run my-skill --json \'{"a": 1, "b": 2}\''),
+    "skill": ("skill add ./my-skill", 'skill run my-skill --arguments \'{"a": 1, "b": 2}\''),
     "skill check": ("skill check ./my-skill", "skill check ./my-skill --policy ./own.toml"),
     "skill new": ("skill new my-guide", "skill new my-guide --description 'Rotates logs, when asked to.'"),
     "skill add": ("skill add ./my-skill", "skill add ./my-skill --host example.org"),
@@ -46,7 +46,7 @@ _SKILLS = {
     "skill search": ("skill search csv report", "skill search --limit 3 backup"),
     "skill trust": ("skill trust my-guide", "skill trust my-guide --remove"),
     "skill grant": ("skill grant my-skill --host example.org", "skill grant my-skill --unsandboxed --remove"),
-    "skill run": ('skill run my-skill --json \'{"a": 1, "b": 2}\'', "skill run my-skill --on server --json '{}'"),
+    "skill run": ('skill run my-skill --arguments \'{"a": 1, "b": 2}\'', "skill run my-skill --on server --json"),
     "skill script": ("skill script my-guide scripts/main.py", "skill script my-guide scripts/main.py --timeout 5m"),
     "skill list": ("skill list", "skill list --all --json"),
     "skill show": ("skill show my-skill", "skill show my-skill --version 2"),

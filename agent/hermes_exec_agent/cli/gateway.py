@@ -11,7 +11,7 @@ from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
@@ -139,7 +139,8 @@ def status(*, json: Json = False) -> int:
         for each in platforms:
             each["state"] = "stopped"
     if json:
-        show_json({"running": running, "platforms": platforms, "outbox": counts})
+        shown = [format_times(each, "since") for each in platforms]
+        show_json({"running": running, "platforms": shown, "outbox": counts})
         return 0
     note("the gateway is running" if running else "the gateway is not running: hermes-exec gateway run")
     if platforms:
@@ -249,7 +250,7 @@ def outbox(
     with _open_store() as store:
         found = store.outbox(state, limit)
     if json:
-        show_json(found)
+        show_json([format_times(each, "at", "changed") for each in found])
     elif found:
         show_table(["ID", "CHANGED", "STATE", "PERSON", "PLATFORM", "ERROR", "TEXT"], [_to_row(each) for each in found])
     else:

@@ -18,6 +18,7 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
 from hermes_exec_agent.cli.mcp_serve import serve
+from hermes_exec_agent.cli.options import complete_servers
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.mcp.examine import Listing, Row
     from hermes_exec_agent.mcp.pins import Pins
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.", autocompletion=complete_servers)]
 _SHOWN = 60
 _ALL = "*"
 

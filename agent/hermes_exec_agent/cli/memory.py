@@ -13,7 +13,7 @@ import typer
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
@@ -116,7 +116,7 @@ def history(*, person: Person = None, json: Json = False) -> int:
     with open_journal(person) as journal:
         events = journal.history()
     if json:
-        show_json([{"number": each.number, "at": each.at, **each.data} for each in events])
+        show_json([{"number": each.number, **each.data, "at": to_iso(each.at)} for each in events])
     elif events:
         rows = [[flags.clean(_cut(cell)) for cell in row] for row in list_changes(events)]
         show_table(("N", "AT", "WHO", "FILE", "CONVERSATION", "CHANGE"), rows)

@@ -8,7 +8,7 @@ import typer
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
 
@@ -139,7 +139,7 @@ def _is_recalled(match: Any, floor: float) -> bool:
 def _to_json(match: Any, floor: float) -> dict[str, Any]:
     memory = match.memory
     evidence = [[each.conversation, each.number] for each in memory.evidence]
-    found = {name: getattr(memory, name) for name in ("kind", "source", "text", "at", "origin")}
+    found = format_times({name: getattr(memory, name) for name in ("kind", "source", "text", "at", "origin")}, "at")
     return {
         **found,
         "evidence": evidence,

@@ -9,7 +9,7 @@ import typer
 from hermes_exec.cli.console import note, say
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json
+from hermes_exec.cli.output import format_times, show_json
 from hermes_exec_agent.agent_shell import refuse_agent
 
 if TYPE_CHECKING:
@@ -94,4 +94,4 @@ def _list_notes(log: "EventLog", last: int) -> "list[Note]":
 
 
 def _to_json(each: "Note") -> dict[str, Any]:
-    return {**each.to_record(), "text": each.text}
+    return format_times({**each.to_record(), "text": each.text}, "begun", "last")

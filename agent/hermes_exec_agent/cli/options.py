@@ -35,6 +35,31 @@ def complete_conversations(incomplete: str) -> list[tuple[str, str]]:
     return [each for each in [(LAST, "the newest conversation"), *found] if each[0].startswith(incomplete)]
 
 
+def complete_cron_jobs(incomplete: str) -> list[tuple[str, str]]:
+    """Complete the name of a scheduled job."""
+    from hermes_exec_agent.scheduler.jobs import list_jobs
+    from hermes_exec_agent.scheduler.storage import CronStore
+
+    with CronStore.of_user() as store:
+        return [(each.name, "") for each in list_jobs(store) if each.name.startswith(incomplete)]
+
+
+def complete_proposals(incomplete: str) -> list[str]:
+    """Complete the name of a proposal."""
+    from hermes_exec_agent.learning.proposals import read_proposals
+    from hermes_exec_agent.runtime.events import EventLog
+
+    with EventLog.of_user() as log:
+        return sorted({each.name for each in read_proposals(log) if each.name.startswith(incomplete)})
+
+
+def complete_servers(incomplete: str) -> list[str]:
+    """Complete the name of an MCP server of the configuration."""
+    from hermes_exec.config.load import load_settings
+
+    return sorted(name for name in load_settings().mcp if name.startswith(incomplete))
+
+
 Improve = Annotated[
     bool,
     typer.Option("--improve/--no-improve", help="Repair a skill that fails in use, and run it once more."),

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,10 +12,11 @@ from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent, refuse_agents_descendant
+from hermes_exec_agent.cli.options import complete_proposals
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from hermes_exec_agent.learning.proposals_judge import Judgement
     from hermes_exec_agent.runtime.events import EventLog
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a proposal, or its number.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of a proposal, or its number.", autocompletion=complete_proposals),
+]
 _SHOWN = 60
 
 
@@ -48,7 +52,7 @@ def list_proposals(
     with EventLog.of_user() as log:
         found = [each for each in reversed(read_proposals(log)) if all or each.state in ("open", "advice", "accepted")]
     if json:
-        show_json([each.facts() for each in found])
+        show_json([_to_json(each) for each in found])
     elif found:
         rows = [
             [each.name, each.state, each.file or "-", flags.clean(_mark(each)), _clean(each.data["reason"], _SHOWN)]
@@ -80,7 +84,7 @@ def show(proposal: Name, *, json: Json = False) -> int:
     with EventLog.of_user() as log:
         found = find_proposal(log, proposal)
         if json:
-            show_json(found.facts())
+            show_json(_to_json(found))
             return 0
         _print_proposal(log, found)
         try:
@@ -263,3 +267,8 @@ def changes() -> int:
         acknowledge(log, os.environ, found)
     note(f"accepted: {', '.join(found)}")
     return 0
+
+
+def _to_json(proposal: "Proposal") -> dict[str, Any]:
+    facts = proposal.facts()
+    return {**facts, "history": [format_times(each, "at") for each in facts["history"]]}

@@ -8,7 +8,7 @@ import typer
 
 from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.output import format_times, show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.cli.options import Number, Skill
@@ -26,7 +26,10 @@ def run(
     arguments: Annotated[
         str,
         typer.Option(
-            "--json", metavar="ARGS", help="Pass the arguments as a JSON object; - reads it from standard input."
+            "--arguments",
+            "-a",
+            metavar="ARGS",
+            help="Pass the arguments as a JSON object; - reads it from standard input.",
         ),
     ] = "{}",
     on: Annotated[
@@ -46,13 +49,13 @@ def run(
     self_tested: Annotated[
         bool, typer.Option("--self-tested", help="Agree to run a skill whose only evidence is its own tests.")
     ] = False,
-    whole: Annotated[bool, typer.Option("--whole", "-w", help="Print all facts of the run as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print all facts of the run as JSON.")] = False,
 ) -> int:
     """Run a skill in a new sandbox, as it was proven, and print its result as JSON and its output on standard error.
 
     The exit code is 1 if the skill failed, and 125 if it was refused or no sandbox is available.
     """
-    return run_skill(SkillRunArguments(name, arguments, on, number, files, self_tested, whole))
+    return run_skill(SkillRunArguments(name, arguments, on, number, files, self_tested, json))
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -112,7 +115,7 @@ def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     version = registry.version(name, number)
     counts = RunCounter(registry.home.counts).read(version.name, version.number)
     state = skill.kept_back.get(version.number, "")
-    facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
+    facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": format_times(counts.facts(), "last")}
     facts["signer"] = registry.signer
     facts["outcomes"] = _read_outcomes(version.name, version.number)
     facts["trusted"] = skill.is_trusted(version.digest)
@@ -326,7 +329,7 @@ def _describe_event(event: "SkillEvent") -> str:
 
 
 def _event_to_json(event: "SkillEvent") -> dict[str, Any]:
-    return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
+    return {**event.facts, "at": to_iso(event.at), "what": event.kind, "version": event.version}
 
 
 def _format_time(at: float) -> str:

@@ -42,7 +42,7 @@ def check(  # noqa: PLR0913  each is an option
     limit: Bounds = None,
     packages: Annotated[bool, typer.Option("--packages/--no-packages", help="Permit packages, or do not.")] = True,
     policy: Annotated[
-        str, typer.Option(metavar="POLICY", help="Judge the skill under this policy.")
+        str, typer.Option(metavar="POLICY", help="Judge the skill under this policy.", autocompletion=complete_policies)
     ] = "skill-validate",
     json: Json = False,
 ) -> int:

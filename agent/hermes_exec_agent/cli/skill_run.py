@@ -36,10 +36,10 @@ class SkillRunArguments:
 
 
 _VALUES = {
-    "--json": "arguments", "--on": "on", "-o": "on", "--version": "number", "-V": "number", "--files": "files",
-    "-f": "files",
+    "--arguments": "arguments", "-a": "arguments", "--on": "on", "-o": "on", "--version": "number", "-V": "number",
+    "--files": "files", "-f": "files",
 }  # fmt: skip
-_SWITCHES = {"--self-tested": ("self_tested", True), "--whole": ("whole", True), "-w": ("whole", True)}
+_SWITCHES = {"--self-tested": ("self_tested", True), "--json": ("whole", True)}
 
 
 def parse_skill_run(argv: Sequence[str]) -> SkillRunArguments | None:
@@ -75,9 +75,11 @@ def run_skill(arguments: SkillRunArguments) -> int:
     try:
         given: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--json: not valid JSON: {error}", remedy="""--json '{"name": "value"}'""") from error
+        raise UsageError(
+            f"--arguments: not valid JSON: {error}", remedy="""--arguments '{"name": "value"}'"""
+        ) from error
     if not isinstance(given, dict):
-        raise UsageError("--json: not a JSON object", remedy="""--json '{"name": "value"}'""")
+        raise UsageError("--arguments: not a JSON object", remedy="""--arguments '{"name": "value"}'""")
     return interruptible.run(_run(arguments, given))  # pyright: ignore[reportUnknownArgumentType]  JSON
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import math
 import os
 import platform
 import time
@@ -25,11 +26,13 @@ CREATED = "hermes_exec.created"
 """Seconds since 1970."""
 PROFILE = "hermes_exec.profile"
 """A digest of the profile, by which the sandboxes of a profile are counted."""
+COST = "hermes_exec.hourly_cost"
+"""The price in US dollars an hour that the profile names."""
 STATE = "hermes_exec.state"
 """``open``, ``kept`` for a later ``open``, or ``jobs`` after it was left to its jobs."""
 _NOT_PART_OF_A_SANDBOX = {
-    "description", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets", "lease_s", "job_lease_s",
-    "max_output", "cwd", "setup", "login", "shell", "python", "carrier",
+    "description", "hourly_cost", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets", "lease_s",
+    "job_lease_s", "max_output", "cwd", "setup", "login", "shell", "python", "carrier",
 }  # fmt: skip
 _DIGEST = 12
 
@@ -45,7 +48,8 @@ def owner_labels(lease_s: float) -> dict[str, str]:
 
 def sandbox_labels(profile: CloudProfile, lease_s: float) -> dict[str, str]:
     """Return the labels of a new sandbox, those that the profile names included."""
-    return {**profile.tags, **profile_label(profile), **owner_labels(lease_s), STATE: "open"}
+    cost = {} if profile.hourly_cost is None else {COST: f"{profile.hourly_cost:g}"}
+    return {**profile.tags, **profile_label(profile), **owner_labels(lease_s), **cost, STATE: "open"}
 
 
 def profile_label(profile: CloudProfile) -> dict[str, str]:
@@ -66,6 +70,12 @@ def read_created(found: Mapping[str, str]) -> float | None:
 def read_lease(found: Mapping[str, str]) -> float | None:
     """Return the lease in seconds; None without the label, as this project did not create it then."""
     return _read_number(found, LEASE)
+
+
+def read_hourly_cost(found: Mapping[str, str]) -> float | None:
+    """Return the price in US dollars an hour; None without the label, as it is not known then."""
+    cost = _read_number(found, COST)
+    return cost if cost is not None and math.isfinite(cost) and cost > 0 else None
 
 
 def _read_number(found: Mapping[str, str], name: str) -> float | None:

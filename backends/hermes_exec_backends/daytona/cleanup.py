@@ -58,6 +58,7 @@ async def list_resources(service: Service) -> list[Resource]:
             state=str(sandbox.state.value),
             size=size(sandbox),
             owner=str(sandbox.labels.get(labels.OWNER, "")),
+            hourly_cost=labels.read_hourly_cost(sandbox.labels) if str(sandbox.state.value) == "started" else None,
         )
         for sandbox in await ours(service)
     ]

@@ -7,7 +7,9 @@ project (``lease``): it ends, and with it the container, when the orchestrator h
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import secrets
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -51,6 +53,19 @@ class DockerBackend(Backend):
         self._name = ""
         self._ours = False
         self._renewing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def find_targets(cls, pattern: str) -> list[str]:
+        """Return the running containers of this machine's engine whose names match ``@PATTERN``, as targets.
+
+        Raises:
+            PlaceUnavailable: there is no engine, or no permission.
+        """
+        if not pattern.startswith("@"):
+            return []
+        with closing(Engine(None).connect_client()) as client:
+            names = [str(name).lstrip("/") for each in client.containers() for name in each.get("Names") or ()]
+        return [f"docker:@{name}" for name in sorted(fnmatch.filter(names, pattern.removeprefix("@")))]
 
     @property
     def target(self) -> str:

@@ -66,6 +66,7 @@ async def list_resources(profile: ModalProfile | None = None) -> list[Resource]:
                 state="started",
                 size=found.get(create.SIZE, ""),
                 owner=found.get(labels.OWNER, ""),
+                hourly_cost=labels.read_hourly_cost(found),
             )
             for handle, found in await _ours(account)
         ]

@@ -32,6 +32,9 @@ class CloudProfile(Profile, frozen=True):
     allow: Names = ()
     """Address ranges that a sandbox can reach, such as `10.0.0.0/8`; all of them when empty."""
 
+    hourly_cost: Amount | None = None
+    """The price of one such sandbox in US dollars an hour, by the vendor's price list, for `backends --cost` and `top`;
+    a sandbox may use, and cost, more than it reserves."""
     max_sandboxes: Count | None = None
     """Refuse to create one more when so many of this profile are alive."""
     max_hours: Annotated[Amount, Field(le=24 * 365)] | None = None

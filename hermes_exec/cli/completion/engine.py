@@ -22,6 +22,8 @@ LINE = "COMP_LINE"
 BREAKS = "_HERMES_EXEC_BREAKS"
 """The characters at which bash splits words for completion, ``COMP_WORDBREAKS``."""
 _DEFAULT_BREAKS = " \t\n\"'@><=;|&(:"
+_KEPT = "$@"
+"""The breaks that bash leaves at the beginning of the text that it replaces (``rl_special_prefixes``)."""
 _PLAIN = re.compile(r"[\w@%+=:,./~-]", re.ASCII)
 
 
@@ -131,7 +133,8 @@ def _format_for_bash(found: Sequence[Completion], word: Word) -> list[str]:
     if word.quote:
         return [each.value for each in found]
     breaks = os.environ.get(BREAKS, _DEFAULT_BREAKS)
-    cut = max((at + 1 for at, each in enumerate(word.text) if each in breaks and at not in word.quoted), default=0)
+    ends = [at for at, each in enumerate(word.text) if each in breaks and at not in word.quoted]
+    cut = max((at + (word.text[at] not in _KEPT) for at in ends), default=0)
     return [_escape(each.value[cut:]) for each in found]
 
 

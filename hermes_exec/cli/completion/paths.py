@@ -24,10 +24,11 @@ _FREE = frozenset({"local", "ssh"})
 
 def complete_paths(incomplete: str) -> list[str]:
     """Complete a local path, the name of a target, or a path in a target."""
-    if ":" in incomplete.partition("/")[0]:
-        return _list_remote(incomplete) or [each for each in complete_targets(incomplete) if each.endswith(":")]
+    is_target = ":" in incomplete.partition("/")[0]
+    if is_target and (found := _list_remote(incomplete)):
+        return found
     targets = [each if each.endswith((":", "/")) else f"{each}:" for each in complete_targets(incomplete)]
-    return targets + list_local(incomplete)
+    return targets if is_target else targets + list_local(incomplete)
 
 
 def list_local(incomplete: str) -> list[str]:

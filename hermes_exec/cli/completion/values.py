@@ -12,6 +12,7 @@ import typer
 from hermes_exec.errors import HermesError
 
 _JOBS_FRESH_S = 2.0
+_TARGETS_FRESH_S = 10.0
 _LONGEST = 60
 """Characters of a command in a description."""
 
@@ -31,7 +32,30 @@ def complete_targets(incomplete: str) -> list[str]:
         except HermesError:
             continue
         known.append("ssh://" if kind == "ssh" else f"{kind}:" if takes_text else kind)
-    return select(known, incomplete)
+    outer, plus, inner = incomplete.rpartition("+")
+    found = select([*known, *_list_listed(inner)], inner)
+    return [f"{outer}{plus}{each}" for each in found]
+
+
+def _list_listed(incomplete: str) -> list[str]:
+    """Return the targets of a type that has a list, such as hosts of ~/.ssh/config and running containers."""
+    from hermes_exec.cli.completion.lookup import look_up
+    from hermes_exec.config.registry import list_types
+
+    kind, colon, text = incomplete.partition(":")
+    if not colon or kind not in list_types():
+        return []
+    end = max(text.rfind("/"), text.rfind("@")) + 1
+    pattern = f"{text[:end]}*"
+    return [each for each, _ in look_up(f"{kind}:{pattern}", _TARGETS_FRESH_S, lambda: _find_listed(kind, pattern))]
+
+
+def _find_listed(kind: str, pattern: str) -> list[tuple[str, str]]:
+    from hermes_exec.backend import SupportsPatterns
+    from hermes_exec.config.registry import find_backend_class
+
+    backend = find_backend_class(kind)
+    return [(target, "") for target in backend.find_targets(pattern)] if issubclass(backend, SupportsPatterns) else []
 
 
 def complete_targets_or_groups(incomplete: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hermes_exec.cli import interruptible
+from hermes_exec.cli.completion.values import complete_targets
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.demo.job import Outcome
 from hermes_exec.cli.demo.source import Project
@@ -36,7 +37,13 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def demo(
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", "-o", metavar="TARGET", help="Run in this target only; may be repeated."),
+        typer.Option(
+            "--on",
+            "-o",
+            metavar="TARGET",
+            help="Run in this target only; may be repeated.",
+            autocompletion=complete_targets,
+        ),
     ] = None,
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Use the bundled project, as without a network.")] = False,

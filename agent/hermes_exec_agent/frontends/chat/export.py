@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ExportFormat = Literal["jsonl", "markdown", "messages"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("jsonl", "markdown", "messages")
-SCRIPTED = "scripted: the replies come from a file, and no model was arguments"
+SCRIPTED = "scripted: the replies come from a file, and no model was asked"
 """The mark of scripted conversations."""
 _RESULT_LINES = 20
 

@@ -1,0 +1,105 @@
+"""``update`` installs a newer wheel with the installer that was used; one that does not start is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.cli.update import parse_version, select_changes
+from tests.rigs.breadth import thorough
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+CHANGES = "# Changelog\n\n## 0.{0}.0 (2030-01-01)\n- A line of 0.{0}.\n\n## 0.0.1\n- The first.\n"
+
+
+def rewrite(wheel: Path, version: str, files: Mapping[str, str]) -> Path:
+    """Write a copy of a wheel with another version and other files."""
+    made = wheel.with_name(re.sub(r"-\d+\.\d+\.\d+-", f"-{version}-", wheel.name))
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+        names: list[str] = []
+        for name in old.namelist():
+            renamed = re.sub(r"^hermes_exec-[\d.]+(?=\.dist-info)", f"hermes_exec-{version}", name)
+            data = old.read(name)
+            if name.endswith("/METADATA"):
+                data = re.sub(rb"(?m)^Version: .*$", f"Version: {version}".encode(), data)
+                data = re.sub(rb"(?m)^Requires-Dist: .*\n", b"", data)
+            if name in files:
+                data = files[name].encode()
+            if not name.endswith("/RECORD"):
+                new.writestr(renamed, data)
+            names.append(renamed)
+        (record,) = (name for name in names if name.endswith("/RECORD"))
+        new.writestr(record, "".join(f"{name},,\n" for name in names))
+    return made
+
+
+@thorough
+@pytest.mark.timeout(300)
+def test_a_newer_wheel_is_installed_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(wheels), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (first,) = wheels.glob("*.whl")
+    uv = str(Path(sys.executable).with_name("uv"))
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "env")], check=True)
+    python = tmp_path / "env/bin/python"
+    (site,) = tmp_path.glob("env/lib/*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))  # the libraries of the developers' environment
+    first = rewrite(first, "0.0.1", {})
+    subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--python", str(python), str(first)], check=True)
+    for built in wheels.glob("*.whl"):
+        if built != first:
+            built.unlink()
+    for facts in site.glob("hermes_exec-*/direct_url.json"):
+        facts.unlink()  # as if it came from an index
+    env = {
+        "PATH": f"{Path(uv).parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(wheels), "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1",
+    }  # fmt: skip
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(python), "-m", "hermes_exec", *words]
+        return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
+
+    done = run("update", "--check")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    rewrite(first, "0.2.0", {"hermes_exec/CHANGELOG.md": CHANGES.format(2)})
+    done = run("update", "--check", "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["newest"] == "0.2.0"
+    assert json.loads(done.stdout)["changes"].splitlines() == ["## 0.2.0 (2030-01-01)", "- A line of 0.2."]
+    assert run("update").returncode == 2  # it asks, and there is no terminal
+    done = run("update", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert run("version").stdout == "hermes-exec 0.2.0\n"
+    rewrite(first, "0.3.0", {"hermes_exec/cli/__init__.py": "raise SystemExit('broken')\n"})
+    done = run("update", "--yes")
+    assert done.returncode == 125
+    assert "0.3.0 does not start: broken; the version from before is installed" in done.stderr
+    assert run("version").stdout == "hermes-exec 0.2.0\n"
+
+
+def test_a_checkout_is_not_updated() -> None:
+    argv = [sys.executable, "-I", "-m", "hermes_exec", "update", "--check"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "this is a checkout" in done.stderr
+
+
+def test_the_changes_are_those_of_newer_versions() -> None:
+    text = "# C\n\n## 0.10.0 (unreleased)\nten\n\n## 0.9.1\nnine\x1b[2J\n\n## 0.1.0\none\n"
+    assert select_changes(text, "0.9.0") == "## 0.10.0 (unreleased)\nten\n\n## 0.9.1\nnine?[2J"
+    assert select_changes(text, "0.10.0") == ""
+    assert parse_version("1.2.3rc1") > parse_version("1.2")
