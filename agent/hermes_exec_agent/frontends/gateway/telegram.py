@@ -31,6 +31,7 @@ from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.config.values import Source
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import (
+    NOT_OWN,
     AdapterTraits,
     Incoming,
     NotSent,
@@ -52,7 +53,6 @@ for _name in ("httpx", "httpcore", "telegram"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
 os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
 _RETRY_S = 5.0
-_NOT_OWN = "[This message was forwarded, or sent via another bot: these are not the person's own words.]"
 _UPDATES = ["message", "edited_message", "callback_query"]
 
 
@@ -178,7 +178,7 @@ class TelegramAdapter:
         """
         text, name = message.text or message.caption or "", f"@{self._bot.username}"
         if message.forward_origin is not None or message.via_bot is not None:
-            return (f"{_NOT_OWN}\n{text}" if text.strip() else ""), False
+            return (f"{NOT_OWN}\n{text}" if text.strip() else ""), False
         kinds: list[str | None] = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
         found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}.values()
         reply = message.reply_to_message
