@@ -40,9 +40,12 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cron": ("cronsim",),
     "gateway": ("markdown_it",),
     "telegram": ("telegram",),
+    "slack": ("slack_sdk",),
+    "whatsapp": ("aiohttp",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
-"""The modules that only an extra installs. A module that several extras install is named once."""
+"""The modules that only an extra installs. A module that several extras install is named for the first of them, and for
+those that install nothing else."""
 
 
 def require(extra: str, purpose: str) -> None:

@@ -67,6 +67,7 @@ class Incoming:
     """A message of a chat."""
 
     chat: str
+    """Its id; that of a thread in a group is ``GROUP THREAD``, so that a group that is on includes its threads."""
     message: str
     """Its id, unique in the chat. A message that is delivered again has the same id."""
     sender: str
