@@ -398,7 +398,12 @@ def _check_gateway() -> list[Check]:
     return [
         Check(f"gateway {each['platform']}", "ok", f"{each['account']}, {each['lag_s']:.0f} s behind")
         if each["state"] == "connected"
-        else Check(f"gateway {each['platform']}", "warning", f"{each['state']}: {each['error']}", "gateway status")
+        else Check(
+            f"gateway {each['platform']}",
+            "warning",
+            f"{each['state']}: {each['last_error']}",
+            "hermes-exec gateway status",
+        )
         for each in platforms
     ]
 

@@ -217,6 +217,14 @@ class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Conversations whose targets are open at one time."""
     keep_s: Seconds = 900.0
     """Seconds that a target stays open after the last turn in it."""
+    largest_file: Size = 20 << 20
+    """Bytes of a file that is received or sent; a message has twice as many in all."""
+    listen: Annotated[str, Field(pattern=r"\[?[0-9A-Za-z.:-]+\]?:[0-9]{1,5}")] = "127.0.0.1:8645"
+    """Where requests of platforms are taken, and those for metrics; only if an account or `metrics` needs it."""
+    metrics: bool = False
+    """Whether that address has `/metrics`, in the format of Prometheus."""
+    metrics_token: Source | None = None
+    """Source of the token that requests for metrics present; without one, only this machine gets an answer."""
     platforms: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """The tables of accounts by name; `type` is the kind of platform, by default that name."""
 

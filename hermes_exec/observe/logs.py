@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.observe.redact import Redactor
+from hermes_exec.observe.token_shapes import redact_tokens
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -43,9 +44,9 @@ def setup_logging(
 class LineFormatter(logging.Formatter):
     """A formatter that writes each event as one line: the message, then the fields.
 
-    Secrets are redacted in each part before it is escaped, and once more in the finished line, so that none
-    remains in an argument, a field or a traceback. A line break in any part is escaped, so that no text can
-    forge a line.
+    Secrets, and what has the shape of a messenger's token, are redacted in each part before it is escaped, and once
+    more in the finished line, so that none remains in an argument, a field or a traceback. A line break in any part
+    is escaped, so that no text can forge a line.
     """
 
     def __init__(self, format: Literal["text", "json"], redactor: Redactor = _NOTHING) -> None:
@@ -72,7 +73,7 @@ class LineFormatter(logging.Formatter):
         return self._clean(" ".join(words))
 
     def _clean(self, value: object) -> str:
-        return self._redactor.redact(str(value))
+        return redact_tokens(self._redactor.redact(str(value)))
 
 
 def _plain(text: str) -> str:

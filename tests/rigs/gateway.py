@@ -9,7 +9,7 @@ import time
 from collections import defaultdict, deque
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from hermes_exec_agent.frontends.gateway.adapter import (
     AdapterTraits,
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
+    from hermes_exec_agent.frontends.gateway.listener import Listener
     from hermes_exec_agent.frontends.gateway.records import Role
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Model, Reply, ToolChoice, ToolSpec
+    from hermes_exec_agent.tools.tool import Mode
 
 CODE = re.compile(r"pair ([A-Z2-9]{8})")
 
@@ -82,6 +84,7 @@ class Sent:
     choices: tuple[Choice, ...]
     at: float
     key: str
+    file: bytes | None = None
 
 
 class Hub:
@@ -90,11 +93,24 @@ class Hub:
     redelivers = True
     edits = True
 
-    def __init__(self, platform: str = "hub", *, longest: int = 300, interval_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        platform: str = "hub",
+        *,
+        longest: int = 300,
+        interval_s: float = 0.0,
+        repeat: Literal["never", "key", "find"] = "never",
+        repeat_s: float = 60.0,
+    ) -> None:
         self.platform = platform
         self.longest = longest
         self.interval_s = interval_s
+        self.repeat: Literal["never", "key", "find"] = repeat
+        self.repeat_s = repeat_s
         self.sent: list[Sent] = []
+        self.tries: list[Sent] = []
+        self.held = asyncio.Event()
+        """Set when a piece with the fault ``held`` is kept, and its adapter waits without an end."""
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -131,6 +147,12 @@ class Hub:
     async def cut(self) -> None:
         self._cut.set()
 
+    def keep(self, sent: Sent) -> None:
+        """Take a piece; where keys count, the same one once."""
+        self.tries.append(sent)
+        if self.repeat != "key" or all(each.key != sent.key for each in self.sent):
+            self.sent.append(sent)
+
     async def serve(self, accept: Callable[[Incoming], Awaitable[None]]) -> None:
         self._cut.clear()
         while True:
@@ -157,7 +179,10 @@ class HubAdapter:
         self._hub = hub
         self.platform = hub.platform
         self.account = "one"
-        self.traits = AdapterTraits(hub.longest, "bytes", hub.interval_s, has_buttons=True)
+        self.traits = AdapterTraits(
+            hub.longest, "bytes", hub.interval_s, has_buttons=True, largest_file=1000, repeat=hub.repeat,
+            repeat_s=hub.repeat_s,
+        )  # fmt: skip
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
         ready()
@@ -169,10 +194,26 @@ class HubAdapter:
             raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
-        self._hub.sent.append(Sent(chat, text, tuple(choices), time.monotonic(), key))
+        if fault == "lost":
+            raise SendUnknown("no answer came")
+        self._hub.keep(Sent(chat, text, tuple(choices), time.monotonic(), key))
+        if fault == "held":
+            self._hub.held.set()
+            await asyncio.Event().wait()
         if fault == "unknown":
             raise SendUnknown("no answer came")
         return str(len(self._hub.sent))
+
+    async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:
+        self._hub.keep(Sent(chat, name, (), time.monotonic(), key, content))
+        return str(len(self._hub.sent))
+
+    async def find(self, chat: str, key: str) -> str | None:
+        if self._hub.faults and self._hub.faults[0] == "blind":
+            self._hub.faults.popleft()
+            raise SendUnknown("the history cannot be read")
+        found = (str(number) for number, each in enumerate(self._hub.sent) if each.chat == chat and each.key == key)
+        return next(found, None)
 
     def render(self, text: str) -> str:
         return to_plain(text)
@@ -234,21 +275,43 @@ class Session:
         return Store(path, clock=lambda: time.time() + self.now, guests=GuestLimit(requests))
 
     async def start(
-        self, *replies: Any, approve: str = "allow", guests: int = 50, grace_s: float = 0.0, model: Model | None = None
+        self,
+        *replies: Any,
+        approve: str = "allow",
+        guests: int = 50,
+        grace_s: float = 0.0,
+        model: Model | None = None,
+        listener: Listener | None = None,
+        draft_s: float = 1.0,
+        largest_file: int = 1000,
     ) -> None:
         """Serve with a script, or with a model."""
         self.store.close()
         self.store = self._open_store(guests)
         other = ScriptedModel([say("The other one.")] * 9, name="other")
         models = Models(model or ScriptedModel(replies), named={"other": other})
-        config = TurnConfig("local", "local", Approvals(approve), str(self.folder))  # type: ignore[arg-type]  # a word of the test
+        approvals = Approvals(cast("Mode", approve))
+        config = TurnConfig("local", "local", approvals, str(self.folder), draft_s=draft_s, largest_file=largest_file)
         adapters = [each.adapter() for each in self.rigs]
-        gateway = Gateway(self.store, adapters, Turns(self.store, self.log, models, config), self.log, grace_s=grace_s)
+        turns = Turns(self.store, self.log, models, config)
+        gateway = Gateway(self.store, adapters, turns, self.log, grace_s=grace_s, listener=listener)
         connected: list[Adapter] = []
         self._task = asyncio.create_task(gateway.run(connected.append))
         await until(lambda: len(connected) >= len(adapters) or self._task is None or self._task.done())
         if self._task.done():
             self._task.result()
+
+    async def kill(self) -> None:
+        """End the gateway as a kill at this moment does: what it records from now on is lost."""
+        path, copy = self.folder / "gateway.sqlite", self.folder / "copy.sqlite"
+        with closing(sqlite3.connect(path)) as base, closing(sqlite3.connect(copy)) as other:
+            base.backup(other)
+        await self.stop()
+        self.store.close()
+        for each in self.folder.glob("gateway.sqlite*"):
+            each.unlink()
+        copy.replace(path)
+        self.store = self._open_store(50)
 
     async def stop(self) -> None:
         """End the gateway."""

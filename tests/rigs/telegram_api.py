@@ -82,6 +82,15 @@ class TelegramRig:
         self._changed = asyncio.Event()
         self._polling: set[asyncio.Task[Any]] = set()
         self._is_cut = False
+        self.documents: list[tuple[int, str, bytes]] = []
+        """The chat, the name and the content of each file that was sent."""
+        self.changes: list[tuple[int, str, float]] = []
+        """The message, the text and the time of each edit."""
+        self.files: dict[str, bytes] = {}
+        self.missing_files = 0
+        """So many reads of files fail."""
+        self.webhook: dict[str, str] = {}
+        """The webhook's form, while there is one."""
 
     def adapter(self, **settings: Any) -> TelegramAdapter:
         from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
@@ -109,6 +118,16 @@ class TelegramRig:
         """Send a text of another author, which the fields of the message say."""
         self._message += 1
         self.post({"message": {**self._make(name, text, group=group), **marks}})
+
+    async def attach(self, name: str, content: bytes, caption: str = "", **fields: Any) -> None:
+        """Send a file, as a document unless ``kind`` is another field of a message."""
+        kind, stated = fields.pop("kind", "document"), fields.pop("size", len(content))
+        id = f"file{len(self.files)}"
+        self.files[id] = content
+        self._message += 1
+        about = {"file_id": id, "file_unique_id": id, "file_size": stated, **fields}
+        part = {kind: [{**about, "width": 1, "height": 1}] if kind == "photo" else about}
+        self.post({"message": {**self._make(name, ""), **part, **({"caption": caption} if caption else {})}})
 
     async def edit(self, name: str, text: str) -> None:
         self.post({"edited_message": {**self._make(name, text), "edit_date": int(time.time())}})
@@ -152,7 +171,8 @@ class TelegramRig:
         """Answer a request."""
         if request.match_info["token"] != TOKEN:
             return _fail(401, "Unauthorized")
-        form = {key: str(value) for key, value in (await request.post()).items()}
+        posted = await request.post()
+        form = {key: str(value) for key, value in posted.items() if not isinstance(value, web.FileField)}
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         match request.match_info["method"].lower():
@@ -162,6 +182,19 @@ class TelegramRig:
                 return await self._get_updates(request, form)
             case "sendmessage":
                 return await self._send_message(request, form)
+            case "editmessagetext":
+                return await self._edit_message(request, form)
+            case "senddocument":
+                return self._send_document(request, form, posted["document"])
+            case "getfile":
+                about = {"file_id": form["file_id"], "file_unique_id": "u", "file_path": f"documents/{form['file_id']}"}
+                return _succeed(about) if form["file_id"] in self.files else _fail(400, "Bad Request: no file")
+            case "setwebhook":
+                self.webhook = form
+                return _succeed(True)
+            case "deletewebhook":
+                self.webhook = {}
+                return _succeed(True)
             case "answercallbackquery":
                 self.answered.append(form["callback_query_id"])
                 return _succeed(True)
@@ -183,6 +216,55 @@ class TelegramRig:
             self._is_cut = False
             return _drop(request)
         return _succeed(list(self.updates)[:100])
+
+    async def read_file(self, request: web.Request) -> web.StreamResponse:
+        """Hand out a file."""
+        if request.match_info["token"] != TOKEN:
+            return _fail(401, "Unauthorized")
+        if self.missing_files:
+            self.missing_files -= 1
+            return _drop(request)
+        return web.Response(body=self.files[request.match_info["id"]])
+
+    def _send_document(self, request: web.Request, form: dict[str, str], file: Any) -> web.StreamResponse:
+        fault = self.faults.popleft() if self.faults else ""
+        self.documents.append((int(form["chat_id"]), file.filename, file.file.read()))
+        if fault == "unknown":
+            return _drop(request)
+        chat = {"id": int(form["chat_id"]), "type": "private"}
+        return _succeed({"message_id": 20_000 + len(self.documents), "date": int(time.time()), "chat": chat})
+
+    async def _edit_message(self, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "gone":
+            return _fail(400, "Bad Request: message to edit not found")
+        number = int(form["message_id"]) - 10_001
+        plain = Markup().parse(form["text"])
+        if self.sent[number]["plain"] == plain:
+            return _fail(400, "Bad Request: message is not modified: specified new message content is the same")
+        await asyncio.sleep(self.send_s)
+        self.sent[number] |= {"plain": plain, "text": form["text"]}
+        self.changes.append((number, plain, time.monotonic()))
+        await asyncio.sleep(self.send_s)
+        if fault == "unknown":
+            return _drop(request)
+        chat = {"id": int(form["chat_id"]), "type": "private"}
+        return _succeed({"message_id": number + 10_001, "date": int(time.time()), "chat": chat, "text": "x"})
+
+    async def deliver(self, url: str, **headers: str) -> list[int]:
+        """Send the updates to the webhook at this address, as the server does; return the answers' status codes."""
+        import aiohttp
+
+        codes: list[int] = []
+        async with aiohttp.ClientSession() as client:
+            while self.updates:
+                given = {"X-Telegram-Bot-Api-Secret-Token": self.webhook.get("secret_token", ""), **headers}
+                async with client.post(url, json=self.updates[0], headers=given) as response:
+                    codes.append(response.status)
+                if codes[-1] != 200:
+                    return codes
+                self.updates.popleft()
+        return codes
 
     async def _send_message(self, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         fault = self.faults.popleft() if self.faults else ""
@@ -230,8 +312,9 @@ def _drop(request: web.Request) -> web.Response:
 async def run_telegram() -> AsyncGenerator[TelegramRig]:
     """Start the server, and end it."""
     rig = TelegramRig()
-    app = web.Application()
+    app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/bot{token}/{method}", rig.handle)
+    app.router.add_get("/file/bot{token}/documents/{id}", rig.read_file)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

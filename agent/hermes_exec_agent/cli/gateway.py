@@ -66,7 +66,7 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
     from hermes_exec.config.load import load_settings, resolve
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.frontends.gateway.core import Gateway, hold_gateway
-    from hermes_exec_agent.frontends.gateway.load import create_adapters, hide_tokens
+    from hermes_exec_agent.frontends.gateway.load import create_adapters, create_listener, find_secrets, hide_tokens
     from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
     from hermes_exec_agent.models import load_models
     from hermes_exec_agent.runtime.events import EventLog
@@ -74,6 +74,8 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
 
     settings = load_settings()
     adapters = create_adapters(settings.gateway)
+    listener = create_listener(settings.gateway, adapters)
+    tokens = find_secrets(settings.gateway)
     hide_tokens(settings.gateway)
     hide_environment()
     plan = plan_target(on)
@@ -85,8 +87,9 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
         start_folder(plan),
         settings.gateway.max_conversations,
         settings.gateway.keep_s,
+        largest_file=settings.gateway.largest_file,
     )
-    redactor = Redactor((*plan.secrets, *models.secrets))
+    redactor = Redactor((*plan.secrets, *models.secrets, *tokens))
     with _open_store(settings) as store, hold_gateway(store.path), EventLog.of_user(redactor=redactor) as log:
         gateway = Gateway(
             store,
@@ -95,6 +98,7 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
             log,
             check_target=lambda word: resolve(word, load_settings()),
             grace_s=grace_s,
+            listener=listener,
         )
         try:
             await gateway.run(announce)
@@ -140,13 +144,20 @@ def status(*, json: Json = False) -> int:
     note("the gateway is running" if running else "the gateway is not running: hermes-exec gateway run")
     if platforms:
         rows = [
-            [each["platform"], each["account"], each["state"], f"{each['lag_s']:.0f} s", each["error"]]
+            [each["platform"], each["account"], each["state"], f"{each['lag_s']:.0f} s", _format_error(each)]
             for each in platforms
         ]
         show_table(["PLATFORM", "ACCOUNT", "STATE", "LAG", "LAST ERROR"], rows)
     if counts:
         note(", ".join(f"{counts[each]} {each}" for each in _STATES if each in counts))
     return 0
+
+
+def _format_error(platform: dict[str, Any]) -> str:
+    """Return the last error of an account with its age."""
+    if not platform["last_error"]:
+        return ""
+    return f"{platform['last_error']} ({platform['last_error_s']:.0f} s ago)"
 
 
 def pair(

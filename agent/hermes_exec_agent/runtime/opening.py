@@ -66,6 +66,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     cases: Sequence[Case] = (),
     repair_skills: bool = True,
     participant: Participant | None = None,
+    more_tools: Sequence[Tool] = (),
 ) -> AsyncGenerator[Conversation]:
     """Open ``target`` and begin a conversation there, or resume the one whose id begins with ``resume``.
 
@@ -89,6 +90,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         repair_skills: whether a skill that fails in use may be improved and run once more.
         participant: the person that the conversation belongs to. If left out, a resumed conversation or a branch keeps
             its own, and a new one is of the configured person, or else of the owner.
+        more_tools: tools in addition, which a delegated conversation does not have.
 
     Raises:
         PlaceError, ConfigError: the target could not be opened; nothing was recorded.
@@ -122,7 +124,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
         reviews = None if participant.is_guest else read_rules(settings)
         async with _open_servers(settings, context, wanted=tools is None) as servers:
-            others = servers.tools if servers is not None else ()
+            others = (*more_tools, *(servers.tools if servers is not None else ()))
             context.tools = (*context.tools, *others)
             conversation = Conversation(
                 models=models, tools=(*created, *others), context=context, log=log, options=options, reviews=reviews

@@ -9,13 +9,16 @@ import logging
 import math
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
+from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
 from hermes_exec_agent.frontends.gateway.delivery import Delivery
+from hermes_exec_agent.frontends.gateway.records import Measures
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter, Incoming
+    from hermes_exec_agent.frontends.gateway.listener import Listener
     from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
     from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.frontends.gateway.turns import Turns
@@ -49,6 +53,7 @@ class Gateway:
         *,
         check_target: Callable[[str], object] = lambda _: None,
         grace_s: float = 30.0,
+        listener: Listener | None = None,
     ) -> None:
         """Create a gateway.
 
@@ -59,6 +64,7 @@ class Gateway:
             log: the record of conversations.
             check_target: raises a `ConfigError` for a word that is no target.
             grace_s: the time for turns to end when the gateway ends.
+            listener: takes the requests of platforms; None if none sends any.
         """
         self._store = store
         self._adapters = adapters
@@ -69,7 +75,14 @@ class Gateway:
         self._dirty: set[str] = set()
         """The persons with messages that their worker may not have seen."""
         self._grace_s = grace_s
+        self._listener = listener
+        self._intake = FileIntake(store, turns.largest_file)
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._traits = {(each.platform, each.account): each.traits for each in adapters}
+        self.received: Counter[tuple[str, str]] = Counter()
+        """Messages that were accepted since the start, by platform and account."""
         turns.notify = self._wake_deliveries
+        turns.find_traits = lambda address: self._traits.get((address.platform, address.account))
 
     async def run(self, ready: Callable[[Adapter], None] = lambda _: None) -> None:
         """Serve until cancelled; ``ready`` is called for each account that is connected.
@@ -77,7 +90,14 @@ class Gateway:
         Raises:
             HermesError: the store cannot be used.
         """
-        await asyncio.to_thread(self._store.recover)
+        repeatable = {key for key, traits in self._traits.items() if traits.repeat != "never"}
+        await asyncio.to_thread(self._store.recover, repeatable)
+        async with contextlib.AsyncExitStack() as stack:
+            if self._listener is not None:
+                await stack.enter_async_context(self._listener.serve(self._adapters, self.measure))
+            await self._serve(ready)
+
+    async def _serve(self, ready: Callable[[Adapter], None]) -> None:
         for message in await asyncio.to_thread(self._store.list_immediate):
             await self._handle(message)
         for name in await asyncio.to_thread(self._store.list_waiting):
@@ -89,6 +109,7 @@ class Gateway:
             await asyncio.gather(*receiving, *sending)
         finally:
             await _cancel([*receiving, watching])
+            await asyncio.gather(*self._accepting, return_exceptions=True)
             await self._end_turns()
             await self._flush()
             await _cancel(sending)
@@ -122,7 +143,11 @@ class Gateway:
             ready(adapter)
 
         async def accept(incoming: Incoming) -> None:
-            await self.accept(adapter, incoming)
+            # It is completed also if the platform's request ends meanwhile, so that a repeated one finds it recorded.
+            task = asyncio.create_task(self.accept(adapter, incoming))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+            await asyncio.shield(task)
 
         while True:
             reason = "the connection ended"
@@ -141,14 +166,18 @@ class Gateway:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     async def accept(self, adapter: Adapter, incoming: Incoming) -> None:
-        """Record a message, which is on the disk when this returns, and start to work on it.
+        """Record a message with its files, which are on the disk when this returns, and start to work on it.
 
         Raises:
+            PlatformDown: a file of it could not be read.
             HermesError: it could not be recorded; the adapter must not acknowledge it.
         """
+        files = await self._intake.read(adapter, incoming)
         message = await asyncio.to_thread(
-            self._store.accept, adapter.platform, adapter.account, incoming, classify, self._turns.is_awaiting
+            self._store.accept, adapter.platform, adapter.account, incoming, classify, self._turns.is_awaiting, files
         )
+        if message is not None:
+            self.received[adapter.platform, adapter.account] += 1
         if message is not None and message.kind == "immediate":
             await self._handle(message)
         elif message is not None and not await self._answer_question(message):
@@ -158,7 +187,12 @@ class Gateway:
     async def _answer_question(self, message: Message) -> bool:
         """Give a message to the running turn if that waits for one; return whether it did."""
         record = await asyncio.to_thread(self._store.person, message.person)
-        if record is None or message.kind != "request" or not self._turns.person(record).reply(message.text):
+        if (
+            record is None
+            or message.files
+            or message.kind != "request"
+            or not self._turns.person(record).reply(message.text)
+        ):
             return False
         await asyncio.to_thread(self._store.finish, message, [])
         return True
@@ -202,6 +236,15 @@ class Gateway:
         except Exception as error:  # noqa: BLE001  one request must not end the work on others
             _log.exception("a turn failed")
             return describe_failure(f"an internal error ({type(error).__name__}), which the gateway's log describes")
+
+    def measure(self) -> Measures:
+        """Return what the metrics show."""
+        sent = {
+            (adapter.platform, adapter.account): delivery.sent
+            for adapter, delivery in zip(self._adapters, self._deliveries, strict=True)
+        }
+        own = [each for each in self._store.platforms() if (each["platform"], each["account"]) in sent]
+        return Measures(own, self._store.count_states(), dict(self.received), sent)
 
     def _wake_deliveries(self) -> None:
         for each in self._deliveries:

@@ -77,7 +77,6 @@ CREATE TABLE IF NOT EXISTS outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     batch INTEGER NOT NULL,
     part INTEGER NOT NULL DEFAULT 0,
-    key TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(12)))),
     origin TEXT UNIQUE,
     person TEXT NOT NULL,
     platform TEXT NOT NULL,
@@ -108,6 +107,41 @@ CREATE TABLE IF NOT EXISTS platforms (
 ) STRICT;
 COMMIT;
 """
+_COLUMNS = {
+    "outbox": {
+        "key": "TEXT NOT NULL DEFAULT ''",
+        "doubt": "REAL",
+        "is_draft": "INTEGER NOT NULL DEFAULT 0",
+        "is_file": "INTEGER NOT NULL DEFAULT 0",
+        "revision": "INTEGER NOT NULL DEFAULT 0",
+        "shown": "INTEGER NOT NULL DEFAULT 0",
+    },
+    "platforms": {"last_error": "TEXT NOT NULL DEFAULT ''", "last_error_at": "REAL NOT NULL DEFAULT 0"},
+}
+"""Columns that were added to the first version; a database of that version gets them when it is opened."""
+_ADDED = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS files (
+    id INTEGER PRIMARY KEY,
+    inbox INTEGER,
+    outbox INTEGER,
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL DEFAULT '',
+    size INTEGER NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
+    content BLOB
+) STRICT;
+CREATE INDEX IF NOT EXISTS files_in ON files (inbox) WHERE inbox IS NOT NULL;
+CREATE INDEX IF NOT EXISTS files_out ON files (outbox) WHERE outbox IS NOT NULL;
+CREATE INDEX IF NOT EXISTS outbox_edits ON outbox (platform, account, chat) WHERE state = 'sent' AND shown < revision;
+CREATE TRIGGER IF NOT EXISTS files_of_done AFTER UPDATE OF state ON inbox WHEN NEW.state = 'done'
+BEGIN DELETE FROM files WHERE inbox = NEW.seq; END;
+CREATE TRIGGER IF NOT EXISTS files_of_sent AFTER UPDATE OF state ON outbox WHEN NEW.state IN ('sent', 'failed')
+BEGIN DELETE FROM files WHERE outbox = NEW.id; END;
+CREATE TRIGGER IF NOT EXISTS files_of_pruned AFTER DELETE ON outbox
+BEGIN DELETE FROM files WHERE outbox = OLD.id; END;
+COMMIT;
+"""
 KIND = DatabaseKind("a database of the gateway", APPLICATION, _SCHEMA, VARIABLE, survives_power_failure=True)
 
 
@@ -130,7 +164,26 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
     base = connect_database(path, KIND, make=make)
     base.row_factory = sqlite3.Row
     base.execute("PRAGMA foreign_keys = ON")
+    try:
+        _add_columns(base)
+    except BaseException:
+        base.close()
+        raise
     return base
+
+
+def _add_columns(base: sqlite3.Connection) -> None:
+    """Add what the first version lacks; the files of a message or piece leave with it."""
+    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'files_of_pruned'").fetchone():
+        return
+    base.execute("BEGIN IMMEDIATE")
+    for table, columns in _COLUMNS.items():
+        known = {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
+        for column, definition in columns.items():
+            if column not in known:
+                base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
+    base.execute("COMMIT")
+    base.executescript(_ADDED)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
+from hermes_exec_agent.frontends.gateway.adapter import Editor, FileSender, Finder, NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
 from hermes_exec_agent.frontends.gateway.records import Address
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.gateway")
 UNKNOWN_NOTE = "(The message before this one may have arrived, or not. /again sends it once more.)"
+EDIT_S = 1.0
+"""The shortest time between two edits of a piece."""
+_RETRY_EDIT_S = 3.0
+_REPEAT_S = 2.0
+_MOST_TRIES = 5
+"""How often a piece that may have arrived is tried where the platform knows its key."""
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
 
@@ -36,9 +42,12 @@ class Delivery:
         self._clock = clock
         self._wake = asyncio.Event()
         self._chats: dict[str, asyncio.Task[None]] = {}
-        self._note = adapter.render(UNKNOWN_NOTE)
+        self._edit_s = max(EDIT_S, adapter.traits.interval_s) if adapter.traits.can_edit else 0.0
+        self.sent = 0
+        """Pieces that arrived since the start."""
+        self._note_text = adapter.render(UNKNOWN_NOTE)
         separator = " " if adapter.traits.is_one_line else "\n\n"
-        self._note += separator
+        self._note_text += separator
 
     def wake(self) -> None:
         """Look for new pieces now."""
@@ -81,31 +90,98 @@ class Delivery:
             if piece is None:
                 return
             if isinstance(piece, float | int):
-                await asyncio.sleep(max(piece - self._clock(), 0.01))
-                continue
-            await self._send(chat, piece)
-            await asyncio.sleep(self._adapter.traits.interval_s)
+                await asyncio.sleep(min(max(piece - self._clock(), 0.01), _POLL_S))  # a new one may be due before it
+            elif piece.receipt:
+                await self._edit(chat, piece)
+            else:
+                await self._send(chat, piece)
+                await asyncio.sleep(self._adapter.traits.interval_s)
 
     async def _send(self, chat: str, piece: Piece) -> None:
-        text = self._note + piece.text if piece.follows_unknown else piece.text
+        """Send a piece, or find out that it arrived, and record how that ended."""
+        settle = partial(self._store.settle, piece)
+        is_doubtful = piece.doubt is not None
         try:
-            receipt = await self._adapter.send(chat, text, piece.choices, key=piece.key)
+            receipt = await self._find(chat, piece) if is_doubtful else None
+            if receipt is None:
+                is_doubtful = is_doubtful and self._adapter.traits.repeat != "find"
+                receipt = await self._pass_on(chat, piece)
         except NotSent as error:
-            await asyncio.to_thread(self._store.settle, piece, "pending", error=str(error), retry_s=error.retry_s)
+            await asyncio.to_thread(settle, "pending", error=str(error), wait_s=error.retry_s, keeps_doubt=is_doubtful)
         except Rejected as error:
             _log.warning("%s refused a piece: %s", self._adapter.platform, error)
-            await asyncio.to_thread(self._store.settle, piece, "failed", error=str(error))
+            await asyncio.to_thread(settle, "unknown" if is_doubtful else "failed", error=str(error))
+            await self._note(str(error))
         except SendUnknown as error:
-            _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
-            await asyncio.to_thread(self._store.settle, piece, "unknown", error=str(error))
+            await self._settle_doubt(piece, str(error))
         except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything, after it sent or before
             _log.exception("%s: a piece may have arrived", self._adapter.platform)
-            await asyncio.to_thread(self._store.settle, piece, "unknown", error=type(error).__name__)
+            await self._settle_doubt(piece, type(error).__name__)
         except asyncio.CancelledError:
-            self._store.settle(piece, "unknown", error="the gateway ended meanwhile")
+            repeats = self._adapter.traits.repeat != "never"
+            state = "pending" if repeats else "unknown"
+            settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
             raise
         else:
-            await asyncio.to_thread(self._store.settle, piece, "sent", receipt=receipt)
+            self.sent += 1
+            await asyncio.to_thread(settle, "sent", receipt=receipt, wait_s=self._edit_s)
+
+    async def _find(self, chat: str, piece: Piece) -> str | None:
+        """Return the receipt of a piece that may have arrived; None if it may be sent with its key.
+
+        Raises:
+            Rejected: the platform no longer knows the key.
+            SendUnknown: the platform does not say whether it is there.
+        """
+        traits, age_s = self._adapter.traits, self._clock() - (piece.doubt or 0.0)
+        if traits.repeat == "key" and 0 <= age_s <= traits.repeat_s:
+            return None
+        if traits.repeat == "find" and isinstance(self._adapter, Finder):
+            return await self._adapter.find(chat, piece.key)
+        raise Rejected("an earlier try may have arrived, and it is too late to send it again with its key")
+
+    async def _pass_on(self, chat: str, piece: Piece) -> str:
+        if piece.file is None:
+            text = self._note_text + piece.text if piece.follows_unknown else piece.text
+            return await self._adapter.send(chat, text, piece.choices, key=piece.key)
+        largest = self._adapter.traits.largest_file
+        if not isinstance(self._adapter, FileSender) or len(piece.file) > largest:
+            raise Rejected(f"{self._adapter.platform} takes no such file; its limit is {largest:,} bytes")
+        return await self._adapter.send_file(chat, piece.text, piece.file, key=piece.key)
+
+    async def _settle_doubt(self, piece: Piece, error: str) -> None:
+        """Record that a piece may have arrived, or let it be repeated where the platform allows that."""
+        _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
+        await self._note(error)
+        if self._adapter.traits.repeat != "never" and piece.attempts < _MOST_TRIES:
+            await asyncio.to_thread(
+                self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True
+            )
+        else:
+            await asyncio.to_thread(self._store.settle, piece, "unknown", error=error)
+
+    async def _note(self, error: str) -> None:
+        await asyncio.to_thread(self._store.note_error, self._adapter.platform, self._adapter.account, error)
+
+    async def _edit(self, chat: str, piece: Piece) -> None:
+        """Let a piece show its latest text. Trying that again is safe, so no edit is in doubt."""
+        settle = partial(self._store.settle_edit, piece)
+        text = self._note_text + piece.text if piece.follows_unknown else piece.text
+        if not isinstance(self._adapter, Editor):  # another version of it, after an update
+            await asyncio.to_thread(self._store.replace_piece, piece)
+            return
+        try:
+            await self._adapter.edit(chat, piece.receipt, text, piece.choices)
+        except NotSent as error:
+            await asyncio.to_thread(settle, is_done=False, wait_s=max(error.retry_s, self._edit_s))
+        except Rejected as error:
+            _log.warning("%s refused an edit: %s", self._adapter.platform, error)
+            await asyncio.to_thread(self._store.replace_piece, piece)
+        except Exception as error:  # noqa: BLE001  see `_send`
+            _log.warning("%s: an edit is tried again: %s", self._adapter.platform, type(error).__name__)
+            await asyncio.to_thread(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+        else:
+            await asyncio.to_thread(settle, is_done=True, wait_s=self._edit_s)
 
     def _cut(self, text: str) -> list[str]:
         """Return the rendered pieces of a text. Each has room for the note about the piece before it."""
@@ -116,7 +192,7 @@ class Delivery:
                 1 if traits.unit == "bytes" else 2
             )
 
-        room = traits.longest - measure(self._note)
+        room = traits.longest - measure(self._note_text)
         if traits.is_one_line:
             return cut_lines(self._adapter.render(text), room)
         return [

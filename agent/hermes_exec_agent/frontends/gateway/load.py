@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
@@ -9,15 +10,21 @@ from typing import TYPE_CHECKING, cast
 from hermes_exec.config.check import nearest_name
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plugins import find_plugins, load_entry_point, own_entry_points
-from hermes_exec.errors import ConfigError
+from hermes_exec.config.secrets import SecretSource, resolve_secrets
+from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec.extras import EXTRAS, require
 from hermes_exec_agent.frontends.gateway.adapter import ENTRY_POINTS
+from hermes_exec_agent.frontends.gateway.listener import Listener, WebhookReceiver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
+    from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import GatewaySettings
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
+
+_LAST_PORT = 65535
 
 
 def create_adapters(settings: GatewaySettings) -> list[Adapter]:
@@ -36,6 +43,35 @@ def create_adapters(settings: GatewaySettings) -> list[Adapter]:
     if len(set(accounts)) != len(accounts):
         raise ConfigError("[gateway.platforms]: two tables are of one account", remedy="remove one of them")
     return adapters
+
+
+def create_listener(settings: GatewaySettings, adapters: Sequence[Adapter]) -> Listener | None:
+    """Return the listener, if an account or the metrics need one.
+
+    Raises:
+        ConfigError: the address has no port of its range, or the token is missing.
+        MissingExtra: its libraries are not installed.
+    """
+    if not (settings.metrics or any(isinstance(each, WebhookReceiver) and each.path for each in adapters)):
+        return None
+    require("server", "the gateway's listener")
+    host, _, port = settings.listen.rpartition(":")
+    if int(port) > _LAST_PORT:
+        raise ConfigError(f"[gateway] listen: there is no port {port}", remedy='listen = "127.0.0.1:8645"')
+    sources = {} if settings.metrics_token is None else {"metrics_token": settings.metrics_token}
+    token = resolve_secrets(sources, os.environ).get("metrics_token")
+    return Listener(host.strip("[]"), int(port), has_metrics=settings.metrics, metrics_token=token)
+
+
+def find_secrets(settings: GatewaySettings) -> list[Secret]:
+    """Return the secrets of variables and files in the tables of accounts, which no record may have."""
+    found: list[Secret] = []
+    for table in settings.platforms.values():
+        for key, source in table.items():
+            if isinstance(source, str) and source.startswith(("env:", "file:")):
+                with contextlib.suppress(HermesError, ValueError):
+                    found += resolve_secrets({key: SecretSource.parse(source)}, os.environ).values()
+    return found
 
 
 def hide_tokens(settings: GatewaySettings) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
     from hermes_exec_agent.frontends.gateway.adapter import Choice
 
@@ -49,6 +50,21 @@ class PersonRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceivedFile:
+    """A file of a message."""
+
+    name: str
+    """As the sender named it; untrusted."""
+    kind: str
+    """The MIME type that the platform stated; untrusted."""
+    size: int
+    error: str = ""
+    """Why it was not read."""
+    content: bytes | None = None
+    """None if it was not read, or is read from the store when it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A recorded message of a person."""
 
@@ -63,6 +79,8 @@ class Message:
     conversation: str
     after: int
     """The last event of the conversation before that turn."""
+    files: tuple[ReceivedFile, ...] = ()
+    """Without their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +91,19 @@ class Piece:
     key: str
     """Its id for the platform."""
     text: str
-    choices: tuple[Choice, ...]
-    follows_unknown: bool
+    """Of a file, its name."""
+    choices: tuple[Choice, ...] = ()
+    follows_unknown: bool = False
     """Whether an earlier piece in this chat may not have arrived, and the person does not know yet."""
+    receipt: str = ""
+    """Of the piece to edit; empty if this one is sent."""
+    revision: int = 0
+    """The number of changes of its text."""
+    attempts: int = 1
+    doubt: float | None = None
+    """When the first try began that may have arrived; None if it certainly has not arrived."""
+    file: bytes | None = None
+    """The content of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +113,22 @@ class GuestLimit:
     requests: int = 50
 
 
-def to_message(row: sqlite3.Row) -> Message:
-    """Return the message of a row."""
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the metrics show."""
+
+    platforms: list[dict[str, Any]]
+    """Each account, as `OutboxStore.platforms` returns it."""
+    states: dict[str, int]
+    """The number of pieces in each state."""
+    received: dict[tuple[str, str], int]
+    """Messages since the start, by platform and account."""
+    sent: dict[tuple[str, str], int]
+    """Pieces that arrived since the start, by platform and account."""
+
+
+def to_message(row: sqlite3.Row, files: Sequence[sqlite3.Row] = ()) -> Message:
+    """Return the message of a row, with its files."""
     return Message(
         row["seq"],
         row["person"],
@@ -97,6 +139,7 @@ def to_message(row: sqlite3.Row) -> Message:
         row["state"] == "running",
         row["conversation"],
         row["after"],
+        tuple(ReceivedFile(each["name"], each["kind"], each["size"], each["error"]) for each in files),
     )
 
 

@@ -108,8 +108,13 @@ class SlackSender:
         return found
 
     async def _look_up(self, chat: str, key: str) -> str | None:
+        """Return the receipt of the message with this key, among the newest; see `find`.
+
+        Files carry no key. Messages of a chat are sent one after another, so only the newest one may be in doubt.
+        """
         channel, thread = split_chat(chat)
         cursor: str | None = None
+        newest, is_keyless = "", False
         for _ in range(_PAGES):
             about: dict[str, Any] = {"include_all_metadata": True, "limit": _PAGE, "cursor": cursor}
             if thread is None:
@@ -117,10 +122,15 @@ class SlackSender:
             else:
                 page = await self._web.conversations_replies(channel=channel, ts=thread, **about)
             for message in page["messages"]:
+                if message.get("user") != self._me:
+                    continue
                 payload = (message.get("metadata") or {}).get("event_payload") or {}
-                if payload.get("key") == key and message.get("user") == self._me:
+                if payload.get("key") == key:
                     return str(message["ts"])
+                newest, is_keyless = max((newest, is_keyless), (str(message["ts"]), "key" not in payload))
             cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor and is_keyless:
+                raise SendUnknown("the newest message is a file, which may be the one in doubt")
             if not cursor:
                 return None
         raise SendUnknown(f"the message is not among the newest {_PAGES * _PAGE}")

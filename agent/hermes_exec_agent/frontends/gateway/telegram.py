@@ -1,19 +1,23 @@
-"""Telegram's Bot API, by long polling with python-telegram-bot.
+"""Telegram's Bot API, by long polling or by webhook, with python-telegram-bot.
 
-The server keeps an update until a request with a later offset confirms it, so each is recorded before the next
-request. The API takes no key that would make sending idempotent.
+The server keeps an update until a request with a later offset confirms it, or until its own request to the webhook is
+answered with 200, so each is recorded before that. The API takes no key that would make sending idempotent.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hmac
+import json
 import logging
 import os
-from typing import TYPE_CHECKING
+import secrets
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pydantic import BaseModel, Field
-from telegram import Bot, InlineKeyboardButton, InlineKeyboardMarkup
-from telegram.constants import ChatType, MessageEntityType
+from telegram import Bot, InlineKeyboardButton, InlineKeyboardMarkup, Update
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -30,29 +34,28 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.config.values import Source
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.frontends.gateway.adapter import (
-    NOT_OWN,
-    AdapterTraits,
-    Incoming,
-    NotSent,
-    PlatformDown,
-    Rejected,
-    SendUnknown,
-)
+from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.rendering import to_html
+from hermes_exec_agent.frontends.gateway.telegram_messages import MessageParser
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from telegram import CallbackQuery, Message, Update
+    from aiohttp import web
+    from telegram import CallbackQuery, Message
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec_agent.frontends.gateway.adapter import Choice
+    from hermes_exec_agent.frontends.gateway.adapter import Choice, Incoming
 
 for _name in ("httpx", "httpcore", "telegram"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
 os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
 _RETRY_S = 5.0
+_NOT_MODIFIED = "message is not modified"
+_HEADER = "X-Telegram-Bot-Api-Secret-Token"
+_LARGEST_FILE = 50 << 20
+"""What the Bot API takes from a bot."""
+_END_S = 5.0
 _UPDATES = ["message", "edited_message", "callback_query"]
 
 
@@ -68,6 +71,10 @@ class TelegramSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The shortest time between two messages in one chat."""
     limit_s: float = Field(default=20.0, gt=0)
     """Seconds to wait for an answer to a message."""
+    webhook: bool = False
+    """Whether Telegram sends updates to the gateway's listener, instead of being asked for them."""
+    webhook_url: str | None = Field(default=None, pattern="https?://.+")
+    """The address of the listener as Telegram reaches it, without a path of its own."""
 
 
 def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
@@ -77,6 +84,11 @@ def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
         ConfigError: the table is wrong, or its token is missing or has another form.
     """
     settings = validate_table(TelegramSettings, table, f"[gateway.platforms.{name}]")
+    if settings.webhook and settings.webhook_url is None:
+        raise ConfigError(
+            f"[gateway.platforms.{name}]: webhook = true needs the address that Telegram reaches",
+            remedy='webhook_url = "https://host.example.org"',
+        )
     token = resolve_secrets({"token": settings.token}, os.environ)["token"]
     if not token.reveal().partition(":")[0].isdigit():
         raise ConfigError(f"[gateway.platforms.{name}] token: it has another form than NUMBER:SECRET")
@@ -90,49 +102,118 @@ class TelegramAdapter:
 
     def __init__(self, settings: TelegramSettings, token: Secret) -> None:
         self.account = token.reveal().partition(":")[0]  # the bot's id, which is no secret
-        self.traits = AdapterTraits(4096, "utf16", settings.interval_s, has_buttons=True)
+        self.traits = AdapterTraits(
+            4096, "utf16", settings.interval_s, has_buttons=True, largest_file=_LARGEST_FILE, can_edit=True
+        )
+        self.path = f"/telegram/{self.account}" if settings.webhook else ""
+        self._url = f"{(settings.webhook_url or '').rstrip('/')}{self.path}"
+        self._secret = secrets.token_urlsafe(32)
+        """What Telegram presents with each request; another one after each start."""
         self._poll_s = settings.poll_s
         limit = settings.limit_s
         sending = HTTPXRequest(32, read_timeout=limit, write_timeout=limit, connect_timeout=limit, pool_timeout=limit)
         polling = HTTPXRequest(1, read_timeout=limit, connect_timeout=limit)
-        self._bot = Bot(token.reveal(), settings.base_url, request=sending, get_updates_request=polling)
+        base, _, end = settings.base_url.rpartition("/")
+        file_url = f"{base}/file/{end}"
+        self._bot = Bot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
+        self._parser = MessageParser(self._bot, file_url)
+        self._accept: Callable[[Incoming], Awaitable[None]] | None = None
+        self._turn = asyncio.Lock()
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
-        """Ask for updates again and again; each request confirms the updates that were recorded."""
-        offset: int | None = None
+        """Ask for updates again and again, or let Telegram send them."""
         try:
             await self._bot.initialize()
-            ready()
-            while True:
-                updates = await self._bot.get_updates(offset, timeout=int(self._poll_s), allowed_updates=_UPDATES)
-                for update in updates:
-                    if (incoming := self._parse(update)) is not None:
-                        await accept(incoming)
-                    if update.callback_query is not None:
-                        await self._acknowledge(update.callback_query)
-                    offset = update.update_id + 1
+            if self.path:
+                await self._wait_for_requests(accept, ready)
+            else:
+                await self._bot.delete_webhook()  # the API refuses to be asked while there is one
+                ready()
+                await self._poll(accept)
         except TelegramError as error:
             raise PlatformDown(_describe(error)) from error
 
+    async def _poll(self, accept: Callable[[Incoming], Awaitable[None]]) -> None:
+        """Ask for updates; each request confirms the updates that were recorded."""
+        offset: int | None = None
+        while True:
+            updates = await self._bot.get_updates(offset, timeout=int(self._poll_s), allowed_updates=_UPDATES)
+            for update in updates:
+                await self._pass_on(update, accept)
+                offset = update.update_id + 1
+
+    async def _wait_for_requests(
+        self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]
+    ) -> None:
+        """Let Telegram send updates, one at a time, until cancelled. Later ones wait at the server."""
+        self._accept = accept
+        try:
+            await self._bot.set_webhook(
+                self._url, secret_token=self._secret, allowed_updates=_UPDATES, max_connections=1
+            )
+            ready()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._accept = None
+            with contextlib.suppress(TelegramError, TimeoutError):  # the next start sets it again
+                async with asyncio.timeout(_END_S):
+                    await self._bot.delete_webhook()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Take an update, if the request presents the secret."""
+        from aiohttp import web
+
+        presented = request.headers.get(_HEADER, "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(presented, self._secret.encode()):
+            return web.Response(status=403)
+        if self._accept is None:
+            return web.Response(status=503)
+        body = await request.read()
+        try:
+            update = Update.de_json(json.loads(body), self._bot)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return web.Response(status=400)
+        async with self._turn:  # in the order of the requests
+            if self._accept is None:
+                return web.Response(status=503)
+            await self._pass_on(update, self._accept)
+        return web.Response()
+
+    async def _pass_on(self, update: Update, accept: Callable[[Incoming], Awaitable[None]]) -> None:
+        if (incoming := self._parser.parse(update)) is not None:
+            await accept(incoming)
+        if update.callback_query is not None:
+            await self._acknowledge(update.callback_query)
+
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:  # noqa: ARG002  the API takes no key
         """Send a message."""
-        buttons = [InlineKeyboardButton(each.label, callback_data=each.text) for each in choices]
-        markup = InlineKeyboardMarkup([buttons]) if buttons else None
-        try:
-            sent = await self._bot.send_message(
-                chat, text, parse_mode="HTML", reply_markup=markup, disable_web_page_preview=True
+        return await self._send(
+            self._bot.send_message(
+                chat, text, parse_mode="HTML", reply_markup=_to_markup(choices), disable_web_page_preview=True
             )
-        except RetryAfter as error:
-            raise NotSent("too many messages", retry_s=_read_wait(error)) from error
-        except (BadRequest, Forbidden, ChatMigrated) as error:
-            raise Rejected(str(error)) from error
-        except (InvalidToken, Conflict) as error:
-            raise NotSent(_describe(error), retry_s=60.0) from error
+        )
+
+    async def send_file(self, chat: str, name: str, content: bytes, *, key: str) -> str:  # noqa: ARG002  see `send`
+        """Send a document."""
+        return await self._send(self._bot.send_document(chat, content, filename=name))
+
+    async def _send(self, sending: Coroutine[Any, Any, Message]) -> str:
+        """Return the id of the message that was sent."""
+        try:
+            return str((await sending).message_id)
         except TelegramError as error:
-            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-                raise NotSent(_describe(error), retry_s=_RETRY_S) from error
-            raise SendUnknown(_describe(error)) from error
-        return str(sent.message_id)
+            raise _to_outcome(error) from error
+
+    async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
+        """Change a message."""
+        try:
+            await self._bot.edit_message_text(
+                text, chat, int(receipt), parse_mode="HTML", reply_markup=_to_markup(choices),
+                disable_web_page_preview=True,
+            )  # fmt: skip
+        except TelegramError as error:
+            if _NOT_MODIFIED not in str(error).lower():
+                raise _to_outcome(error) from error
 
     def render(self, text: str) -> str:
         """Return Markdown as the HTML that the API takes."""
@@ -149,47 +230,25 @@ class TelegramAdapter:
         except TelegramError as error:
             logging.getLogger("hermes_exec.gateway").info("a button was not acknowledged: %s", _describe(error))
 
-    def _parse(self, update: Update) -> Incoming | None:
-        if (query := update.callback_query) is not None:
-            chat = query.message.chat if query.message is not None else None
-            if chat is None:
-                return None
-            is_group = chat.type != ChatType.PRIVATE
-            sender, text = str(query.from_user.id), query.data or ""
-            return Incoming(str(chat.id), f"button-{query.id}", sender, text, is_group=is_group, is_mention=True)
-        message = update.message or update.edited_message
-        if message is None or message.from_user is None or message.sender_chat is not None:
-            return None
-        text, is_mention = self._read_text(message)
-        return Incoming(
-            str(message.chat.id),
-            str(message.message_id),
-            str(message.from_user.id),
-            text,
-            is_group=message.chat.type != ChatType.PRIVATE,
-            is_mention=is_mention,
-            is_edit=update.edited_message is not None,
-        )
 
-    def _read_text(self, message: Message) -> tuple[str, bool]:
-        """Return the text without the mention of the bot at its beginning, and whether it is addressed to the bot.
+def _to_markup(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+    buttons = [InlineKeyboardButton(each.label, callback_data=each.text) for each in choices]
+    return InlineKeyboardMarkup([buttons]) if buttons else None
 
-        A text of another author has no commands and no mentions, and begins with a line that says so.
-        """
-        text, name = message.text or message.caption or "", f"@{self._bot.username}"
-        if message.forward_origin is not None or message.via_bot is not None:
-            return (f"{NOT_OWN}\n{text}" if text.strip() else ""), False
-        kinds: list[str | None] = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
-        found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}.values()
-        reply = message.reply_to_message
-        replies = reply is not None and reply.from_user is not None and reply.from_user.id == self._bot.id
-        is_mention = replies or any(each.lower().endswith(name.lower()) for each in found)
-        word, _, rest = text.partition(" ")
-        if word.lower() == name.lower():
-            return rest.strip(), True
-        if word.startswith("/") and word.lower().endswith(name.lower()):
-            return f"{word[: -len(name)]} {rest}".strip(), True
-        return text, is_mention
+
+def _to_outcome(error: TelegramError) -> NotSent | Rejected | SendUnknown:
+    """Return what is certain about a message after an error."""
+    match error:
+        case RetryAfter():
+            return NotSent("too many messages", retry_s=_read_wait(error))
+        case BadRequest() | Forbidden() | ChatMigrated():
+            return Rejected(str(error))
+        case InvalidToken() | Conflict():
+            return NotSent(_describe(error), retry_s=60.0)
+        case _:
+            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+                return NotSent(_describe(error), retry_s=_RETRY_S)
+            return SendUnknown(_describe(error))
 
 
 def _read_wait(error: RetryAfter) -> float:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
+from hermes_exec_agent.frontends.gateway.attachments import describe_files, find_images, place_files
+from hermes_exec_agent.frontends.gateway.draft_stream import INTERVAL_S, DraftStream
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
+from hermes_exec_agent.frontends.gateway.send_file import SendFile
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
 from hermes_exec_agent.memory.persons import OWNER, Participant
 from hermes_exec_agent.runtime import Options, open_conversation
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_exec_agent.frontends.gateway.adapter import Choice
-    from hermes_exec_agent.frontends.gateway.records import Message, PersonRecord
+    from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, Choice
+    from hermes_exec_agent.frontends.gateway.records import Address, Message, PersonRecord
     from hermes_exec_agent.frontends.gateway.store import Store
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Conversation
@@ -53,6 +57,10 @@ class TurnConfig:
     keep_s: float = 900.0
     """Seconds that a target stays open after its last turn."""
     idle_s: float = 86400.0
+    draft_s: float = INTERVAL_S
+    """The shortest time between two changes of an answer that is being written."""
+    largest_file: int = 20 << 20
+    """The limit of bytes of a file that is received or sent."""
 
 
 class Turns:
@@ -74,6 +82,8 @@ class Turns:
         self._stopped: set[str] = set()
         self.notify: Callable[[], None] = lambda: None
         """Called after a text was put into the outbox."""
+        self.find_traits: Callable[[Address], AdapterTraits | None] = lambda _: None
+        """Returns the properties of the platform of a chat; None if it is not served now."""
 
     def person(self, record: PersonRecord) -> ChatPerson:
         """Return the questions of a person; one that was paired again with another role has new ones."""
@@ -82,6 +92,11 @@ class Turns:
         if known is None or known.is_guest != is_guest:
             known = self._persons[record.name] = ChatPerson(is_guest=is_guest)
         return known
+
+    @property
+    def largest_file(self) -> int:
+        """The limit of bytes of a file."""
+        return self._config.largest_file
 
     def is_awaiting(self, name: str) -> bool:
         """Whether the turn of this person waits for a text as the answer to a question."""
@@ -122,25 +137,39 @@ class Turns:
         self._running[record.name], self._messages[record.name] = None, message
         self._stopped.discard(record.name)
         chat = self.person(record)
+        traits = self.find_traits(message.address)
+        stream = DraftStream(
+            self._store,
+            message,
+            self.notify,
+            is_shown=traits is not None and traits.can_edit,
+            interval_s=self._config.draft_s,
+        )
 
         async def say(text: str, choices: Sequence[Choice]) -> None:
+            await stream.end()
             await asyncio.to_thread(self._store.put_during, message, text, choices)
             self.notify()
 
         chat.say = say
         try:
-            return await self._run(message, record)
+            async with stream:
+                try:
+                    return await self._run(message, record, stream)
+                except HermesError:
+                    await stream.end()
+                    raise
         finally:
             chat.say = None
             self._running.pop(record.name, None)
             self._messages.pop(record.name, None)
 
-    async def _run(self, message: Message, record: PersonRecord) -> str:
+    async def _run(self, message: Message, record: PersonRecord, stream: DraftStream) -> str:
         waited = False
         conversation = record.conversation
         while True:
             try:
-                return await self._try(message, record, conversation)
+                return await self._try(message, record, conversation, stream)
             except (ConversationInUse, PoolExhausted, TurnHeld):
                 if not waited:
                     await asyncio.to_thread(self._store.put_during, message, _BUSY)
@@ -152,7 +181,7 @@ class Turns:
                     raise
                 conversation = ""  # the log was replaced
 
-    async def _try(self, message: Message, record: PersonRecord, id: str) -> str:
+    async def _try(self, message: Message, record: PersonRecord, id: str, stream: DraftStream) -> str:
         if record.name in self._stopped:
             return "Stopped."
         async with self._pool.acquire(id, Options(unattended=True), to_participant(record)) as conversation:
@@ -164,7 +193,11 @@ class Turns:
             begun = await asyncio.to_thread(self._store.begin, message, conversation.id, last)
             if begun is None:
                 return ""
-            answer = await conversation.ask(format_request(begun))
+            stream.hosts = lambda: conversation.hosts
+            files = await asyncio.to_thread(self._store.read_files, begun) if begun.files else []
+            await place_files(conversation, begun, files)
+            images = find_images(files, conversation.model)
+            answer = await conversation.ask(format_request(begun), stream.update, images=images)
             text = links_to_text(answer.text, conversation.hosts)
         if note := OUTCOME_MESSAGES.get(answer.outcome):
             text = f"{text}\n\n[{note}]".lstrip()
@@ -204,7 +237,21 @@ class Turns:
             approvals=Approvals("deny") if is_guest else self._config.approvals,
             tell=lambda line: _log.info("%s", line),
             participant=participant,
+            more_tools=(SendFile(partial(self._find_file_limit, record.name), partial(self._put_file, record.name)),),
         )
+
+    def _find_file_limit(self, name: str) -> int:
+        """Return the bytes of a file that the chat of a person's turn takes; 0 if none runs."""
+        message = self._messages.get(name)
+        traits = None if message is None else self.find_traits(message.address)
+        return 0 if traits is None else min(traits.largest_file, self._config.largest_file)
+
+    async def _put_file(self, name: str, file: str, content: bytes) -> None:
+        message = self._messages.get(name)
+        if message is None:
+            raise Unsupported("no turn runs")
+        await asyncio.to_thread(self._store.put_file, message, file, content)
+        self.notify()
 
 
 def to_participant(record: PersonRecord) -> Participant:
@@ -213,8 +260,9 @@ def to_participant(record: PersonRecord) -> Participant:
 
 
 def format_request(message: Message) -> str:
-    """Return the request as the model reads it; in a group it names the person."""
-    return f"[{message.person}, in a group] {message.text}" if message.is_group else message.text
+    """Return the request as the model reads it, with its files; in a group it names the person."""
+    text = f"[{message.person}, in a group] {message.text}" if message.is_group else message.text
+    return f"{text}\n\n{describe_files(message)}".strip() if message.files else text
 
 
 def _describe_turn(events: Sequence[Event], turn: Sequence[Event]) -> str:
