@@ -68,10 +68,13 @@ class SlackRig:
         self.shared: list[tuple[str, str | None, str, bytes]] = []
         self.statuses: list[int] = []
         """What the gateway answered to requests."""
-        self.webhook = ""
+        self.webhook = self.own_webhook = ""
         self.delay_s = 0.0
         self.is_down = False
+        self.blind = False
+        """Whether the history cannot be read."""
         self.connections = 0
+        self.connected_at = 0.0
         self.duplicates = False
         """Whether each event is sent twice."""
         self._count = 0
@@ -209,6 +212,7 @@ class SlackRig:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.connections += 1
+        self.connected_at = asyncio.get_running_loop().time()
         self._sockets.append(socket)
         await socket.send_json({"type": "hello", "num_connections": len(self._sockets), "debug_info": {}})
         sending = asyncio.create_task(self._send_events(socket))
@@ -354,6 +358,8 @@ class SlackRig:
         return self._list(form, [each for each in self.channels[form["channel"]] if each.get("thread_ts") == thread])
 
     def _list(self, form: dict[str, Any], found: list[dict[str, Any]]) -> web.StreamResponse:
+        if self.blind:
+            return _fail("missing_scope")
         start, limit = int(form.get("cursor") or 0), min(int(form.get("limit", 100)), 3)
         if str(form.get("include_all_metadata", "")) not in {"1", "true", "True"}:
             found = [{name: value for name, value in each.items() if name != "metadata"} for each in found]
@@ -398,7 +404,7 @@ class SlackRig:
         self.url = await self._start(app)
         hook = web.Application(client_max_size=1 << 20)
         hook.router.add_post("/slack", self._hand_over)
-        self.webhook = f"{await self._start(hook)}/slack"
+        self.webhook = self.own_webhook = f"{await self._start(hook)}/slack"
         delivering = asyncio.create_task(self.deliver()) if self.http else None
         try:
             yield self

@@ -39,7 +39,7 @@ class WhatsAppRig:
     edits = True
 
     def __init__(self) -> None:
-        self.url = self.webhook = ""
+        self.url = self.webhook = self.own_webhook = ""
         self.sent: list[dict[str, Any]] = []
         self.faults: deque[str] = deque()
         self.updates: deque[dict[str, Any]] = deque()
@@ -55,6 +55,7 @@ class WhatsAppRig:
         self.delay_s = 0.0
         self.is_down = False
         self.duplicates = False
+        self.deliverer: asyncio.Task[None]
         self._names: dict[str, int] = {}
         self._count = 0
         self._changed = asyncio.Event()
@@ -277,12 +278,12 @@ class WhatsAppRig:
         self.url = f"{await self._start(app)}/v26.0"
         hook = web.Application(client_max_size=1 << 20)
         hook.router.add_route("*", "/whatsapp", self._hand_over)
-        self.webhook = f"{await self._start(hook)}/whatsapp"
-        delivering = asyncio.create_task(self.deliver())
+        self.webhook = self.own_webhook = f"{await self._start(hook)}/whatsapp"
+        self.deliverer = asyncio.create_task(self.deliver())
         try:
             yield self
         finally:
-            delivering.cancel()
+            self.deliverer.cancel()
             for runner in self._runners:
                 await runner.cleanup()
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.frontends.gateway.adapter import Incoming
 
-_SHORTEST_S = 5.0
-"""A connection that Slack ends earlier counts as failed."""
+_SHORTEST_S, _PAUSE_S = 5.0, 1.0
+"""After a connection that Slack replaces this early, the next one waits for a moment."""
 
 
 def create(name: str, table: Mapping[str, object]) -> SlackAdapter:
@@ -108,7 +108,7 @@ class SlackAdapter(SlackSender):
                     if not await self._serve_frames(socket, accept):
                         raise PlatformDown("Slack ended the connection")
                 if asyncio.get_running_loop().time() - began < _SHORTEST_S:
-                    raise PlatformDown("Slack ends each connection at once")
+                    await asyncio.sleep(_PAUSE_S)
 
     async def _serve_frames(
         self, socket: aiohttp.ClientWebSocketResponse, accept: Callable[[Incoming], Awaitable[None]]

@@ -6,6 +6,7 @@ Each message carries its key as metadata, so that the gateway can look up after 
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,7 @@ class SlackSender:
             slot = await self._web.files_getUploadURLExternal(filename=name, length=len(content))
             timeout = aiohttp.ClientTimeout(total=self._settings.limit_s * 6)
             async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
-                await session.post(str(slot["upload_url"]), data=content, allow_redirects=False)
+                await session.post(str(slot["upload_url"]), data=io.BytesIO(content), allow_redirects=False)
         except ERRORS as error:
             found = translate_error(error)
             raise NotSent(str(found), retry_s=RETRY_S) if isinstance(found, SendUnknown) else found from error

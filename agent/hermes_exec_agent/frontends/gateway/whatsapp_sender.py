@@ -5,6 +5,7 @@ A person who has not written for 24 hours gets a template. The API takes no key 
 
 from __future__ import annotations
 
+import io
 import json
 import mimetypes
 from typing import TYPE_CHECKING, Any
@@ -115,7 +116,7 @@ class WhatsAppSender:
         if kind == "image" and len(content) > _LARGEST_IMAGE:
             raise Rejected(f"WhatsApp takes images of at most {_LARGEST_IMAGE >> 20} MiB")
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": type_})
-        form.add_field("file", content, filename=name, content_type=type_)
+        form.add_field("file", io.BytesIO(content), filename=name, content_type=type_)
         try:
             media = {"id": str((await self._call("POST", f"{self.account}/media", data=form))["id"])}
         except (SendUnknown, KeyError) as error:
