@@ -16,14 +16,14 @@ from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, Telegr
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.telegram_api import TOKEN, TelegramRig, run_telegram
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-class TestTelegram(GatewayConformance):
+class TestTelegram(GatewayConformance, FileConformance, EditConformance):
     @pytest.fixture
     def rig(self) -> Any:
         @asynccontextmanager

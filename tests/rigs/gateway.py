@@ -110,7 +110,7 @@ class Hub:
         self.sent: list[Sent] = []
         self.tries: list[Sent] = []
         self.held = asyncio.Event()
-        """Set when a piece with the fault ``held`` is kept, and its adapter waits without an end."""
+        """Set when an adapter waits without an end: after the piece arrived ("held"), or before ("stuck")."""
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -194,6 +194,9 @@ class HubAdapter:
             raise NotSent("too fast", retry_s=self._hub.retry_s)
         if fault == "rejected":
             raise Rejected("no such chat")
+        if fault == "stuck":
+            self._hub.held.set()
+            await asyncio.Event().wait()
         if fault == "lost":
             raise SendUnknown("no answer came")
         self._hub.keep(Sent(chat, text, tuple(choices), time.monotonic(), key))
@@ -252,6 +255,40 @@ class Held:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+class Growing(Held):
+    """A model whose answer begins with "first " and grows as the test says; then ``reply``, and later echoes."""
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        super().__init__(go=True)
+        self._reply = reply
+        self._words: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._text = "first "
+
+    def more(self, text: str) -> None:
+        """Write more."""
+        self._words.put_nowait((text, False))
+
+    def end(self, text: str) -> None:
+        """Write the end."""
+        self._words.put_nowait((text, True))
+
+    async def stream(self, *args: Any, **options: Any) -> AsyncGenerator[Text | Reply]:
+        if self._text and not self.requests:
+            self.requests.append("first")
+            yield Text(self._text)
+            while True:
+                text, is_end = await self._words.get()
+                self._text += text
+                if text:
+                    yield Text(text)
+                if is_end:
+                    break
+            yield self._reply or say(self._text)
+            return
+        async for item in super().stream(*args, **options):
+            yield item
 
 
 class Session:

@@ -86,16 +86,18 @@ class TelegramRig:
         """The chat, the name and the content of each file that was sent."""
         self.changes: list[tuple[int, str, float]] = []
         """The message, the text and the time of each edit."""
-        self.files: dict[str, bytes] = {}
+        self.uploads: dict[str, bytes] = {}
         self.missing_files = 0
         """So many reads of files fail."""
+        self.settings: dict[str, Any] = {}
+        """Of its adapters."""
         self.webhook: dict[str, str] = {}
         """The webhook's form, while there is one."""
 
     def adapter(self, **settings: Any) -> TelegramAdapter:
         from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
 
-        values: dict[str, Any] = {"poll_s": 1.0, "interval_s": 0.0, "limit_s": 5.0, **settings}
+        values: dict[str, Any] = {"poll_s": 1.0, "interval_s": 0.0, "limit_s": 5.0, **self.settings, **settings}
         return TelegramAdapter(TelegramSettings(token="env:X", base_url=self.url, **values), Secret("token", TOKEN))  # type: ignore[arg-type]  # pydantic parses it
 
     def id(self, name: str) -> int:
@@ -122,8 +124,8 @@ class TelegramRig:
     async def attach(self, name: str, content: bytes, caption: str = "", **fields: Any) -> None:
         """Send a file, as a document unless ``kind`` is another field of a message."""
         kind, stated = fields.pop("kind", "document"), fields.pop("size", len(content))
-        id = f"file{len(self.files)}"
-        self.files[id] = content
+        id = f"file{len(self.uploads)}"
+        self.uploads[id] = content
         self._message += 1
         about = {"file_id": id, "file_unique_id": id, "file_size": stated, **fields}
         part = {kind: [{**about, "width": 1, "height": 1}] if kind == "photo" else about}
@@ -150,6 +152,9 @@ class TelegramRig:
 
     def texts(self, name: str) -> list[str]:
         return [each["plain"] for each in self.sent if int(each["chat_id"]) == self.id(name)]
+
+    def files(self, name: str) -> list[tuple[str, bytes]]:
+        return [(file, content) for chat, file, content in self.documents if chat == self.id(name)]
 
     def group_texts(self) -> list[str]:
         return [each["plain"] for each in self.sent if int(each["chat_id"]) == GROUP]
@@ -188,7 +193,7 @@ class TelegramRig:
                 return self._send_document(request, form, posted["document"])
             case "getfile":
                 about = {"file_id": form["file_id"], "file_unique_id": "u", "file_path": f"documents/{form['file_id']}"}
-                return _succeed(about) if form["file_id"] in self.files else _fail(400, "Bad Request: no file")
+                return _succeed(about) if form["file_id"] in self.uploads else _fail(400, "Bad Request: no file")
             case "setwebhook":
                 self.webhook = form
                 return _succeed(True)
@@ -224,7 +229,7 @@ class TelegramRig:
         if self.missing_files:
             self.missing_files -= 1
             return _drop(request)
-        return web.Response(body=self.files[request.match_info["id"]])
+        return web.Response(body=self.uploads[request.match_info["id"]])
 
     def _send_document(self, request: web.Request, form: dict[str, str], file: Any) -> web.StreamResponse:
         fault = self.faults.popleft() if self.faults else ""

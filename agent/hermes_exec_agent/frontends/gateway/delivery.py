@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
 from hermes_exec_agent.frontends.gateway.records import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
     from hermes_exec_agent.frontends.gateway.records import Piece
     from hermes_exec_agent.frontends.gateway.store import Store
@@ -36,10 +33,9 @@ _POLL_S = 0.5
 class Delivery:
     """Sends the pieces of one account."""
 
-    def __init__(self, store: Store, adapter: Adapter, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, adapter: Adapter) -> None:
         self._store = store
         self._adapter = adapter
-        self._clock = clock
         self._wake = asyncio.Event()
         self._chats: dict[str, asyncio.Task[None]] = {}
         self._edit_s = max(EDIT_S, adapter.traits.interval_s) if adapter.traits.can_edit else 0.0
@@ -90,7 +86,9 @@ class Delivery:
             if piece is None:
                 return
             if isinstance(piece, float | int):
-                await asyncio.sleep(min(max(piece - self._clock(), 0.01), _POLL_S))  # a new one may be due before it
+                await asyncio.sleep(
+                    min(max(piece - self._store.now(), 0.01), _POLL_S)
+                )  # a new one may be due before it
             elif piece.receipt:
                 await self._edit(chat, piece)
             else:
@@ -133,7 +131,7 @@ class Delivery:
             Rejected: the platform no longer knows the key.
             SendUnknown: the platform does not say whether it is there.
         """
-        traits, age_s = self._adapter.traits, self._clock() - (piece.doubt or 0.0)
+        traits, age_s = self._adapter.traits, self._store.now() - (piece.doubt or 0.0)
         if traits.repeat == "key" and 0 <= age_s <= traits.repeat_s:
             return None
         if traits.repeat == "find" and isinstance(self._adapter, Finder):

@@ -98,4 +98,4 @@ class DraftStream:
                 self._notify()
 
     def _to_shown(self, text: str) -> str:
-        return links_to_text(text, self.hosts()) if text else ""
+        return links_to_text(text.rstrip(), self.hosts()) if text else ""

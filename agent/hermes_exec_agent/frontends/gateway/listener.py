@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import os
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from hermes_exec.config.paths import to_printable
@@ -105,7 +106,8 @@ class Listener:
             except OSError as error:
                 where = to_printable(f"{self._address[0]}:{self._address[1]}")
                 raise ConfigError(
-                    f"cannot listen on {where}: {error.strerror or error}", remedy='[gateway] listen = "127.0.0.1:PORT"'
+                    f"cannot listen on {where}: {os.strerror(error.errno or 0)}",
+                    remedy='[gateway] listen = "127.0.0.1:PORT"',
                 ) from error
             host, port = runner.addresses[0][:2]
             self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -62,6 +62,10 @@ class OutboxStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def now(self) -> float:
+        """Return the time by the clock of the records."""
+        return self._clock()
+
     @contextmanager
     def _transact(self) -> Generator[sqlite3.Connection]:
         with self._lock, translate_errors(self.path):
