@@ -25,7 +25,7 @@ from hermes_exec_agent.frontends.gateway.slack_sender import SlackSettings
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.log_lines import record_log
 from tests.rigs.slack_api import APP_TOKEN, ME, ROOM, SIGNING, TOKEN, SlackRig, sign
 
@@ -36,16 +36,15 @@ HOSTILE = "<!channel> <!here> <@UEVE> @channel @here @everyone <https://h/|<!cha
 WRITE = ("write_file", {"path": "out.txt", "content": "written"})
 
 
-class TestSlack(GatewayConformance):
+class TestSlack(GatewayConformance, FileConformance, EditConformance):
     @pytest.fixture
     def rig(self) -> Any:
         return lambda: SlackRig().run()
 
-    # Slack is asked for a piece in doubt, so that it is never unknown while the history can be read
+    # Pieces in doubt
 
     @behaviour
-    async def test_a_piece_in_doubt_is_unknown_and_not_sent_again(self, session: Session) -> None:
-        """A piece in doubt that arrived is found, and one that did not is sent."""
+    async def test_a_piece_in_doubt_that_arrived_is_found_and_one_that_did_not_is_sent(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
         for fault, word in (("unknown", "one"), ("lost", "two")):
@@ -58,8 +57,7 @@ class TestSlack(GatewayConformance):
         assert session.rig.calls.count("conversations.history") >= 2
 
     @behaviour
-    async def test_again_sends_a_piece_in_doubt_once_more(self, session: Session) -> None:
-        """A piece that cannot be looked up stays unknown, and ``/again`` sends it."""
+    async def test_a_piece_that_cannot_be_looked_up_is_unknown_until_again(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
         await until(lambda: set(session.store.count_states()) == {"sent"})
@@ -191,7 +189,7 @@ class TestSlack(GatewayConformance):
     @behaviour
     async def test_a_file_is_read_up_to_the_limit_from_slack_alone(self, session: Session) -> None:
         rig, adapter = session.rig, session.rig.adapter()
-        rig.files = {"F1": {"content": b"x" * 100}, "F2": {"content": b"", "locked": True}}
+        rig.uploads = {"F1": {"content": b"x" * 100}, "F2": {"content": b"", "locked": True}}
         taken: asyncio.Queue[Incoming] = asyncio.Queue()
         receiving = asyncio.create_task(adapter.receive(taken.put, lambda: None))
         addresses = [
@@ -204,7 +202,7 @@ class TestSlack(GatewayConformance):
         await rig.say("ada", "", files=files, subtype="file_share")
         whole, locked, *foreign = (await taken.get()).files
         assert await whole.read(100) == b"x" * 100
-        with pytest.raises(Rejected, match="longer than 99 bytes"):
+        with pytest.raises(Rejected, match="more than 99 bytes"):
             await whole.read(99)
         with pytest.raises(Rejected, match="files:read"):
             await locked.read(100)

@@ -24,7 +24,7 @@ from hermes_exec_agent.frontends.gateway.whatsapp_sender import WhatsAppSettings
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway_conformance import FileConformance, GatewayConformance, behaviour
 from tests.rigs.log_lines import record_log
 from tests.rigs.whatsapp_api import APP_SECRET, GROUP, PHONE, TOKEN, VERIFY, WhatsAppRig, sign
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WRITE = ("write_file", {"path": "out.txt", "content": "written"})
 
 
-class TestWhatsApp(GatewayConformance):
+class TestWhatsApp(GatewayConformance, FileConformance):
     @pytest.fixture
     def rig(self) -> Any:
         return lambda: WhatsAppRig().run()
@@ -170,7 +170,7 @@ class TestWhatsApp(GatewayConformance):
         files = [(await taken.get()).files[0] for _ in ids]
         assert files[0].kind == "audio/ogg"
         assert await files[0].read(100) == b"x" * 100
-        with pytest.raises(Rejected, match="longer than 99 bytes"):
+        with pytest.raises(Rejected, match="more than 99 bytes"):
             await files[0].read(99)
         with pytest.raises(Rejected, match="not sent to"):
             await files[1].read(100)

@@ -64,8 +64,10 @@ class SlackRig:
         """The envelopes that were not acknowledged."""
         self.acknowledged: list[str] = []
         self.calls: list[str] = []
-        self.files: dict[str, dict[str, Any]] = {}
+        self.uploads: dict[str, dict[str, Any]] = {}
         self.shared: list[tuple[str, str | None, str, bytes]] = []
+        self.changes: list[tuple[str, str, float]] = []
+        """The message, the text and the time of each edit."""
         self.statuses: list[int] = []
         """What the gateway answered to requests."""
         self.webhook = self.own_webhook = ""
@@ -123,6 +125,19 @@ class SlackRig:
             self.post_event({**message, "type": "app_mention", "channel": channel})
         self.channels[channel].append(message)
         return message
+
+    async def attach(self, name: str, content: bytes, caption: str = "", **fields: Any) -> None:
+        """Send a file."""
+        self._count += 1
+        id, stated = f"F{self._count}", fields.pop("size", len(content))
+        self.uploads[id] = {"content": content}
+        about = {"name": fields.pop("file_name", "file"), "mimetype": fields.pop("mime_type", ""), "size": stated}
+        file = {"id": id, **about, "url_private": f"{self.url}/files/{id}", **fields}
+        await self.say(name, caption, subtype="file_share", files=[file])
+
+    def files(self, name: str) -> list[tuple[str, bytes]]:
+        """The files that a person got."""
+        return [(file, content) for channel, _, file, content in self.shared if channel == self.direct(name)]
 
     async def edit(self, name: str, text: str) -> None:
         message = next(each for each in reversed(self.channels[self.direct(name)]) if each["user"] != ME)
@@ -246,6 +261,7 @@ class SlackRig:
             while True:
                 while self.events:
                     payload = self.events[0]["payload"]
+                    status = 0
                     for _ in range(2 if self.duplicates else 1):
                         status = await self.request(session, payload)
                     if status == 200:
@@ -326,9 +342,14 @@ class SlackRig:
         found = [each for each in self.channels[form["channel"]] if each["ts"] == form["ts"] and each["user"] == ME]
         if not found:
             return _fail("message_not_found")
+        if self.faults and self.faults[0] == "gone":
+            self.faults.popleft()
+            return _fail("message_not_found")
         new = self._check(form, "client")  # the default of this method, which makes names mentions
         if "blocks" not in form:
             new.pop("blocks")
+        if found[0]["plain"] != new["plain"]:
+            self.changes.append((form["ts"], new["plain"], time.monotonic()))
         found[0].update(new)
         return _succeed(channel=form["channel"], ts=form["ts"])
 
@@ -369,18 +390,18 @@ class SlackRig:
     async def call_files_getUploadURLExternal(self, _: web.Request, form: dict[str, Any]) -> web.StreamResponse:  # noqa: N802  the method's name
         self._count += 1
         id = f"F{self._count}"
-        self.files[id] = {"name": form["filename"], "length": int(form["length"]), "content": None}
+        self.uploads[id] = {"name": form["filename"], "length": int(form["length"]), "content": None}
         return _succeed(file_id=id, upload_url=f"{self.url}/upload/{id}")
 
     async def upload(self, request: web.Request) -> web.StreamResponse:
         fault = self.faults.popleft() if self.faults and self.faults[0] == "upload" else ""
-        file = self.files[request.match_info["id"]]
+        file = self.uploads[request.match_info["id"]]
         file["content"] = await request.read()
         return web.Response(status=500) if fault or len(file["content"]) != file["length"] else web.Response(text="OK")
 
     async def call_files_completeUploadExternal(self, request: web.Request, form: dict[str, Any]) -> web.StreamResponse:  # noqa: N802  the method's name
         (file,) = json.loads(form["files"])
-        found = self.files[file["id"]]
+        found = self.uploads[file["id"]]
         fault = self.faults.popleft() if self.faults else ""
         self.shared.append((form["channel_id"], form.get("thread_ts"), file["title"], found["content"]))
         return _drop(request) if fault == "unknown" else _succeed(files=[{"id": file["id"]}])
@@ -388,7 +409,7 @@ class SlackRig:
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return web.Response(status=302, headers={"Location": "/login"})
-        file = self.files[request.match_info["id"]]
+        file = self.uploads[request.match_info["id"]]
         if file.get("locked"):
             return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
         return web.Response(body=file["content"])

@@ -100,6 +100,19 @@ class WhatsAppRig:
         self.post_messages(name, message)
         return message
 
+    async def attach(self, name: str, content: bytes, caption: str = "", **fields: Any) -> None:
+        """Send a file."""
+        id = f"{len(self.media) + 1}000"
+        self.media[id] = {"content": content}
+        about = {"filename": fields.get("file_name", ""), "mime_type": fields.get("mime_type", ""), "caption": caption}
+        document = {"id": id, **about, "file_size": fields.get("size")}
+        self.post_messages(name, self.make(name, type="document", document=document))
+
+    def files(self, name: str) -> list[tuple[str, bytes]]:
+        """The files that a person got."""
+        found = [each for each in self.sent if each.get("recipient") == self.user(name) and each["type"] == "document"]
+        return [(each["document"]["filename"], self.media[each["document"]["id"]]["content"]) for each in found]
+
     async def edit(self, name: str, text: str, original: str) -> None:
         content = {"type": "text", "text": {"body": text}}
         self.post_messages(
@@ -149,6 +162,7 @@ class WhatsAppRig:
         async with aiohttp.ClientSession() as session:
             while True:
                 while self.updates:
+                    status = 0
                     for _ in range(2 if self.duplicates else 1):
                         status = await self.request(session, self.wrap(self.updates[0]))
                     if status == 200:

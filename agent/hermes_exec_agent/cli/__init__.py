@@ -31,7 +31,7 @@ COMMANDS = (
     _agent("user", "Ask and tell what is known about a person.", _AGENT, "users person people me whoami"),
     _agent("cron", "Run requests and commands at their time.", _AGENT, "schedule scheduler crontab timer every at"),
     _agent("serve", "Serve the agent over HTTP.", _AGENT, "server api http daemon listen"),
-    _agent("gateway", "Reach the agent from messengers.", _AGENT, "messenger telegram irc bot pair"),
+    _agent("gateway", "Reach the agent from messengers.", _AGENT, "messenger telegram slack whatsapp irc bot pair"),
     _agent("mcp", "Serve a target over MCP, and use tools of other servers.", _AGENT, "tools servers protocol"),
     _agent(
         "skill",

@@ -26,9 +26,9 @@ def check_address(address: str, hosts: Sequence[str], base_url: str) -> None:
         host = (parts.hostname or "").lower()
         is_own = (parts.scheme, parts.netloc) == (base.scheme, base.netloc)
     except ValueError:
-        raise Rejected("the file has no valid address") from None
+        raise Rejected("it has no valid address") from None
     if not is_own and (parts.scheme != "https" or not any(host == each or host.endswith(f".{each}") for each in hosts)):
-        raise Rejected("the file is on a server that the account's token is not sent to")
+        raise Rejected("it is on a server that the account's token is not sent to")
 
 
 async def download(address: str, limit: int, *, headers: Mapping[str, str], limit_s: float) -> bytes:
@@ -47,11 +47,11 @@ async def download(address: str, limit: int, *, headers: Mapping[str, str], limi
             if response.status >= 500 or response.status == 429:
                 raise PlatformDown(f"the platform answers a request for a file with status {response.status}")
             if response.status != 200:
-                raise Rejected(f"the platform does not give the file (status {response.status})")
+                raise Rejected(f"the platform does not hand it out (status {response.status})")
             async for chunk in response.content.iter_chunked(_CHUNK):
                 content += chunk
                 if len(content) > limit:
-                    raise Rejected(f"the file is longer than {limit:,} bytes")
+                    raise Rejected(f"it has more than {limit:,} bytes, which are allowed")
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise PlatformDown(f"a file cannot be read ({type(error).__name__})") from error
     return bytes(content)

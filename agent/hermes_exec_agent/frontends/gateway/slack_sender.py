@@ -171,5 +171,5 @@ class SlackSender:
         headers = {"Authorization": f"Bearer {self._token.reveal()}"}
         content = await download(address, limit, headers=headers, limit_s=self._settings.limit_s * 6)
         if content[:9].lower() == b"<!doctype" and "html" not in file.mimetype:
-            raise Rejected("Slack does not give the file; the app may lack the scope files:read")
+            raise Rejected("Slack does not hand it out; the app may lack the scope files:read")
         return content

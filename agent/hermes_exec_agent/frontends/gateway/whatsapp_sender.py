@@ -88,9 +88,9 @@ class WhatsAppSender:
         try:
             receipt = await self._post(chat, to_content(text, choices))
         except WindowClosed:
-            if (receipt := await self._send_template(chat, text)) is None:
+            if (templated := await self._send_template(chat, text)) is None:
                 raise
-            return receipt
+            return templated
         self._sent[receipt] = chat, text
         if len(self._sent) > _REMEMBERED:
             del self._sent[next(iter(self._sent))]
