@@ -83,7 +83,7 @@ class SlackRig:
         self._changed = asyncio.Event()
         self._sockets: list[web.WebSocketResponse] = []
         self._runners: list[web.AppRunner] = []
-        self._adapter: SlackAdapter | None = None
+        self._adapters: list[SlackAdapter] = []
 
     def adapter(self, **settings: Any) -> SlackAdapter:
         from hermes_exec_agent.frontends.gateway.slack import SlackAdapter
@@ -92,8 +92,8 @@ class SlackRig:
         values: dict[str, Any] = {"interval_s": 0.0, "limit_s": 5.0, "settle_s": 0.05, "check_s": 0.2, **settings}
         table = SlackSettings(token="env:X", webhook=self.http, base_url=f"{self.url}/api/", **values)  # type: ignore[arg-type]  # pydantic parses it
         second = SIGNING if self.http else APP_TOKEN
-        self._adapter = SlackAdapter("slack", table, Secret("token", TOKEN), Secret("second", second))
-        return self._adapter
+        self._adapters.append(SlackAdapter("slack", table, Secret("token", TOKEN), Secret("second", second)))
+        return self._adapters[-1]
 
     # People
 
@@ -443,8 +443,11 @@ class SlackRig:
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def _hand_over(self, request: web.Request) -> web.Response:
-        """Answer as the gateway's listener does."""
-        return web.Response(status=503) if self._adapter is None else await self._adapter.handle(request)
+        """Answer as the gateway's listener does: with an adapter that receives, if there is one."""
+        for adapter in reversed(self._adapters):
+            if (response := await adapter.handle(request)).status != 503:
+                return response
+        return web.Response(status=503)
 
 
 def sign(body: bytes, *, at: float | None = None, key: str = SIGNING) -> dict[str, str]:

@@ -60,7 +60,7 @@ class WhatsAppRig:
         self._count = 0
         self._changed = asyncio.Event()
         self._runners: list[web.AppRunner] = []
-        self._adapter: WhatsAppAdapter | None = None
+        self._adapters: list[WhatsAppAdapter] = []
 
     def adapter(self, **settings: Any) -> WhatsAppAdapter:
         from hermes_exec_agent.frontends.gateway.whatsapp import WhatsAppAdapter
@@ -71,8 +71,10 @@ class WhatsAppRig:
             token="env:X", app_secret="env:X", verify_token="env:X", phone_number_id=PHONE, base_url=self.url, **values,  # type: ignore[arg-type]  # pydantic parses them
         )  # fmt: skip
         secrets = {"token": TOKEN, "app_secret": APP_SECRET, "verify_token": VERIFY}
-        self._adapter = WhatsAppAdapter("whatsapp", table, {name: Secret(name, each) for name, each in secrets.items()})
-        return self._adapter
+        self._adapters.append(
+            WhatsAppAdapter("whatsapp", table, {name: Secret(name, each) for name, each in secrets.items()})
+        )
+        return self._adapters[-1]
 
     # People
 
@@ -309,8 +311,11 @@ class WhatsAppRig:
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def _hand_over(self, request: web.Request) -> web.Response:
-        """Answer as the gateway's listener does."""
-        return web.Response(status=503) if self._adapter is None else await self._adapter.handle(request)
+        """Answer as the gateway's listener does: with an adapter that receives, if there is one."""
+        for adapter in reversed(self._adapters):
+            if (response := await adapter.handle(request)).status != 503:
+                return response
+        return web.Response(status=503)
 
 
 def sign(body: bytes, key: str = APP_SECRET) -> str:
