@@ -328,7 +328,7 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
     @behaviour
     async def test_bolt_agrees_with_the_server_of_these_tests(self, session: Session) -> None:
         rig = session.rig
-        app = AsyncApp(client=AsyncWebClient(TOKEN, f"{rig.url}/api/"), signing_secret=SIGNING)
+        app: Any = AsyncApp(client=AsyncWebClient(TOKEN, f"{rig.url}/api/"), signing_secret=SIGNING)
         heard: asyncio.Queue[str] = asyncio.Queue()
 
         @app.event("message")
@@ -345,7 +345,7 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         await handler.close_async()
         event = {**rig.make("ada", "two"), "channel": "DADA", "channel_type": "im"}
         body = json.dumps({"type": "event_callback", "team_id": "T1", "event": event})
-        headers = {"content-type": "application/json", **sign(body.encode())}
+        headers: dict[str, Any] = {"content-type": "application/json", **sign(body.encode())}
         assert (await app.async_dispatch(AsyncBoltRequest(body=body, headers=headers))).status == 200
         assert await heard.get() == "two"
         headers |= {"X-Slack-Signature": "v0=00"}
@@ -404,7 +404,7 @@ class TestSlackByRequests:
             rig.webhook = url
             assert await rig.request(client, {"type": "url_verification"}) == 0
         adapter = rig.adapter()
-        payload = {"type": "event_callback", "event": {}}
+        payload: dict[str, Any] = {"type": "event_callback", "event": {}}
         async with aiohttp.ClientSession() as client:
             rig.webhook = rig.own_webhook
             assert await rig.request(client, payload) == 503

@@ -6,13 +6,13 @@ import asyncio
 import io
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
-from pywa.types import Button
+from pywa.types.callback import Button
 from pywa.types.templates import BodyText, TemplateLanguage
-from pywa_async import WhatsApp
+from pywa_async.client import WhatsApp
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError
@@ -29,7 +29,7 @@ from tests.rigs.log_lines import record_log
 from tests.rigs.whatsapp_api import APP_SECRET, GROUP, PHONE, TOKEN, VERIFY, WhatsAppRig, sign
 
 if TYPE_CHECKING:
-    from pywa_async.types import Message
+    from pywa_async.types.message import Message
 
     from hermes_exec_agent.frontends.gateway.adapter import Incoming
 
@@ -63,7 +63,7 @@ class TestWhatsApp(GatewayConformance, FileConformance):
         listener = Listener("127.0.0.1", 0)
         await session.start(model=Held(go=True), listener=listener)
         url, rig = f"{listener.url}/whatsapp", session.rig
-        payload = {"object": "whatsapp_business_account", "entry": []}
+        payload: dict[str, object] = {"object": "whatsapp_business_account", "entry": []}
         body = json.dumps(payload).encode()
         async with aiohttp.ClientSession() as client:
             for signature, status in (
@@ -282,19 +282,20 @@ class TestWhatsApp(GatewayConformance, FileConformance):
 
     @behaviour
     async def test_pywa_agrees_with_the_server_of_these_tests(self, session: Session) -> None:
-        rig = session.rig
-        client = WhatsApp(phone_id=PHONE, token=TOKEN, app_secret=APP_SECRET, verify_token=VERIFY, server=None)
+        rig, body_of = session.rig, cast("Any", BodyText).params
+        client: Any = WhatsApp(phone_id=PHONE, token=TOKEN, app_secret=APP_SECRET, verify_token=VERIFY, server=None)
         client.api._session.base_url = f"{rig.url}/"  # it has no option for another server
         await client.send_message("165", "hi")
         await client.send_message("165", "choose", buttons=[Button("Yes", "/yes")])
-        await client.send_template("165", "reminder", TemplateLanguage.ENGLISH_US, [BodyText.params("hi")])
+        await client.send_template("165", "reminder", TemplateLanguage.ENGLISH_US, [body_of("hi")])
         adapter = rig.adapter(template="reminder")
-        rig.sent, theirs = [], rig.sent
+        theirs: list[dict[str, Any]] = list(rig.sent)
+        rig.sent.clear()
         await adapter.send("165", "hi", key="k")
         await adapter.send("165", "choose", [Choice("Yes", "/yes")], key="k")
         rig.closed = {"165"}
         await adapter.send("165", "hi", key="k")
-        assert [_strip(each) for each in rig.sent] == [_strip(each) for each in theirs]
+        assert [_strip(each) for each in cast("list[dict[str, Any]]", rig.sent)] == [_strip(each) for each in theirs]
         message = rig.make("ada", type="text", text={"body": "hello"})
         contact = {"profile": {"name": "ada"}, "wa_id": rig.number("ada"), "user_id": rig.user("ada")}
         rig.deliverer.cancel()

@@ -82,6 +82,7 @@ class SlackRig:
         self._count = 0
         self._changed = asyncio.Event()
         self._sockets: list[web.WebSocketResponse] = []
+        self._requests: list[web.Request] = []
         self._runners: list[web.AppRunner] = []
         self._adapters: list[SlackAdapter] = []
 
@@ -207,12 +208,9 @@ class SlackRig:
             self.is_down = True
             await until(lambda: self.calls[-1] == "auth.test:down")
             self.is_down = False
-        for socket in self._sockets:
-            transport = (
-                socket._req.transport if socket._req is not None else None
-            )  # aiohttp has no public way to cut one
-            if transport is not None:
-                transport.abort()
+        for request in self._requests:
+            if request.transport is not None:
+                request.transport.abort()
 
     async def refresh(self) -> None:
         """Ask clients to connect again, as Slack does every few hours."""
@@ -229,6 +227,7 @@ class SlackRig:
         self.connections += 1
         self.connected_at = asyncio.get_running_loop().time()
         self._sockets.append(socket)
+        self._requests.append(request)
         await socket.send_json({"type": "hello", "num_connections": len(self._sockets), "debug_info": {}})
         sending = asyncio.create_task(self._send_events(socket))
         try:
@@ -238,6 +237,7 @@ class SlackRig:
         finally:
             sending.cancel()
             self._sockets.remove(socket)
+            self._requests.remove(request)
         return socket
 
     async def _send_events(self, socket: web.WebSocketResponse) -> None:
@@ -357,7 +357,7 @@ class SlackRig:
         """Return the text as people read it and the blocks, or raise as strictly as Slack refuses."""
         parse = form.get("parse", parse)
         plain, pings = read_mrkdwn(form["text"], parse)
-        blocks = form.get("blocks") or []
+        blocks: list[dict[str, Any]] = form.get("blocks") or []
         for block in blocks:
             if block["type"] == "section":
                 if len(block["text"]["text"]) > LONGEST_SECTION:

@@ -224,6 +224,8 @@ class WhatsAppRig:
                 return _drop(request)
             case "proxy":
                 return web.Response(status=404, text="<html>", content_type="text/html")
+            case _:
+                pass
         if form.get("messaging_product") != "whatsapp" or bool(form.get("to")) == bool(form.get("recipient")):
             return _fail(400, 100, "Invalid parameter")
         if (error := self._check(form)) is not None:

@@ -20,6 +20,7 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, PlatformDown
+from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.slack_messages import parse_body, parse_payload, translate_error
 from hermes_exec_agent.frontends.gateway.slack_sender import (
     ERRORS,
@@ -117,10 +118,10 @@ class SlackAdapter(SlackSender):
         async for frame in socket:
             if frame.type != aiohttp.WSMsgType.TEXT:
                 continue
-            envelope = json.loads(frame.data)
+            envelope = to_table(json.loads(frame.data))
             if envelope.get("type") == "disconnect":
                 return True
-            if isinstance(payload := envelope.get("payload"), dict):
+            if payload := to_table(envelope.get("payload")):
                 await self._take(payload, accept)
             if id := envelope.get("envelope_id"):
                 await socket.send_json({"envelope_id": id})

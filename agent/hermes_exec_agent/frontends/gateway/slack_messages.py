@@ -6,14 +6,15 @@ import html
 import json
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
 import aiohttp
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 from slack_sdk.errors import SlackApiError
 
 from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile, NotSent, Rejected, SendUnknown
+from hermes_exec_agent.frontends.gateway.payloads import PayloadPart, to_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,18 +38,7 @@ _UNCERTAIN = frozenset({"fatal_error", "internal_error", "request_timeout", "ser
 """Errors after which the API may have done a part of the request."""
 
 
-class _Part(BaseModel):
-    """A part of a payload; a null is a missing value."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None}
-
-
-class SlackFile(_Part):
+class SlackFile(PayloadPart):
     """A file of a message."""
 
     name: str = ""
@@ -58,7 +48,7 @@ class SlackFile(_Part):
     url_private: str = ""
 
 
-class _Message(_Part):
+class _Message(PayloadPart):
     type: str = ""
     subtype: str = ""
     channel: str = ""
@@ -67,7 +57,7 @@ class _Message(_Part):
     text: str = ""
     ts: str = ""
     thread_ts: str = ""
-    files: list[SlackFile] = Field(default_factory=list)
+    files: list[SlackFile] = Field(default_factory=list[SlackFile])
 
 
 class _Event(_Message):
@@ -76,22 +66,22 @@ class _Event(_Message):
     deleted_ts: str = ""
 
 
-class _Id(_Part):
+class _Id(PayloadPart):
     id: str = ""
 
 
-class _Container(_Part):
+class _Container(PayloadPart):
     message_ts: str = ""
     thread_ts: str = ""
 
 
-class _Action(_Part):
+class _Action(PayloadPart):
     action_id: str = ""
     action_ts: str = ""
     value: str = ""
 
 
-class _Press(_Part):
+class _Press(PayloadPart):
     user: _Id
     channel: _Id
     container: _Container
@@ -104,10 +94,9 @@ def parse_body(content_type: str, body: bytes) -> dict[str, Any] | None:
         text = body.decode()
         if content_type == "application/x-www-form-urlencoded":
             text = parse_qs(text, strict_parsing=True, max_num_fields=20)["payload"][0]
-        payload = json.loads(text)
+        return to_table(json.loads(text)) or None
     except (ValueError, KeyError, RecursionError):
         return None
-    return payload if isinstance(payload, dict) else None
 
 
 def parse_payload(
@@ -225,7 +214,7 @@ def to_blocks(text: str, choices: Sequence[Choice]) -> list[dict[str, object]]:
     """Return the blocks of a message with buttons; none without them."""
     if not choices:
         return []
-    buttons = [
+    buttons: list[dict[str, object]] = [
         {
             "type": "button",
             "action_id": f"{_ACTION}{number}",
@@ -235,7 +224,11 @@ def to_blocks(text: str, choices: Sequence[Choice]) -> list[dict[str, object]]:
         for number, each in enumerate(choices)
     ]
     # "verbatim": else names of channels and users in the text become mentions
-    section = {"type": "section", "expand": True, "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+    section: dict[str, object] = {
+        "type": "section",
+        "expand": True,
+        "text": {"type": "mrkdwn", "text": text, "verbatim": True},
+    }
     return [section, {"type": "actions", "elements": buttons}]
 
 
@@ -245,7 +238,7 @@ def translate_error(error: Exception) -> NotSent | Rejected | SendUnknown:
         return NotSent(f"Slack cannot be reached ({type(error).__name__})", retry_s=RETRY_S)
     if not isinstance(error, SlackApiError):
         return SendUnknown(f"no answer came from Slack ({type(error).__name__})")
-    status, code, wait = _read_error(error.response)
+    status, code, wait = _read_error(cast("Any", error).response)
     if status == 429 or code in {"ratelimited", "rate_limited"}:
         return NotSent("too many requests to Slack", retry_s=wait)
     if status >= 500 or code in _UNCERTAIN or not code:
@@ -257,9 +250,10 @@ def translate_error(error: Exception) -> NotSent | Rejected | SendUnknown:
 
 def _read_error(response: Any) -> tuple[int, str, float]:
     """Return the status, the code of the error and the seconds to wait, from an answer of any form."""
-    data, headers = getattr(response, "data", None), getattr(response, "headers", None) or {}
+    data: object = getattr(response, "data", None)
+    headers: Mapping[str, object] = getattr(response, "headers", None) or {}
     status = getattr(response, "status_code", None) or getattr(response, "status", 0)
-    code = str(data.get("error", "")) if isinstance(data, dict) else ""
+    code = str(to_table(data).get("error", ""))
     after = str(headers.get("Retry-After", ""))
     wait = float(after) if re.fullmatch(r"[0-9]{1,5}", after) else RETRY_S
     return int(status or 0), code if re.fullmatch(r"[a-z0-9_]{1,80}", code) else "", wait

@@ -18,6 +18,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from hermes_exec.config.values import Source
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.downloads import check_address, download
+from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.rendering import to_mrkdwn
 from hermes_exec_agent.frontends.gateway.slack_messages import RETRY_S, split_chat, to_blocks, translate_error
 
@@ -65,6 +66,10 @@ class SlackSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """With ``webhook``: seconds between two tests of the account."""
 
 
+_make_client: Any = AsyncWebClient
+"""Its types are incomplete, and it takes fractions of seconds, too."""
+
+
 class SlackSender:
     """The half of an account that sends."""
 
@@ -72,7 +77,7 @@ class SlackSender:
         self._settings = settings
         self._token = token
         # Without its handlers of retries: they would send a message again after a connection was cut.
-        self._web = AsyncWebClient(token.reveal(), settings.base_url, settings.limit_s, retry_handlers=[])  # type: ignore[arg-type]  # it hands any number of seconds to aiohttp
+        self._web: Any = _make_client(token.reveal(), settings.base_url, settings.limit_s, retry_handlers=[])
         self._me = ""
         """The id of the agent's user, once it is known."""
 
@@ -125,11 +130,11 @@ class SlackSender:
             for message in page["messages"]:
                 if message.get("user") != self._me:
                     continue
-                payload = (message.get("metadata") or {}).get("event_payload") or {}
+                payload = to_table(to_table(message.get("metadata")).get("event_payload"))
                 if payload.get("key") == key:
                     return str(message["ts"])
                 newest, is_keyless = max((newest, is_keyless), (str(message["ts"]), "key" not in payload))
-            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            cursor = to_table(page.get("response_metadata")).get("next_cursor")
             if not cursor and is_keyless:
                 raise SendUnknown("the newest message is a file, which may be the one in doubt")
             if not cursor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from hermes_exec_agent.frontends.gateway.adapter import (
     NOT_OWN,
@@ -18,6 +18,7 @@ from hermes_exec_agent.frontends.gateway.adapter import (
     Rejected,
     SendUnknown,
 )
+from hermes_exec_agent.frontends.gateway.payloads import PayloadPart, to_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,18 +41,7 @@ _BSUID = re.compile(r"[A-Z]{2}\.(ENT\.)?[A-Za-z0-9]+")
 _MEDIA = ("image", "video", "audio", "document", "sticker")
 
 
-class _Part(BaseModel):
-    """A part of a payload; a null is a missing value."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None}
-
-
-class Media(_Part):
+class Media(PayloadPart):
     """A file of a message."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")
@@ -62,30 +52,30 @@ class Media(_Part):
     file_size: int | None = None
 
 
-class _Text(_Part):
+class _Text(PayloadPart):
     body: str = ""
 
 
-class _Reply(_Part):
+class _Reply(PayloadPart):
     id: str = ""
 
 
-class _Interactive(_Part):
+class _Interactive(PayloadPart):
     button_reply: _Reply = Field(default_factory=_Reply)
 
 
-class _Button(_Part):
+class _Button(PayloadPart):
     payload: str = ""
     text: str = ""
 
 
-class _Context(_Part):
+class _Context(PayloadPart):
     sender: str = Field(default="", alias="from")
     forwarded: bool = False
     frequently_forwarded: bool = False
 
 
-class _Content(_Part):
+class _Content(PayloadPart):
     type: str = ""
     text: _Text = Field(default_factory=_Text)
     interactive: _Interactive = Field(default_factory=_Interactive)
@@ -98,7 +88,7 @@ class _Content(_Part):
     sticker: Media | None = None
 
 
-class _Change(_Part):
+class _Change(PayloadPart):
     original_message_id: str
     message: _Content | None = None
 
@@ -113,46 +103,46 @@ class _Message(_Content):
     revoke: _Change | None = None
 
 
-class _Metadata(_Part):
+class _Metadata(PayloadPart):
     phone_number_id: str
     display_phone_number: str = ""
 
 
-class _Contact(_Part):
+class _Contact(PayloadPart):
     wa_id: str = ""
     user_id: str = ""
 
 
-class _Error(_Part):
+class _Error(PayloadPart):
     code: int = 0
     title: str = ""
 
 
-class Status(_Part):
+class Status(PayloadPart):
     """What became of a message that was sent."""
 
     id: str
     status: str
-    errors: list[_Error] = Field(default_factory=list)
+    errors: list[_Error] = Field(default_factory=list[_Error])
 
 
-class _Value(_Part):
+class _Value(PayloadPart):
     metadata: _Metadata
-    contacts: list[_Contact] = Field(default_factory=list)
-    messages: list[dict[str, Any]] = Field(default_factory=list)
-    statuses: list[dict[str, Any]] = Field(default_factory=list)
+    contacts: list[_Contact] = Field(default_factory=list[_Contact])
+    messages: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    statuses: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
 
 
-class _Field(_Part):
+class _Field(PayloadPart):
     field: str
     value: dict[str, Any]
 
 
-class _Entry(_Part):
-    changes: list[_Field] = Field(default_factory=list)
+class _Entry(PayloadPart):
+    changes: list[_Field] = Field(default_factory=list[_Field])
 
 
-class _Webhook(_Part):
+class _Webhook(PayloadPart):
     object: str
     entry: list[_Entry]
 
@@ -161,8 +151,8 @@ class _Webhook(_Part):
 class Updates:
     """The contents of a webhook that concern the account."""
 
-    messages: list[Incoming] = field(default_factory=list)
-    statuses: list[Status] = field(default_factory=list)
+    messages: list[Incoming] = field(default_factory=list[Incoming])
+    statuses: list[Status] = field(default_factory=list[Status])
 
 
 def parse_webhook(body: bytes, phone: str, read: Callable[[Media, int], Awaitable[bytes]]) -> Updates | None:
@@ -290,9 +280,8 @@ def translate_answer(status: int, data: object, wait: str) -> NotSent | Rejected
         data: the content, from JSON.
         wait: the header Retry-After, or an empty text.
     """
-    error = data.get("error") if isinstance(data, dict) else None
-    code = error.get("code") if isinstance(error, dict) else None
-    code = code if isinstance(code, int) else -1
+    stated = to_table(to_table(data).get("error")).get("code")
+    code = stated if isinstance(stated, int) else -1
     after = float(wait) if re.fullmatch(r"[0-9]{1,5}", wait) else None
     if status == 429 or code in _WAITS:
         return NotSent("too many messages to WhatsApp", retry_s=after or _WAITS.get(code, RETRY_S))

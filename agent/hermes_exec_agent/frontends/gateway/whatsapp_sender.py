@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from hermes_exec.config.values import Source
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.downloads import check_address, download
+from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.rendering import to_marks
 from hermes_exec_agent.frontends.gateway.whatsapp_messages import (
     RETRY_S,
@@ -154,11 +155,11 @@ class WhatsAppSender:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise SendUnknown(f"no answer came from the Graph API ({type(error).__name__})") from error
         try:
-            data = json.loads(body)
+            data: object = json.loads(body)
         except (ValueError, RecursionError):
             data = None
-        if status == 200 and isinstance(data, dict):
-            return data
+        if status == 200 and (table := to_table(data)):
+            return table
         raise (
             SendUnknown("the Graph API gave an invalid answer")
             if status == 200
