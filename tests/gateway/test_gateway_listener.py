@@ -238,9 +238,13 @@ def test_a_webhook_needs_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
         create("telegram", {"token": "env:BOT", "webhook": True})
 
 
+async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Take a connection."""
+
+
 def test_an_address_that_is_taken_is_one_line() -> None:
     async def work() -> None:
-        async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
+        async with await asyncio.start_server(ignore, "127.0.0.1", 0) as taken:
             port = taken.sockets[0].getsockname()[1]
             listener = Listener("127.0.0.1", port, has_metrics=True)
             with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):

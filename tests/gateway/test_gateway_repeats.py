@@ -129,12 +129,12 @@ class TestFind:
         await kill_in_the_middle(session, "held")
         for _ in range(3):
             await session.rig.fail("blind")
-        before, delivery._MOST_TRIES = delivery._MOST_TRIES, 2
+        before, delivery.MOST_TRIES = delivery.MOST_TRIES, 2
         try:
             await session.start(model=Held(go=True))
             await until(lambda: session.store.count_states().get("unknown") == 1, 30)
         finally:
-            delivery._MOST_TRIES = before
+            delivery.MOST_TRIES = before
         assert len(tries(session)) == 1
 
 

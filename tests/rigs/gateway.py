@@ -231,9 +231,12 @@ class Held:
     name = "held"
     window = 100_000
     scripted = True
+    vision = False
 
     def __init__(self, *, go: bool = False) -> None:
         self.requests: list[str] = []
+        self.images: list[str] = []
+        """The content of the images of each request, in base64."""
         self.go = asyncio.Event()
         if go:
             self.go.set()
@@ -247,8 +250,10 @@ class Held:
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Reply]:
-        said = next(each.content for each in reversed(messages) if each.role == "user")
+        last = next(each for each in reversed(messages) if each.role == "user")
+        said = last.content
         self.requests.append(said)
+        self.images += [each.data for each in last.images]
         await self.go.wait()
         yield Text(f"echo: {said}")
         yield say(f"echo: {said}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import re
 from itertools import pairwise
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_S = 60.0
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 LONG = "\n\n".join(
     [f"Paragraph {number} has a few words." for number in range(30)]
     + ["```python", *[f"line_{number} = {number}" for number in range(60)], "```", "The end."]
@@ -547,6 +551,21 @@ class FileConformance:
         assert placed.name.endswith("-my_table_.csv")
         assert f"[Attached file: received/{placed.name} (text/csv, 8 bytes)]" in model.requests[0]
         assert session.count("files") == 0
+
+    @behaviour
+    async def test_an_image_reaches_a_model_that_takes_images(self, session: Session) -> None:
+        """It is a file for one that takes none."""
+        for number, vision in enumerate((True, False), 1):
+            model = Held(go=True)
+            model.vision = vision
+            await session.start(model=model)
+            if vision:
+                await session.pair("ada")
+            await session.rig.attach("ada", PNG, f"look {number}", file_name="dot.png", mime_type="image/png")
+            await session.read("ada", f"echo: look {number}")
+            assert model.images == ([base64.b64encode(PNG).decode()] if vision else [])
+            assert len(list((session.folder / "received").iterdir())) == number
+            await session.stop()
 
     @behaviour
     async def test_a_file_without_a_text_is_a_request(self, session: Session) -> None:

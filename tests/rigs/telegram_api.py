@@ -89,6 +89,8 @@ class TelegramRig:
         self.uploads: dict[str, bytes] = {}
         self.missing_files = 0
         """So many reads of files fail."""
+        self.moments = {name: asyncio.Event() for name in ("sending", "kept", "editing", "edited")}
+        """Set in the middle of a request: before and after the server has kept a message, or changed one."""
         self.settings: dict[str, Any] = {}
         """Of its adapters."""
         self.webhook: dict[str, str] = {}
@@ -247,14 +249,18 @@ class TelegramRig:
         plain = Markup().parse(form["text"])
         if self.sent[number]["plain"] == plain:
             return _fail(400, "Bad Request: message is not modified: specified new message content is the same")
-        await asyncio.sleep(self.send_s)
+        await self._pass(self.moments["editing"])
         self.sent[number] |= {"plain": plain, "text": form["text"]}
         self.changes.append((number, plain, time.monotonic()))
-        await asyncio.sleep(self.send_s)
+        await self._pass(self.moments["edited"])
         if fault == "unknown":
             return _drop(request)
         chat = {"id": int(form["chat_id"]), "type": "private"}
         return _succeed({"message_id": number + 10_001, "date": int(time.time()), "chat": chat, "text": "x"})
+
+    async def _pass(self, moment: asyncio.Event) -> None:
+        moment.set()
+        await asyncio.sleep(self.send_s)
 
     async def deliver(self, url: str, **headers: str) -> list[int]:
         """Send the updates to the webhook at this address, as the server does; return the answers' status codes."""
@@ -285,15 +291,16 @@ class TelegramRig:
             return _fail(400, "Bad Request: message text is empty")
         if len(form["plain"].encode("utf-16-le")) // 2 > LONGEST:
             return _fail(400, "Bad Request: message is too long")
-        await asyncio.sleep(self.send_s)
+        await self._pass(self.moments["sending"])
         self.sent.append(form)
-        await asyncio.sleep(self.send_s)
+        id = 10_000 + len(self.sent)
+        await self._pass(self.moments["kept"])
         if fault == "unknown":
             return _drop(request)
         if fault == "5xx":
             return _fail(502, "Bad Gateway")
         chat = {"id": int(form["chat_id"]), "type": "private"}
-        return _succeed({"message_id": 10_000 + len(self.sent), "date": int(time.time()), "chat": chat, "text": "x"})
+        return _succeed({"message_id": id, "date": int(time.time()), "chat": chat, "text": "x"})
 
 
 def _succeed(result: object) -> web.Response:

@@ -130,7 +130,7 @@ def _open_store(settings: "Settings | None" = None) -> "Store":
 
 
 def status(*, json: Json = False) -> int:
-    """Show whether the gateway runs, the state of each platform with its last error, and what waits."""
+    """Show whether the gateway runs, the state, lag and last error of each platform, and what waits."""
     from hermes_exec_agent.frontends.gateway.core import is_gateway_running
 
     with _open_store() as store:

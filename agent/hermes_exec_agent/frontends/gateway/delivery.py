@@ -24,7 +24,7 @@ EDIT_S = 1.0
 """The shortest time between two edits of a piece."""
 _RETRY_EDIT_S = 3.0
 _REPEAT_S = 2.0
-_MOST_TRIES = 5
+MOST_TRIES = 5
 """How often a piece that may have arrived is tried where the platform knows its key."""
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
@@ -151,7 +151,7 @@ class Delivery:
         """Record that a piece may have arrived, or let it be repeated where the platform allows that."""
         _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
         await self._note(error)
-        if self._adapter.traits.repeat != "never" and piece.attempts < _MOST_TRIES:
+        if self._adapter.traits.repeat != "never" and piece.attempts < MOST_TRIES:
             await asyncio.to_thread(
                 self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True
             )

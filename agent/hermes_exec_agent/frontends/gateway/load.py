@@ -64,22 +64,33 @@ def create_listener(settings: GatewaySettings, adapters: Sequence[Adapter]) -> L
 
 
 def find_secrets(settings: GatewaySettings) -> list[Secret]:
-    """Return the secrets of variables and files in the tables of accounts, which no record may have."""
+    """Return the secrets of variables and files that the gateway uses, which no record may have."""
     found: list[Secret] = []
-    for table in settings.platforms.values():
-        for key, source in table.items():
-            if isinstance(source, str) and source.startswith(("env:", "file:")):
-                with contextlib.suppress(HermesError, ValueError):
-                    found += resolve_secrets({key: SecretSource.parse(source)}, os.environ).values()
+    for name, source in _list_sources(settings):
+        if source.kind != "command":
+            with contextlib.suppress(HermesError):
+                found += resolve_secrets({name: source}, os.environ).values()
     return found
 
 
 def hide_tokens(settings: GatewaySettings) -> None:
-    """Remove the variables with secrets of accounts from the environment, which commands of the agent inherit."""
+    """Remove the variables with secrets from the environment, which commands of the agent inherit."""
+    for _, source in _list_sources(settings):
+        if source.kind == "env":
+            os.environ.pop(source.where[0], None)
+
+
+def _list_sources(settings: GatewaySettings) -> list[tuple[str, SecretSource]]:
+    """Return what looks like the source of a secret in the tables of accounts, and that of the metrics' token."""
+    found: list[tuple[str, SecretSource]] = []
+    if settings.metrics_token is not None:
+        found.append(("metrics_token", settings.metrics_token))
     for table in settings.platforms.values():
-        for source in table.values():
-            if isinstance(source, str) and source.startswith("env:"):
-                os.environ.pop(source.removeprefix("env:"), None)
+        for name, source in table.items():
+            if isinstance(source, str) and source.startswith(("env:", "file:")):
+                with contextlib.suppress(ValueError):
+                    found.append((name, SecretSource.parse(source)))
+    return found
 
 
 def _create(name: str, table: Mapping[str, object], known: Mapping[str, EntryPoint]) -> Adapter:

@@ -149,7 +149,7 @@ class OutboxStore:
         A text that was not cut yet is cut into pieces first, while others may use the store.
         """
         row = self._find_next(address)
-        if row is None or isinstance(row, float):
+        if row is None or isinstance(row, float | int):
             return row
         text = str(row["text"])
         pieces = [text] if row["is_cut"] else list(cut(text + DRAFT_END if row["is_draft"] else text)) or [""]

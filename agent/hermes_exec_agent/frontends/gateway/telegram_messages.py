@@ -110,7 +110,7 @@ class MessageParser:
                 httpx.AsyncClient(timeout=_READ_S) as client,
                 client.stream("GET", f"{self._file_url}{self._bot.token}/{path}") as response,
             ):
-                if response.status_code != httpx.codes.OK:
+                if response.is_error or response.is_redirect:
                     raise PlatformDown(f"the Bot API answers {response.status_code} for a file")
                 async for chunk in response.aiter_bytes(1 << 16):
                     content += chunk
