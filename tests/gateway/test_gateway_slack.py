@@ -235,8 +235,9 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         rig, adapter = session.rig, session.rig.adapter()
         rig.channels["DADA"] = []
         receipt = await adapter.send("DADA", "one", [Choice("Yes", "/yes")], key="k")
-        await adapter.edit("DADA", receipt, "two")
-        assert [(each["text"], each["blocks"]) for each in rig.channels["DADA"]] == [("two", [])]
+        await adapter.edit("DADA", receipt, "two @channel")
+        assert [(each["text"], each["blocks"]) for each in rig.channels["DADA"]] == [("two @channel", [])]
+        assert rig.pings == []
         with pytest.raises(Rejected, match="message_not_found"):
             await adapter.edit("DADA", "1.1", "three")
 
@@ -331,12 +332,12 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         app: Any = AsyncApp(client=AsyncWebClient(TOKEN, f"{rig.url}/api/"), signing_secret=SIGNING)
         heard: asyncio.Queue[str] = asyncio.Queue()
 
-        @app.event("message")
-        async def _hear(event: dict[str, Any], say: Any) -> None:
+        async def hear(event: dict[str, Any], say: Any) -> None:
             await say(f"heard {event['text']}")
             await heard.put(event["text"])
 
-        handler = AsyncSocketModeHandler(app, APP_TOKEN)
+        app.event("message")(hear)
+        handler: Any = AsyncSocketModeHandler(app, APP_TOKEN)
         await handler.connect_async()
         await rig.say("ada", "one")
         assert await heard.get() == "one"

@@ -305,10 +305,10 @@ class TestWhatsApp(GatewayConformance, FileConformance):
         assert await client.webhook_update_validator(body, sign(b"other")) is not None
         heard: asyncio.Queue[Message] = asyncio.Queue()
 
-        @client.on_message
-        async def _hear(_: WhatsApp, found: Message) -> None:
+        async def hear(_: WhatsApp, found: Message) -> None:
             await heard.put(found)
 
+        client.on_message(hear)
         await client.webhook_update_handler(body)
         found = await heard.get()
         updates = parse_webhook(body, PHONE, _no_file)
