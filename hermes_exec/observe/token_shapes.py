@@ -20,5 +20,5 @@ _PATTERN = re.compile("|".join(f"({shape})" for _, shape in _SHAPES))
 
 
 def redact_tokens(text: str) -> str:
-    """Return ``text`` with ``[token of PLATFORM]`` in the place of each token of a messenger."""
+    """Return ``text`` with each token of a messenger replaced by ``[token of PLATFORM]``."""
     return _PATTERN.sub(lambda found: f"[token of {_SHAPES[(found.lastindex or 1) - 1][0]}]", text)

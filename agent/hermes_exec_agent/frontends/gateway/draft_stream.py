@@ -61,7 +61,7 @@ class DraftStream:
                 pass
 
     def update(self, update: Update) -> None:
-        """Take an update of the turn. Each reply of the model begins anew."""
+        """Take an update of the turn. Each reply of the model begins another text."""
         match update:
             case Text():
                 self._text = update.text if self._is_complete else self._text + update.text

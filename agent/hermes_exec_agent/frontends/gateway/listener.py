@@ -93,9 +93,9 @@ class Listener:
         if len(set(paths)) != len(paths):
             raise ConfigError("two accounts take requests at one path")
         for receiver in receivers:
-            app.router.add_route("*", receiver.path, self._bound(receiver.handle))
+            app.router.add_route("*", receiver.path, self._limit(receiver.handle))
         if self._has_metrics:
-            app.router.add_get("/metrics", self._bound(self._make_metrics(measure)))
+            app.router.add_get("/metrics", self._limit(self._make_metrics(measure)))
         runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, auto_decompress=False, shutdown_timeout=1.0
         )
@@ -117,7 +117,7 @@ class Listener:
             self.url = ""
             await runner.cleanup()
 
-    def _bound(
+    def _limit(
         self, handle: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Limit the time and the number of requests; an error of a handler has no text for the client."""

@@ -1,7 +1,7 @@
 """The outbox: pieces that go out, and the states of platforms.
 
 A piece is ``pending``, ``sending``, and then ``sent``, ``failed`` or ``unknown``. A *draft* is the piece of an answer
-that is still being written: it is sent like any, and edited until the answer takes its place. Both have the same
+that is still being written: it is sent like any, and edited until the answer replaces it. Both have the same
 ``origin``, so that an answer which is finished after a kill edits the piece of its draft.
 """
 
@@ -387,7 +387,7 @@ def insert_text(
 
 
 def insert_answer(base: sqlite3.Connection, message: Message, number: int, text: str, now: float) -> None:
-    """Insert an answer; the first one takes the place of the message's draft."""
+    """Insert an answer; the first one replaces the message's draft."""
     draft = None if number else _find_draft(base, message)
     if draft is not None and draft["state"] in {"pending", "sending", "sent"}:
         _change(base, draft, text, is_draft=False)

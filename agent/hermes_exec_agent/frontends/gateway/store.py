@@ -80,20 +80,14 @@ class Store(OutboxStore):
                 return None
             kind = classify(incoming.text)
             seq = self._insert(base, address, incoming, person.name, kind)
-            base.executemany(
-                "INSERT INTO files (inbox, name, kind, size, error, content) VALUES (?, ?, ?, ?, ?, ?)",
-                [(seq, each.name, each.kind, each.size, each.error, each.content) for each in files],
-            )
+            _insert_files(base, seq, files)
             if not incoming.is_group:
-                base.execute(
-                    "UPDATE persons SET platform = ?, account = ?, chat = ? WHERE name = ?",
-                    (*address.key, person.name),
-                )
+                query = "UPDATE persons SET platform = ?, account = ?, chat = ? WHERE name = ?"
+                base.execute(query, (*address.key, person.name))
             reply = self._find_early_reply(base, person, kind, seq, incoming)
             if reply is not None and (reply[1] or not is_awaited(person.name)):
-                text, is_done = reply
-                insert_text(base, person.name, address, text, self._clock(), origin=f"{seq}:received")
-                if is_done:
+                insert_text(base, person.name, address, reply[0], self._clock(), origin=f"{seq}:received")
+                if reply[1]:
                     base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (seq,))
                     return None
             return _to_message(base, base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
@@ -317,6 +311,13 @@ def _edit(base: sqlite3.Connection, address: Address, incoming: Incoming) -> Non
     ).fetchone()
     if row is not None and not incoming.text.strip() and not base.execute(_FILES, (row["seq"],)).fetchone():
         base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (row["seq"],))
+
+
+def _insert_files(base: sqlite3.Connection, seq: int, files: Sequence[ReceivedFile]) -> None:
+    base.executemany(
+        "INSERT INTO files (inbox, name, kind, size, error, content) VALUES (?, ?, ?, ?, ?, ?)",
+        [(seq, each.name, each.kind, each.size, each.error, each.content) for each in files],
+    )
 
 
 def _is_known(base: sqlite3.Connection, address: Address, incoming: Incoming) -> bool:
