@@ -43,11 +43,13 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "telegram": ("telegram",),
     "discord": ("discord",),
     "signal": ("aiohttp",),
+    "slack": ("slack_sdk",),
+    "whatsapp": ("aiohttp",),
     "top": ("textual",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
 }  # fmt: skip
-"""The modules that only an extra installs. A module that several extras install is named once, but by an extra
-that has no other."""
+"""The modules that only an extra installs. A module that several extras install is named for the first of them, and for
+those that install nothing else."""
 
 
 def require(extra: str, purpose: str) -> None:

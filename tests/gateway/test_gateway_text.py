@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hermes_exec_agent.frontends.gateway.commands import classify
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown, find_open_fence
 from hermes_exec_agent.frontends.gateway.questions import quote_code
+from hermes_exec_agent.frontends.gateway.mrkdwn import to_marks, to_mrkdwn
 from hermes_exec_agent.frontends.gateway.rendering import to_html, to_plain
 from tests.rigs.breadth import WHOLE
+from tests.rigs.slack_api import read_mrkdwn
 from tests.rigs.telegram_api import Markup
 
 EXAMPLES = 5000 if WHOLE else 300
@@ -26,11 +28,42 @@ def test_html_is_what_the_api_takes(text: str) -> None:
     Markup().parse(to_html(text))
 
 
+@given(text=st.one_of(WORDS, st.text(max_size=80), st.text("<@!>|&;#[](https://)\n `*>", max_size=80)))
+@settings(max_examples=EXAMPLES)
+def test_mrkdwn_is_what_slack_takes_and_notifies_nobody(text: str) -> None:
+    shown, pings = read_mrkdwn(to_mrkdwn(text))
+    assert not pings
+    assert shown.strip() or not text.strip() or not to_plain(text).strip()
+
+
+@given(text=st.text("@<!>channelhreyo ", max_size=40))
+@settings(max_examples=EXAMPLES // 5)
+def test_names_of_groups_notify_nobody_even_where_names_are_parsed(text: str) -> None:
+    for each in (text, f"@channel {text}", f"`@here` {text}", f"{text}\n```\n@everyone\n```"):
+        assert not read_mrkdwn(to_mrkdwn(each), "full")[1]
+
+
+@given(code=st.text("`a <>&\n", min_size=1, max_size=40))
+@settings(max_examples=EXAMPLES // 5)
+def test_code_cannot_end_its_block(code: str) -> None:
+    for rendered in (to_mrkdwn(quote_code(f"a{code}a")), to_marks(quote_code(f"a{code}a"))):
+        assert rendered.count("```") == 2
+        assert rendered.startswith("```\n")
+        assert rendered.endswith("\n```")
+    for rendered in (
+        to_mrkdwn(quote_code(f"a{code}a", is_inline=True)),
+        to_marks(quote_code(f"a{code}a", is_inline=True)),
+    ):
+        assert rendered.count("`") == 2
+
+
 @given(parts=PROSE)
 @settings(max_examples=EXAMPLES)
-def test_both_forms_keep_every_word(parts: list[str]) -> None:
+def test_all_forms_keep_every_word(parts: list[str]) -> None:
     text = " ".join(parts)
     words = re.findall(r"word|other|item", text)
+    assert re.findall(r"word|other|item", read_mrkdwn(to_mrkdwn(text))[0]) == words
+    assert re.findall(r"word|other|item", to_marks(text)) == words
     assert re.findall(r"word|other|item", Markup().parse(to_html(text))) == words
     assert re.findall(r"word|other|item", to_plain(text)) == words
 
@@ -115,6 +148,29 @@ def test_quoted_text_is_code_whatever_it_is(text: str) -> None:
 )
 def test_html_of_telegram(text: str, html: str) -> None:
     assert to_html(text) == html
+
+
+@pytest.mark.parametrize(
+    ("text", "slack", "whatsapp"),
+    [
+        ("**b** *i* ~~s~~", "*b* _i_ ~s~", "*b* _i_ ~s~"),
+        ("# A **b**\n\nc", "*A b*\n\nc", "*A b*\n\nc"),
+        ("<!channel> & x", "&lt;!channel&gt; &amp; x", "<!channel> & x"),
+        ("@channel me@here.org", "@\u200bchannel me@here.org", "@channel me@here.org"),
+        ("[x](https://h/?a&b)", "<https://h/?a&amp;b|x>", "x (https://h/?a&b)"),
+        ("[a\nb](https://h/)", "<https://h/|a b>", "a\nb (https://h/)"),
+        ("[![i](https://j/)](https://h/)", "<https://h/|i>", "i (https://j/) (https://h/)"),
+        ("[x](javascript:y)", "[x](javascript:y)", "[x](javascript:y)"),
+        ("<https://h/>", "<https://h/|https://h/>", "https://h/"),
+        ("> a\n> b\n\nc", "> a\n> b\n\nc", "> a\n> b\n\nc"),
+        ("- a\n- b", "• a\n• b", "• a\n• b"),
+        ("```sh\na`b <x>\n```", "```\na`b &lt;x&gt;\n```", "```\na`b <x>\n```"),
+        ("``a`b``", "`a\u02cbb`", "`a\u02cbb`"),
+        ("a_b_c", "a_b_c", "a_b_c"),
+    ],
+)
+def test_marks_of_slack_and_whatsapp(text: str, slack: str, whatsapp: str) -> None:
+    assert (to_mrkdwn(text), to_marks(text)) == (slack, whatsapp)
 
 
 @pytest.mark.parametrize("text", ["[ERROR]: segfault", "[a]: b\n[c]: d", "```\n```", "#", ">", "&nbsp;", "![](/)"])

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "hermes_exec.gateways"
 """The group of entry points that name a function ``(account, table) -> Adapter`` for each kind of platform."""
 
+NOT_OWN = "[This message was forwarded, or sent via another bot: these are not the person's own words.]"
+"""The first line of a message with the words of another author."""
+
 
 class NotSent(HermesError):
     """The platform certainly did not take the piece; it may be sent again after ``retry_s`` seconds."""
@@ -64,6 +67,7 @@ class Incoming:
     """A message of a chat."""
 
     chat: str
+    """Its id; that of a thread in a group is ``GROUP THREAD``, so that a group that is on includes its threads."""
     message: str
     """Its id, unique in the chat. A message that is delivered again has the same id."""
     sender: str

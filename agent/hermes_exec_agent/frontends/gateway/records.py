@@ -29,6 +29,11 @@ class Address:
         """Its parts."""
         return self.platform, self.account, self.chat
 
+    @property
+    def group(self) -> Address:
+        """The group that a thread is in; else the same address."""
+        return Address(self.platform, self.account, self.chat.partition(" ")[0])
+
 
 @dataclass(frozen=True, slots=True)
 class PersonRecord:

@@ -27,7 +27,7 @@ LINK, ADDRESS, LINK_END = "\x15", "\x16", "\x17"
 _TAG = re.compile(r"<[^>]*>")
 _CODES = re.compile(r"[\x02\x1d\x1e]")
 _ANY_CODE = re.compile(r"[\x02\x11-\x17\x1d\x1e]")
-_ADDRESSES = ("http://", "https://")
+ADDRESSES = ("http://", "https://")
 
 
 def to_html(text: str) -> str:
@@ -35,39 +35,39 @@ def to_html(text: str) -> str:
 
     Markdown that would show nothing is shown as it was written.
     """
-    source = _clean(text)
-    rendered = _Html().render(_parser().parse(source))
+    source = clean(text)
+    rendered = HtmlRenderer().render(create_parser().parse(source))
     return rendered if html.unescape(_TAG.sub("", rendered)).strip() else html.escape(source, quote=False)
 
 
 def to_plain(text: str) -> str:
     """Return Markdown as the lines of IRC, with its codes for bold and italic text; see `to_html`."""
-    source = _clean(text)
-    rendered = _Plain().render(_parser().parse(source))
+    source = clean(text)
+    rendered = _Plain().render(create_parser().parse(source))
     return rendered if _CODES.sub("", rendered).strip() else source
 
 
 def to_codes(text: str) -> str:
     """Return Markdown as text with codes on both sides of bold text and the like; see `to_html`."""
-    source = _clean(text)
-    rendered = _Codes().render(_parser().parse(source))
+    source = clean(text)
+    rendered = _Codes().render(create_parser().parse(source))
     return rendered if _ANY_CODE.sub("", rendered).strip() else source
 
 
 @cache
-def _parser() -> MarkdownIt:
+def create_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # the rule "reference" hides lines such as [ERROR]: text
     return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disable("reference")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Drop control characters, which codes of IRC and terminals begin with."""
     return "".join(each if each in "\n\t" or (each >= " " and each != "\x7f") else " " for each in text)
 
 
-class _Html:
+class HtmlRenderer:
     """Renders tokens for Telegram."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class _Html:
 
     def link(self, text: str, address: str) -> str:
         """Return a link."""
-        if not address.startswith(_ADDRESSES):
+        if not address.startswith(ADDRESSES):
             return f"{text} ({self.escape(address)})" if address else text
         return f'<a href="{html.escape(address)}">{text or self.escape(address)}</a>'
 
@@ -167,11 +167,11 @@ class _Html:
         """Return the beginning or the end of a link."""
         if opens:
             self._address = str(token.attrGet("href") or "")
-            return f'<a href="{html.escape(self._address)}">' if self._address.startswith(_ADDRESSES) else ""
-        return "</a>" if self._address.startswith(_ADDRESSES) else f" ({self.escape(self._address)})"
+            return f'<a href="{html.escape(self._address)}">' if self._address.startswith(ADDRESSES) else ""
+        return "</a>" if self._address.startswith(ADDRESSES) else f" ({self.escape(self._address)})"
 
 
-class _Plain(_Html):
+class _Plain(HtmlRenderer):
     """Renders tokens for IRC."""
 
     def escape(self, text: str) -> str:
@@ -212,16 +212,16 @@ class _Codes(_Plain):
 
     def escape(self, text: str) -> str:
         """Return the text. Addresses that are shown as text may have control characters again."""
-        return _clean(text)
+        return clean(text)
 
     def code(self, text: str) -> str:
         """Return code within a line."""
-        return f"{CODE}{_clean(text)}{CODE}"
+        return f"{CODE}{clean(text)}{CODE}"
 
     def block(self, text: str, language: str) -> str:
         """Return a code block."""
         is_word = language.isascii() and language.replace("-", "").replace("+", "").isalnum()
-        return f"{BLOCK}{language if is_word else ''}\n{_clean(text)}{BLOCK}"
+        return f"{BLOCK}{language if is_word else ''}\n{clean(text)}{BLOCK}"
 
     def mark(self, name: str, *, opens: bool) -> str:
         """Return the code that begins or ends bold text and the like."""
@@ -233,14 +233,14 @@ class _Codes(_Plain):
 
     def link(self, text: str, address: str) -> str:
         """Return a link."""
-        if not address.startswith(_ADDRESSES):
-            return super().link(text, _clean(address))
-        return f"{LINK}{text}{ADDRESS}{_clean(address)}{LINK_END}"
+        if not address.startswith(ADDRESSES):
+            return super().link(text, clean(address))
+        return f"{LINK}{text}{ADDRESS}{clean(address)}{LINK_END}"
 
     def link_side(self, token: Token, *, opens: bool) -> str:
         """Return the beginning or the end of a link; an address that is its own text has neither."""
         if opens:
-            self._address = "" if token.markup == "autolink" else _clean(str(token.attrGet("href") or ""))
-        if not self._address.startswith(_ADDRESSES):
+            self._address = "" if token.markup == "autolink" else clean(str(token.attrGet("href") or ""))
+        if not self._address.startswith(ADDRESSES):
             return "" if opens or not self._address else f" ({self._address})"
         return LINK if opens else f"{ADDRESS}{self._address}{LINK_END}"

@@ -306,9 +306,9 @@ class Store(OutboxStore):
     def set_group(self, address: Address, person: str, *, on: bool) -> None:
         """Answer in a group from now on, or no longer."""
         with self._transact() as base:
-            base.execute(f"DELETE FROM groups WHERE {KEY}", address.key)  # noqa: S608  no input in the SQL
+            base.execute(f"DELETE FROM groups WHERE {KEY}", address.group.key)  # noqa: S608  no input in the SQL
             if on:
-                base.execute("INSERT INTO groups VALUES (?, ?, ?, ?)", (*address.key, person))
+                base.execute("INSERT INTO groups VALUES (?, ?, ?, ?)", (*address.group.key, person))
 
 
 def _edit(base: sqlite3.Connection, address: Address, incoming: Incoming) -> None:
@@ -345,7 +345,8 @@ def _is_for_us(base: sqlite3.Connection, address: Address, incoming: Incoming, p
         return False
     if person.role == "owner" and incoming.text.split()[:1] == ["/group"]:
         return True
-    return base.execute(f"SELECT 1 FROM groups WHERE {KEY}", address.key).fetchone() is not None  # noqa: S608  no input in the SQL
+    query = f"SELECT 1 FROM groups WHERE {KEY}"  # noqa: S608  no input in the SQL
+    return base.execute(query, address.group.key).fetchone() is not None
 
 
 def _find_person(base: sqlite3.Connection, platform: str, account: str, sender: str) -> PersonRecord | None:

@@ -8,12 +8,11 @@ import httpx
 from telegram.constants import ChatType, MessageEntityType
 from telegram.error import BadRequest, TelegramError
 
-from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile, PlatformDown, Rejected
+from hermes_exec_agent.frontends.gateway.adapter import NOT_OWN, Incoming, IncomingFile, PlatformDown, Rejected
 
 if TYPE_CHECKING:
     from telegram import Bot, Message, Update
 
-_NOT_OWN = "[This message was forwarded, or sent via another bot: these are not the person's own words.]"
 _READ_S = 30.0
 _DOT = {"photo": ".jpg", "voice": ".ogg", "video_note": ".mp4", "sticker": ".webp"}
 """The ends of names of what has none."""
@@ -60,7 +59,7 @@ class MessageParser:
         """
         text, name = message.text or message.caption or "", f"@{self._bot.username}"
         if message.forward_origin is not None or message.via_bot is not None:
-            return (f"{_NOT_OWN}\n{text}" if text.strip() or has_files else ""), False
+            return (f"{NOT_OWN}\n{text}" if text.strip() or has_files else ""), False
         kinds: list[str | None] = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
         found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}.values()
         reply = message.reply_to_message
