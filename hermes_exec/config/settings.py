@@ -242,6 +242,12 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Mode of these tools, unless `--approve deny` denies them all; that of the conversation when left out."""
     trust_hints: bool = False
     """Whether its word counts that a tool only reads, or may be called twice with the effect of one call."""
+    resources: bool = True
+    """Whether the agent may list and read its resources and prompts; reading needs approval, as its tools do."""
+    sampling: bool = False
+    """Whether it may have the agent's second model write text for it, which counts into the agent's budgets."""
+    elicitation: bool = False
+    """Whether it may ask the person questions."""
     timeout_s: Seconds = 60.0
     """Seconds after which a call has no answer."""
     enabled: bool = True

@@ -89,7 +89,7 @@ def add_server(
             fields["tools"] = [_ALL]
     changed = config_edit.add_server(config_edit.read_file(os.environ), name, fields)
     settings = _parse(name, changed)
-    accepted = pins.write_pins(name, listing.tools, listing.version, os.environ)
+    accepted = pins.write_pins(name, listing.tools, listing.version, os.environ, features=listing.features)
     try:
         config_edit.write_file(changed, os.environ)
     except HermesError:
@@ -198,7 +198,7 @@ def examine_server(
     if not json:
         _show_changes(known, listing)
     if known is None or accept:
-        known = pins.write_pins(name, listing.tools, listing.version, os.environ)
+        known = pins.write_pins(name, listing.tools, listing.version, os.environ, features=listing.features)
     return _report(name, settings, known, listing, as_json=json)
 
 

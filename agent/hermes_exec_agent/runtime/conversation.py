@@ -149,6 +149,10 @@ class Conversation:
         """A line about each server whose tools the conversation has."""
         return self._context.servers()
 
+    async def list_prompts(self) -> list[str]:
+        """Return a line for each prompt of these servers, as far as they answer soon."""
+        return await self._context.list_prompts()
+
     @property
     def hosts(self) -> frozenset[str]:
         """The hosts that the person named in this conversation."""
