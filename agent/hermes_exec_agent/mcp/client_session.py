@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import logging
+import os
 import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
 from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck
 from hermes_exec_agent.mcp.http_transport import REFUSALS, RequestRecord, connect_http
+from hermes_exec_agent.mcp.login import find_auth
 from hermes_exec_agent.mcp.program import Program
 from hermes_exec_agent.mcp.server_questions import ServerQuestions
 from hermes_exec_agent.quoting import flatten, quote
@@ -78,6 +80,7 @@ _LARGEST_LIST = 16 << 20
 _SHOWN = 300
 _PERSON_S = 3600.0
 """Seconds for a call of a server that may ask the person."""
+_UNAUTHORIZED = 401
 _MOST_ROUNDS = 10
 """Rounds of questions of a server during one call."""
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
@@ -387,7 +390,8 @@ async def open_session(
     program: Program | None = None
     transport: AbstractAsyncContextManager[Any]
     if settings.url is not None:
-        transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s)
+        auth = await asyncio.to_thread(find_auth, name, settings, os.environ)
+        transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s, auth)
     else:
         variables = {key: keys[key] for key in settings.env}
         program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end, settings.timeout_s)
@@ -424,7 +428,8 @@ def _explain(name: str, errors: list[Exception], program: Program | None, refuse
         why = program.reason
     else:
         why = _describe(errors[0])
-    return PlaceUnavailable(f"the MCP server {name} cannot be used: {why}")
+    remedy = f"hermes-exec mcp login {name}, or a token" if refused == _UNAUTHORIZED else ""
+    return PlaceUnavailable(f"the MCP server {name} cannot be used: {why}", remedy=remedy)
 
 
 def _flatten(error: Exception) -> list[Exception]:
