@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -151,28 +149,3 @@ def test_a_denied_chat_calls_nothing(cli: Cli, rig: Rig) -> None:
     call = {"name": "mcp__rig__echo", "arguments": {"text": "from a chat"}}
     chat(cli, {"content": "", "tool_calls": [call]}, {"content": "done"}, approve="deny")
     assert rig.seen() == []
-
-
-@pytest.mark.live
-def test_the_reference_server_of_npm_is_used(cli: Cli, tmp_path: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed, which installs the reference server")
-    folder = os.environ.get("HERMES_TEST_MCP_EVERYTHING", "")
-    if not folder:
-        folder = str(tmp_path / "npm")
-        argv = [npm, "install", "--prefix", folder, "@modelcontextprotocol/server-everything"]
-        subprocess.run(argv, check=True, capture_output=True)
-    server = shutil.which("mcp-server-everything", path=f"{folder}/node_modules/.bin")
-    assert server
-    added = cli("mcp", "add", "all", "--allow", "echo", "--allow", "get-sum", "--", server)
-    assert added.returncode == 0, added.stderr
-    calls = [
-        {"name": "mcp__all__echo", "arguments": {"message": "hello"}},
-        {"name": "mcp__all__get-sum", "arguments": {"a": 20, "b": 22}},
-    ]
-    done = chat(cli, {"content": "", "tool_calls": calls}, {"content": "done"})
-    assert done.returncode == 0, done.stderr
-    shown = cli("conversations", "export", "last", "--format", "jsonl").stdout.decode()
-    assert "Echo: hello" in shown
-    assert "42" in shown

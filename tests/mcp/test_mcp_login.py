@@ -105,7 +105,7 @@ def test_keys_that_are_no_longer_valid_name_the_command_and_begin_no_login(
             authority.refreshes.clear()
             async with talking(far=settings_of(url)) as talk:
                 await until(lambda: talk.connection.reason)
-                assert "the login at the MCP server far is no longer valid" in talk.connection.reason
+                assert "hermes-exec mcp login far" in talk.connection.reason
             assert len(authority.clients) == 1
 
     run(use())
@@ -162,7 +162,7 @@ def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run
             address = re.search(r"open (\S+)", line)
             assert address
             async with httpx2.AsyncClient(follow_redirects=True) as browser:
-                assert "You are logged in" in (await browser.get(address[1])).text
+                assert "The login goes on" in (await browser.get(address[1])).text
             assert await asyncio.to_thread(child.wait, 30) == 0
             keys = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec/mcp/far.login.json"
             assert json.loads(keys.read_text())["url"] == url

@@ -6,13 +6,12 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import logging
 import os
 import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import httpx2
@@ -48,7 +47,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
-from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck
+from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck, flatten_errors
 from hermes_exec_agent.mcp.http_transport import REFUSALS, RequestRecord, connect_http
 from hermes_exec_agent.mcp.login import find_auth
 from hermes_exec_agent.mcp.program import Program
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
 CONNECT_S = 30.0
 _ANSWER_S = 10.0
 """Seconds for each answer while connecting; a server of an older era may ignore the first question."""
@@ -414,7 +412,7 @@ async def open_session(
     except TimeoutError:
         raise PlaceUnavailable(f"the MCP server {name} does not answer within {CONNECT_S:g} s") from None
     except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
-        raise _explain(name, _flatten(error), program, record.refused) from None
+        raise _explain(name, flatten_errors(error), program, record.refused) from None
 
 
 def _explain(name: str, errors: list[Exception], program: Program | None, refused: int) -> HermesError:
@@ -424,19 +422,13 @@ def _explain(name: str, errors: list[Exception], program: Program | None, refuse
             return error
     if refused:
         why = f"HTTP status {refused}"
+        if refused == _UNAUTHORIZED:
+            why += f", so that it needs a valid token, or hermes-exec mcp login {name}"
     elif program is not None and any(isinstance(each, MCPError) and each.code == CONNECTION_CLOSED for each in errors):
         why = program.reason
     else:
         why = _describe(errors[0])
-    remedy = f"hermes-exec mcp login {name}, or a token" if refused == _UNAUTHORIZED else ""
-    return PlaceUnavailable(f"the MCP server {name} cannot be used: {why}", remedy=remedy)
-
-
-def _flatten(error: Exception) -> list[Exception]:
-    if isinstance(error, ExceptionGroup):
-        group = cast("ExceptionGroup[Exception]", error)
-        return [leaf for each in group.exceptions for leaf in _flatten(each)]
-    return [error]
+    return PlaceUnavailable(f"the MCP server {name} cannot be used: {why}")
 
 
 def _to_definition(tool: Tool) -> ToolDefinition:

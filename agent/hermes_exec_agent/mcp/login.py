@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import json
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx2
+from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -28,10 +31,12 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from hermes_exec.config.paths import exists, read_regular, state_folder, to_printable, write_private
-from hermes_exec.errors import ConfigError, PlaceUnavailable, UsageError
+from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, UsageError
+from hermes_exec_agent.mcp.errors import flatten_errors
+from hermes_exec_agent.quoting import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from mcp.client.auth.oauth2 import OAuthContext
@@ -39,7 +44,11 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
 
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # failures of a server are in the errors
 _SERVICE = "hermes-exec mcp"
+_ANSWER_S = 30.0
+_MOST_ROUNDS = 3
+"""Times that a server may ask for further rights during one login."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -164,11 +173,32 @@ class _Storage:
         write_login(self.name, login, self.environ)
 
 
-def find_auth(name: str, settings: McpSettings, environ: Mapping[str, str]) -> OAuthClientProvider | None:
-    """Return what adds the keys of an earlier login to requests, and renews them; None without a login.
+class StoredLogin(httpx2.Auth):
+    """Adds the keys of an earlier login to requests, and renews them in time; it begins no login."""
 
-    It asks no person: where a new login is needed, the request fails.
-    """
+    requires_response_body = True
+
+    def __init__(self, provider: OAuthClientProvider) -> None:
+        self._provider = provider
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Yield the requests; the answer to one that needs another login is that of the server."""
+        flow = self._provider.async_auth_flow(request)
+        sent = await anext(flow)
+        try:
+            while True:
+                response = yield sent
+                if sent is request and response.status_code in (401, 403):
+                    return
+                sent = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+
+def find_auth(name: str, settings: McpSettings, environ: Mapping[str, str]) -> StoredLogin | None:
+    """Return the keys of an earlier login at this address; None without one."""
     if settings.url is None or settings.token is not None:
         return None
     login = read_login(name, environ)
@@ -176,22 +206,12 @@ def find_auth(name: str, settings: McpSettings, environ: Mapping[str, str]) -> O
         return None
     storage = _Storage(name, settings.url, environ, client=login.client)
     redirects = login.client.redirect_uris or [AnyUrl("http://127.0.0.1/callback")]
-
-    async def refuse(_: str = "") -> None:
-        raise UsageError(
-            f"the login at the MCP server {name} is no longer valid", remedy=f"hermes-exec mcp login {name}"
-        )
-
-    async def receive() -> AuthorizationCodeResult:
-        await refuse()
-        raise AssertionError
-
     metadata = OAuthClientMetadata(client_name="hermes-exec", redirect_uris=redirects, scope=login.tokens.scope)
-    provider = OAuthClientProvider(settings.url, metadata, storage, refuse, receive)
+    provider = OAuthClientProvider(settings.url, metadata, storage)
     storage.context = provider.context
     provider.context.oauth_metadata = login.metadata
     provider.context.token_expiry_time = login.expires_at
-    return provider
+    return StoredLogin(provider)
 
 
 async def log_in(
@@ -219,11 +239,9 @@ async def log_in(
         PlaceUnavailable: the server or its authorization server cannot be reached, or refuses.
         UsageError: an address is not safe.
     """
-    import httpx2
-
     url = settings.url
     if url is None or not _is_safe(url):
-        raise UsageError(f"a login is for a server with url = \"https://…\", and {name} has none")
+        raise UsageError(f"a login is for a server with url = 'https://…', and {name} has none")
     storage = _Storage(name, url, environ, is_new=True)
     asked: list[str] = []
 
@@ -232,6 +250,8 @@ async def log_in(
         for each in ends:
             if not _is_safe(each):
                 raise UsageError(f"the authorization server of {name} has an address without https")
+        if len(asked) == _MOST_ROUNDS:
+            raise PlaceUnavailable(f"the MCP server {name} asks for more rights after {_MOST_ROUNDS} logins")
         asked.append(address)
         await show(address)
 
@@ -246,24 +266,16 @@ async def log_in(
             token_endpoint_auth_method="client_secret_basic" if secret is not None else "none",  # noqa: S106  a method
         )
     try:
-        async with httpx2.AsyncClient(auth=provider, timeout=30.0) as client:
-            response = await client.post(url, json=_INITIALIZE, headers=_HEADERS)
-    except OAuthFlowError as error:
-        raise PlaceUnavailable(f"the login at the MCP server {name} failed: {_explain(error)}") from None
-    except (httpx2.HTTPError, ValidationError) as error:
-        raise PlaceUnavailable(f"the login at the MCP server {name} failed: {type(error).__name__}") from None
-    if response.status_code in (401, 403):
-        raise PlaceUnavailable(f"the MCP server {name} refuses the login: HTTP status {response.status_code}")
+        async with (
+            httpx2.AsyncClient(auth=provider, timeout=_ANSWER_S) as client,
+            Client(
+                streamable_http_client(url, http_client=client), read_timeout_seconds=_ANSWER_S, cache=None
+            ) as session,
+        ):
+            await session.list_tools()  # a server may ask for more rights only now
+    except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
+        raise _explain(name, flatten_errors(error)) from None
     return bool(asked)
-
-
-_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_INITIALIZE: dict[str, Any] = {
-    "jsonrpc": "2.0", "id": 1, "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {},
-               "clientInfo": {"name": "hermes-exec", "version": "1"}},
-}  # fmt: skip
-"""A request that every server answers; the answer is not used."""
 
 
 def _list_endpoints(context: OAuthContext) -> list[str]:
@@ -276,8 +288,12 @@ def _is_safe(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)
 
 
-def _explain(error: OAuthFlowError) -> str:
-    """Return the kind of failure in the SDK's words, without what an authorization server wrote."""
-    from hermes_exec_agent.quoting import quote
-
-    return quote(str(error).partition(": {")[0].partition("\n")[0])
+def _explain(name: str, errors: Sequence[Exception]) -> HermesError:
+    """Return the error to show, without what an authorization server wrote beyond a line."""
+    for error in errors:
+        if isinstance(error, HermesError):
+            return error
+    chosen = next((each for each in errors if isinstance(each, OAuthFlowError)), errors[0])
+    told = isinstance(chosen, OAuthFlowError | MCPError)
+    why = quote(str(chosen).partition(": {")[0].partition("\n")[0]) if told else type(chosen).__name__
+    return PlaceUnavailable(f"the login at the MCP server {name} failed: {why}")

@@ -34,7 +34,7 @@ class LoginPage:
 
     def __init__(self, port: int) -> None:
         self.redirect = f"http://{_HOST}:{port}{_PATH}"
-        self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+        self._answers: asyncio.Queue[AuthorizationCodeResult | PlaceUnavailable] = asyncio.Queue(1)
 
     async def receive(self) -> AuthorizationCodeResult:
         """Wait for the browser.
@@ -43,23 +43,28 @@ class LoginPage:
             PlaceUnavailable: it does not come in time, or the person refused.
         """
         try:
-            return await asyncio.wait_for(self._answer, WAIT_S)
+            answer = await asyncio.wait_for(self._answers.get(), WAIT_S)
         except TimeoutError:
             raise PlaceUnavailable(f"the browser did not come back within {WAIT_S:g} s") from None
+        if isinstance(answer, PlaceUnavailable):
+            raise answer
+        return answer
 
     async def handle(self, request: Request) -> PlainTextResponse:
         """Take the answer."""
         query = request.query_params
-        if self._answer.done():
-            return PlainTextResponse("This login has ended.", 409)
+        answer: AuthorizationCodeResult | PlaceUnavailable
         if "error" in query:
-            self._answer.set_exception(PlaceUnavailable(f"the login was refused: {quote(query['error'], 100)}"))
-            return PlainTextResponse("The login was refused. You can close this page.")
-        if "code" not in query:
+            answer, text = PlaceUnavailable(f"the login was refused: {quote(query['error'], 100)}"), "was refused"
+        elif "code" in query:
+            answer = AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
+            text = "goes on in your terminal"
+        else:
             return PlainTextResponse("There is no code in this address.", 400)
-        result = AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
-        self._answer.set_result(result)
-        return PlainTextResponse("You are logged in. You can close this page.")
+        if self._answers.full():
+            return PlainTextResponse("This login has an answer already.", 409)
+        self._answers.put_nowait(answer)
+        return PlainTextResponse(f"The login {text}. You can close this page.")
 
 
 @asynccontextmanager
