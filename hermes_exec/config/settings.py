@@ -275,6 +275,8 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
                 raise ValueError("'token' is for a server with 'url'; 'env' gives a program its variables")
             if self.client_id is not None or self.client_secret is not None or self.login_port:
                 raise ValueError("'client_id', 'client_secret' and 'login_port' are for a server with 'url'")
+            if self.target is not None and self.cwd is not None:
+                raise ValueError("'cwd' is for a program of this machine; the profile of 'target' has its own")
             return self
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("'client_secret' belongs to a 'client_id'")

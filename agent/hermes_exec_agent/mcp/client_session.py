@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.mcp.http_transport import SentRequest
+    from hermes_exec_agent.mcp.remote_program import RemoteProgram
     from hermes_exec_agent.tools.tool import Context
 
 T = TypeVar("T")
@@ -385,14 +386,13 @@ async def open_session(
             on_change()
 
     record = RequestRecord()
-    program: Program | None = None
+    program: Program | RemoteProgram | None = None
     transport: AbstractAsyncContextManager[Any]
     if settings.url is not None:
         auth = await asyncio.to_thread(find_auth, name, settings, os.environ)
         transport = connect_http(settings.url, keys.get("token"), record, settings.timeout_s, auth)
     else:
-        variables = {key: keys[key] for key in settings.env}
-        program = Program([settings.command or "", *settings.args], variables, settings.cwd, on_end, settings.timeout_s)
+        program = _create_program(settings, keys, on_end)
         transport = program.run()
     questions = ServerQuestions(name, settings, context) if context is not None else None
     client = Client(
@@ -415,7 +415,20 @@ async def open_session(
         raise _explain(name, flatten_errors(error), program, record.refused) from None
 
 
-def _explain(name: str, errors: list[Exception], program: Program | None, refused: int) -> HermesError:
+def _create_program(
+    settings: McpSettings, keys: Mapping[str, Secret], on_end: Callable[[], None]
+) -> Program | RemoteProgram:
+    """Return the program of a server, on this machine or in its target."""
+    argv = [settings.command or "", *settings.args]
+    variables = {key: keys[key] for key in settings.env}
+    if settings.target is None:
+        return Program(argv, variables, settings.cwd, on_end, settings.timeout_s)
+    from hermes_exec_agent.mcp.remote_program import RemoteProgram
+
+    return RemoteProgram(settings.target, argv, variables, on_end, settings.timeout_s)
+
+
+def _explain(name: str, errors: list[Exception], program: Program | RemoteProgram | None, refused: int) -> HermesError:
     """Return the error to show for those that ended a connection."""
     for error in errors:
         if isinstance(error, HermesError):
