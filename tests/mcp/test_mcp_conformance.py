@@ -62,7 +62,7 @@ def test_our_client_passes(run: Run, tmp_path: Path) -> None:
     run(use())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_our_client_logs_in_as_the_suite_demands(run: Run, tmp_path: Path) -> None:
     later = tmp_path / "later.yml"
     later.write_text("client:\n" + "".join(f"  - {scenario}\n" for scenario in LATER))
@@ -108,7 +108,7 @@ async def add_token(url: str) -> AsyncGenerator[str]:
             await runner.cleanup()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_our_server_passes(run: Run, cli: Cli, tmp_path: Path) -> None:
     node.find_node()
     cli.env["HERMES_EXEC_SERVER_TOKEN"] = TOKEN

@@ -1,0 +1,85 @@
+"""Servers of the SDK's first generation, and many servers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from hermes_exec.config.settings import McpSettings
+from tests.rigs.bounded import until
+from tests.rigs.peers import install_peer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.mcp.conftest import Rig, Talking
+
+    Run = Callable[[Awaitable[Any]], Any]
+OLD = Path(__file__).parents[1] / "rigs" / "mcp_old_server.py"
+MANY = 20
+
+
+def test_a_server_of_the_first_generation_is_used(run: Run, talking: Talking) -> None:
+    python = install_peer("mcp<2", checkout=False)
+    settings = McpSettings.model_validate(
+        {"command": str(python), "args": ["-I", str(OLD)], "tools": ["*"], "approval": "allow"}
+    )
+
+    async def use() -> None:
+        async with talking(old=settings) as talk:
+            assert (await talk.call("add", server="old", a=20, b=22))["output"] == "42"
+            assert talk.connection.version == "2025-11-25"
+            assert (await talk.call("count", server="old", to=3))["output"] == "counted to 3"
+            wrong = await talk.call("add", server="old", a="x")
+            assert (wrong["ok"], wrong["error"]["type"]) == (False, "tool_error")
+            read = await talk.tools["mcp_resources"].call({"server": "old", "uri": "old://note"}, talk.context)
+            assert read.output.endswith("> an old note")
+            assert await talk.servers.list_prompts() == ["old: review(what) - Review something."]
+
+    run(use())
+
+
+@pytest.mark.slow
+def test_twenty_servers_are_open_about_as_fast_as_with_the_bare_sdk(run: Run, rig: Rig, talking: Talking) -> None:
+    """On a machine that is not loaded, ours takes at most 1.2 times as long; here the limit allows for noise."""
+    settings = rig.settings()
+
+    async def bare() -> float:
+        began = time.monotonic()
+        server = StdioServerParameters(command=settings.command or "", args=list(settings.args))
+
+        async def one() -> None:
+            async with Client(server) as client:
+                await client.list_tools()
+                ready.append(time.monotonic() - began)
+                await done.wait()
+
+        ready: list[float] = []
+        done = asyncio.Event()
+        tasks = [asyncio.create_task(one()) for _ in range(MANY)]
+        await until(lambda: len(ready) == MANY)
+        done.set()
+        await asyncio.gather(*tasks)
+        return max(ready)
+
+    async def ours() -> float:
+        began = time.monotonic()
+        async with talking(**{f"rig{number}": settings for number in range(MANY)}) as talk:
+            connections = [server.connection for server in talk.servers.servers]
+            await until(lambda: all(each.state == "ready" for each in connections))
+            return time.monotonic() - began
+
+    async def use() -> tuple[float, float]:
+        first = await ours()  # the first use of each is recorded
+        assert first > 0
+        pairs = [(await ours(), await bare()) for _ in range(3)]
+        return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
+
+    ours_s, bare_s = run(use())
+    print(f"{MANY} servers: {ours_s:.3f} s, the bare SDK {bare_s:.3f} s: {ours_s / bare_s:.2f} times")
+    assert ours_s < 1.5 * bare_s + 0.5
