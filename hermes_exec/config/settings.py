@@ -233,7 +233,7 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     cwd: LocalPath | None = None
     """The folder that the program starts in; the present one when left out."""
     target: str | None = None
-    """The target that the program runs in, such as `bubblewrap` or the name of a profile; this machine when left out."""
+    """The target that the program runs in, such as `bubblewrap` or a profile; this machine when left out."""
     url: str | None = None
     """The address of a server over HTTP, in place of `command`."""
     token: Source | None = None

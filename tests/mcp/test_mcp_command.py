@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,17 @@ def test_a_denied_chat_calls_nothing(cli: Cli, rig: Rig) -> None:
     call = {"name": "mcp__rig__echo", "arguments": {"text": "from a chat"}}
     chat(cli, {"content": "", "tool_calls": [call]}, {"content": "done"}, approve="deny")
     assert rig.seen() == []
+
+
+def test_the_server_of_the_documentation_is_added_and_used_from_an_empty_folder(cli: Cli) -> None:
+    page = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
+    program_text = page.partition("```python\n")[2].partition("```")[0]
+    commands = [line.removeprefix("$ hermes-exec ") for line in page.splitlines() if line.startswith("$ hermes-exec ")]
+    add, test = (line for line in commands if " clock" in line)
+    (cli.cwd / "clock.py").write_text(program_text)
+    added = cli(*shlex.split(add.replace("-- python ", f"-- {sys.executable} ")))
+    assert added.returncode == 0, added.stderr
+    assert cli(*shlex.split(test)).returncode == 0
+    done = chat(cli, {"content": "", "tool_calls": [{"name": "mcp__clock__now", "arguments": {}}]}, {"content": "done"})
+    assert done.returncode == 0, done.stderr
+    assert "+00:00" in cli("conversations", "export", "last", "--format", "jsonl").stdout.decode()

@@ -4,30 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
 from hermes_exec.config.settings import McpSettings
+from hermes_exec_agent.mcp.servers import open_servers
 from tests.rigs.bounded import until
 from tests.rigs.peers import install_peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from tests.mcp.conftest import Rig, Talking
 
     Run = Callable[[Awaitable[Any]], Any]
-OLD = Path(__file__).parents[1] / "rigs" / "mcp_old_server.py"
+OLD = """
+from mcp.server.fastmcp import Context, FastMCP
+
+server = FastMCP("old")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    'Add two numbers.'
+    return a + b
+
+
+@server.tool()
+async def count(to: int, context: Context) -> str:
+    'Count, with reports of progress.'
+    for number in range(to):
+        await context.report_progress(number, to)
+    return f"counted to {to}"
+
+
+@server.resource("old://note")
+def note() -> str:
+    'Return a note.'
+    return "an old note"
+
+
+@server.prompt()
+def review(what: str) -> str:
+    'Review something.'
+    return f"Review {what}."
+
+
+if __name__ == "__main__":
+    server.run()
+"""
+"""A server that runs in an environment of its own: tools, a resource and a prompt."""
 MANY = 20
 
 
-def test_a_server_of_the_first_generation_is_used(run: Run, talking: Talking) -> None:
+def test_a_server_of_the_first_generation_is_used(run: Run, talking: Talking, tmp_path: Path) -> None:
     python = install_peer("mcp<2", checkout=False)
+    (tmp_path / "server.py").write_text(OLD)
     settings = McpSettings.model_validate(
-        {"command": str(python), "args": ["-I", str(OLD)], "tools": ["*"], "approval": "allow"}
+        {"command": str(python), "args": ["-I", str(tmp_path / "server.py")], "tools": ["*"], "approval": "allow"}
     )
 
     async def use() -> None:
@@ -68,11 +105,13 @@ def test_twenty_servers_are_open_about_as_fast_as_with_the_bare_sdk(run: Run, ri
         return max(ready)
 
     async def ours() -> float:
-        began = time.monotonic()
-        async with talking(**{f"rig{number}": settings for number in range(MANY)}) as talk:
-            connections = [server.connection for server in talk.servers.servers]
-            await until(lambda: all(each.state == "ready" for each in connections))
-            return time.monotonic() - began
+        named: dict[str, Any] = {f"rig{number}": settings for number in range(MANY)}
+        async with talking() as talk:
+            began = time.monotonic()
+            async with open_servers(named, talk.context) as servers:
+                connections = [server.connection for server in servers.servers]
+                await until(lambda: all(each.state == "ready" for each in connections))
+                return time.monotonic() - began
 
     async def use() -> tuple[float, float]:
         first = await ours()  # the first use of each is recorded

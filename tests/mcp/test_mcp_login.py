@@ -139,9 +139,7 @@ def test_a_login_needs_https_or_this_machine(run: Run, environ: dict[str, str], 
         run(log_in_with_browser(McpSettings.model_validate(fields), environ))
 
 
-def test_keys_are_sent_to_the_address_of_their_login_alone(
-    run: Run, talking: Talking, environ: dict[str, str]
-) -> None:
+def test_keys_are_sent_to_the_address_of_their_login_alone(run: Run, talking: Talking, environ: dict[str, str]) -> None:
     async def use() -> None:
         async with open_protected_server() as (url, _), open_protected_server() as (other, authority):
             await log_in_with_browser(settings_of(url), environ)

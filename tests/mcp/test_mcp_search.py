@@ -33,9 +33,7 @@ async def find(talk: Any, query: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in envelope.output.splitlines()]
 
 
-def test_tools_of_over_1500_tokens_are_found_by_words_with_their_schemas(
-    run: Run, rig: Rig, talking: Talking
-) -> None:
+def test_tools_of_over_1500_tokens_are_found_by_words_with_their_schemas(run: Run, rig: Rig, talking: Talking) -> None:
     async def use() -> None:
         async with talking(rig.settings("many")) as talk:
             await until(lambda: talk.tools)

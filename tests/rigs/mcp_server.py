@@ -3,8 +3,8 @@
 Its one argument is a folder. ``tools.json`` in it, if it is there, replaces descriptions of tools by name; it is read
 at each listing. Each call is written to ``calls`` before it is answered, and each start to ``starts``. With the further
 argument ``hang`` it reads and never answers; with ``many`` it has 60 tools more; with ``full`` it has resources and
-prompts, and with ``full-era`` the same in 2026-07-28; with ``exit`` it ends at once, with the variable ``MY_KEY`` in what it
-writes last; with ``era`` it speaks 2026-07-28 alone; with ``large`` its list has pages without an end.
+prompts, and with ``full-era`` the same in 2026-07-28; with ``exit`` it ends at once, with the variable ``MY_KEY`` in
+what it writes last; with ``era`` it speaks 2026-07-28 alone; with ``large`` its list has pages without an end.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Server:
         self.send({"id": id, "result": result})
 
     def capabilities(self) -> dict[str, Any]:
-        more = {"resources": {}, "prompts": {}} if self.how.startswith("full") else {}
+        more: dict[str, Any] = {"resources": {}, "prompts": {}} if self.how.startswith("full") else {}
         return {"tools": {"listChanged": True}, **more}
 
     def offer(self, id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:

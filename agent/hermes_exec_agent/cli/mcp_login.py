@@ -61,7 +61,7 @@ def run_login(name: str, settings: "McpSettings", *, browser: bool) -> bool:
         PlaceUnavailable: the login failed.
     """
     if settings.url is None:
-        raise UsageError(f"{name} is a program, which gets its keys by env", remedy=f"env = [\"NAME\"] in [mcp.{name}]")
+        raise UsageError(f"{name} is a program, which gets its keys by env", remedy=f'env = ["NAME"] in [mcp.{name}]')
     if settings.token is not None:
         raise UsageError(f"{name} has a token", remedy=f"remove token from [mcp.{name}]")
     asked: list[bool] = []

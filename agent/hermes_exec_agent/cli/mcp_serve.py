@@ -27,7 +27,7 @@ _MODEL = "mcp"
 """The mark of shells of a client, whose model is not known."""
 
 
-def serve(
+def serve(  # noqa: PLR0913  the options of one command
     on: On = None,
     *,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,

@@ -181,7 +181,9 @@ class ClientSession:
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             page = await self._read(client.list_resources(cursor=cursor), "its resources")
-            lines += [_describe_item(str(each.uri), each.title or each.name, each.description) for each in page.resources]
+            lines += [
+                _describe_item(str(each.uri), each.title or each.name, each.description) for each in page.resources
+            ]
             cursor = page.next_cursor
             if cursor is None or len(lines) > _MOST_TOOLS:
                 break

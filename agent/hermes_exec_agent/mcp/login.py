@@ -263,7 +263,7 @@ async def log_in(
             client_id=settings.client_id,
             client_secret=secret.reveal() if secret is not None else None,
             redirect_uris=[AnyUrl(redirect)],
-            token_endpoint_auth_method="client_secret_basic" if secret is not None else "none",  # noqa: S106  a method
+            token_endpoint_auth_method="client_secret_basic" if secret is not None else "none",
         )
     try:
         async with (

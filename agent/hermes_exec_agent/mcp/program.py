@@ -97,9 +97,13 @@ class Program:
                 stdin.write(data)
                 await stdin.drain()
 
-            ended = self._exchange.run(lambda: stdout.read(_READ), write, lambda: _close(process), errors)
-            async with ended as streams:
-                yield streams
+            try:
+                async with self._exchange.run(
+                    lambda: stdout.read(_READ), write, lambda: _close(process), errors
+                ) as streams:
+                    yield streams
+            finally:
+                guardian.leave(process.pid)
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE

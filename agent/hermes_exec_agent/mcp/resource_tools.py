@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import Field, ValidationError
@@ -83,7 +82,9 @@ class _ServerReader(Generic[A]):
             if no := await check_approval(scope, f"read {what}", context):
                 return failure_envelope(place, no)
         try:
-            envelope = await to_envelope(await server.connection.use(lambda session: self.read(session, args)), place, context)
+            envelope = await to_envelope(
+                await server.connection.use(lambda session: self.read(session, args)), place, context
+            )
         except HermesError as error:
             envelope = failure_envelope(place, to_failure(error))
         return redact(envelope, Redactor(server.connection.keys))
@@ -91,7 +92,9 @@ class _ServerReader(Generic[A]):
     def _find(self, name: str) -> Server:
         usable = {each.name: each for each in self._servers.values() if each.offers(self.feature)}
         if name not in usable:
-            raise UsageError(f"there is no server {name!r} with {self.feature}", remedy=", ".join(usable) or "none has any")
+            raise UsageError(
+                f"there is no server {name!r} with {self.feature}", remedy=", ".join(usable) or "none has any"
+            )
         return usable[name]
 
     def describe(self, args: A) -> str:

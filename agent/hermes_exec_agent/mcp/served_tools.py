@@ -433,7 +433,9 @@ class TargetTools:
             )
         finally:
             await cancel_and_wait([ticker])
-        changes = [SyncChange(path=_to_text(str(each.path)), action=each.action) for each in done.changes[:_MOST_ENTRIES]]
+        changes = [
+            SyncChange(path=_to_text(str(each.path)), action=each.action) for each in done.changes[:_MOST_ENTRIES]
+        ]
         return SyncResult(
             ok=True, backend=self._target.name, copied=done.copied, deleted=done.deleted, unchanged=done.unchanged,
             bytes=done.bytes, changes=changes,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp_types import (
-    INVALID_PARAMS,
     INVALID_REQUEST,
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -79,7 +78,11 @@ class ServerQuestions:
         """Answers requests for answers of the person; None if they are off."""
         return self._elicit if self._settings.elicitation else None
 
-    async def _sample(self, _: object, params: CreateMessageRequestParams) -> CreateMessageResult | ErrorData:
+    async def _sample(
+        self,
+        context: object,
+        params: CreateMessageRequestParams,  # noqa: ARG002  the SDK gives it
+    ) -> CreateMessageResult | ErrorData:
         if refusal := self._count_question():
             return refusal
         self.waiting += 1
@@ -110,7 +113,11 @@ class ServerQuestions:
             stop_reason="maxTokens" if reply.finish == "length" else "endTurn",
         )
 
-    async def _elicit(self, _: object, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    async def _elicit(
+        self,
+        context: object,
+        params: ElicitRequestParams,  # noqa: ARG002  the SDK gives it
+    ) -> ElicitResult | ErrorData:
         if refusal := self._count_question():
             return refusal
         if not isinstance(params, ElicitRequestFormParams):
@@ -208,22 +215,14 @@ def _parse_value(name: str, text: str, form: Mapping[str, Any]) -> Value:
     if not text:
         return cast("Value", form.get("default"))
     choices, kind = _list_choices(form), form.get("type")
+    values = [each.strip() for each in text.split(",")] if kind == "array" else [text]
     try:
-        match kind:
-            case "boolean":
-                return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "array":
-                values = [each.strip() for each in text.split(",")]
-                if choices and not set(values) <= set(choices):
-                    raise KeyError
-                return values
-            case _:
-                if choices and text not in choices:
-                    raise KeyError
-                return text
+        if kind == "boolean":
+            return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
+        if kind in ("integer", "number"):
+            return int(text) if kind == "integer" else float(text)
+        if choices:
+            values = [{each: each for each in choices}[value] for value in values]
     except (KeyError, ValueError):
         raise UsageError(f"{quote(text, _SHOWN)} is no value of {quote(name, _SHOWN)}") from None
+    return values if kind == "array" else values[0]

@@ -105,9 +105,7 @@ class ToolSearch:
         try:
             args = ToolSearchArguments.model_validate(arguments)
         except ValidationError as error:
-            return failure_envelope(
-                HERE, Failure("arguments", describe_errors(SEARCH, ToolSearchArguments, error))
-            )
+            return failure_envelope(HERE, Failure("arguments", describe_errors(SEARCH, ToolSearchArguments, error)))
         found = [tool for tool in self._catalog.find(args.query, args.limit) if _is_enabled(tool)]
         lines = [
             json.dumps(
