@@ -80,8 +80,8 @@ class ServerQuestions:
 
     async def _sample(
         self,
-        context: object,
-        params: CreateMessageRequestParams,  # noqa: ARG002  the SDK gives it
+        context: object,  # noqa: ARG002  the SDK gives it
+        params: CreateMessageRequestParams,
     ) -> CreateMessageResult | ErrorData:
         if refusal := self._count_question():
             return refusal
@@ -115,8 +115,8 @@ class ServerQuestions:
 
     async def _elicit(
         self,
-        context: object,
-        params: ElicitRequestParams,  # noqa: ARG002  the SDK gives it
+        context: object,  # noqa: ARG002  the SDK gives it
+        params: ElicitRequestParams,
     ) -> ElicitResult | ErrorData:
         if refusal := self._count_question():
             return refusal
