@@ -119,10 +119,11 @@ def test_the_doctor_has_a_row_for_each_server(cli: Cli, rig: Rig) -> None:
     with file(cli).open("a") as out:
         out.write('\n[mcp.none]\ncommand = "no-such-program"\n[mcp.new]\ncommand = "true"\n')
         out.write('[mcp.off]\ncommand = "no-such-program"\nenabled = false\n')
+        out.write('[mcp.there]\ncommand = "no-such-program"\ntarget = "no-such-profile"\n')
     reports = {report["type"]: report["checks"] for report in json.loads(cli("doctor", "--json").stdout)}
     rows = {row["name"]: row for row in reports["agent"] if row["name"].startswith("mcp ")}
     assert {name: row["status"] for name, row in rows.items()} == {
-        "mcp rig": "ok", "mcp none": "missing", "mcp new": "warning",
+        "mcp rig": "ok", "mcp none": "missing", "mcp new": "warning", "mcp there": "missing",
     }  # fmt: skip
     assert rows["mcp new"]["remedy"] == "hermes-exec mcp test new"
     assert f"1 of {len(TOOLS)} tools" in rows["mcp rig"]["detail"]
