@@ -32,7 +32,7 @@ def login(
     """Log in at a server with your browser.
 
     The keys are kept in the keyring of your desktop, or in a file for you alone, and are renewed by themselves.
-    Conversations never ask for a login. A token in the configuration takes the place of a login.
+    Conversations never ask for a login. A server with a token in the configuration needs no login.
     """
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.mcp.config_edit import check_name
