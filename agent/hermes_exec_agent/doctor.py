@@ -448,9 +448,11 @@ def _check_mcp() -> list[Check]:
 
 def _check_login(row: str, name: str, settings: McpSettings) -> Check | None:
     """Return why the keys of a login at a server are of no use; None if they are, or there are none."""
+    if settings.url is None or settings.token is not None:
+        return None
     from hermes_exec_agent.mcp.login import read_login
 
-    login = read_login(name, os.environ) if settings.url is not None and settings.token is None else None
+    login = read_login(name, os.environ)
     if login is None:
         return None
     if login.url != settings.url:

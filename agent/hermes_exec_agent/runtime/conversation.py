@@ -267,8 +267,8 @@ class Conversation:
         images: Sequence[Image] = (),
     ) -> Answer:
         """Answer ``request``. ``listener`` is called with each update and must not block.
-        ``images`` count as text from outside for the memory and for skills.
 
+        ``images`` count as text from outside for the memory and for skills.
         If the caller is cancelled, `interrupt` is called or the time limit expires, nothing is left running, and the
         record has the interruption.
 
