@@ -126,11 +126,11 @@ class ServerQuestions:
         try:
             with pause_stopwatches():
                 return await self._ask_person(params)
+        except Unsupported:  # no person can be asked
+            return ElicitResult(action="cancel")
         except UsageError as error:
             self._context.tell(f"the MCP server {self._server} got no answer: {error.what}")
             return ElicitResult(action="decline")
-        except Unsupported:  # no person can be asked
-            return ElicitResult(action="cancel")
         finally:
             self.waiting, self.answered = self.waiting - 1, self.answered + 1
 
@@ -147,7 +147,7 @@ class ServerQuestions:
             return ElicitResult(action="decline")
         content: dict[str, Value] = {}
         for name, field in cast("dict[str, Any]", fields).items():
-            form: Mapping[str, Any] = field if isinstance(field, dict) else {}
+            form = cast("Mapping[str, Any]", field if isinstance(field, dict) else {})
             given = await ask(_describe_field(name, form), _list_choices(form))
             value = _parse_value(name, given, form)
             if value is not None:
@@ -200,8 +200,9 @@ def _list_choices(form: Mapping[str, Any]) -> list[str]:
     if not isinstance(inner, dict):
         return []
     found = cast("dict[str, Any]", inner)
-    titled: Any = found.get("oneOf") or found.get("anyOf") or []
-    values: Any = found.get("enum") or [each.get("const") for each in titled if isinstance(each, dict)]
+    titled = cast("list[Any]", found.get("oneOf") or found.get("anyOf") or [])
+    consts = [cast("dict[str, Any]", each).get("const") for each in titled if isinstance(each, dict)]
+    values: Any = found.get("enum") or consts
     return [str(each) for each in values] if isinstance(values, list) else []  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]  JSON
 
 
