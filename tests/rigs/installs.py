@@ -95,6 +95,7 @@ FORMS = (
     Form("mcp add x -- true", ("mcp",), UNREACHABLE),
     Form("mcp test x", ("mcp",), 2),
     Form("mcp remove x", (), 2),
+    Form("mcp login x", ("mcp",), 2),
     Form("mcp serve --http --port 0 --json", ("mcp",), serves=True),
     Form("log"),
     Form("bench local --runs 1"),

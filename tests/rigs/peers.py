@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,16 +16,18 @@ ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".cache" / "peers"
 
 
-def install_peer(*requirements: str) -> Path:
+def install_peer(*requirements: str, checkout: bool = True) -> Path:
     """Return the Python of an environment with these packages and this checkout; skip where no index is reachable."""
-    digest = hashlib.sha256(" ".join([*requirements, (ROOT / "pyproject.toml").read_text()]).encode()).hexdigest()[:12]
-    folder = _CACHE / f"{requirements[0].partition('==')[0]}-{digest}"
+    ours = (ROOT / "pyproject.toml").read_text() if checkout else ""
+    digest = hashlib.sha256(" ".join([*requirements, ours]).encode()).hexdigest()[:12]
+    folder = _CACHE / f"{re.split('[=<>]', requirements[0])[0]}-{digest}"
     python = folder / "bin/python"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         uv = str(Path(sys.executable).with_name("uv"))
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        argv = [uv, "pip", "install", "-q", "--python", str(python), *requirements, "-e", str(ROOT)]
+        argv = [uv, "pip", "install", "-q", "--python", str(python), *requirements]
+        argv += ["-e", str(ROOT)] if checkout else []
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode and not os.environ.get("CI"):
             pytest.skip(f"{requirements[0]} cannot be installed: {done.stderr.strip()[-300:]}")
