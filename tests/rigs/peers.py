@@ -15,17 +15,27 @@ ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".cache" / "peers"
 
 
-def install_peer(*requirements: str) -> Path:
-    """Return the Python of an environment with these packages and this checkout; skip where no index is reachable."""
-    digest = hashlib.sha256(" ".join([*requirements, (ROOT / "pyproject.toml").read_text()]).encode()).hexdigest()[:12]
+def install_peer(*requirements: str, alone: str = "", extras: str = "") -> Path:
+    """Return the Python of an environment with these packages and this checkout; skip where no index is reachable.
+
+    Args:
+        requirements: the packages; the first one names the environment.
+        alone: a package that is installed without its dependencies.
+        extras: of this checkout.
+    """
+    words = [*requirements, alone, extras, (ROOT / "pyproject.toml").read_text()]
+    digest = hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
     folder = _CACHE / f"{requirements[0].partition('==')[0]}-{digest}"
     python = folder / "bin/python"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         uv = str(Path(sys.executable).with_name("uv"))
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        argv = [uv, "pip", "install", "-q", "--python", str(python), *requirements, "-e", str(ROOT)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        argv = [uv, "pip", "install", "-q", "--python", str(python)]
+        checkout = f"{ROOT}[{extras}]" if extras else str(ROOT)
+        done = subprocess.run([*argv, *requirements, "-e", checkout], capture_output=True, text=True, check=False)
+        if alone and not done.returncode:
+            done = subprocess.run([*argv, "--no-deps", alone], capture_output=True, text=True, check=False)
         if done.returncode and not os.environ.get("CI"):
             pytest.skip(f"{requirements[0]} cannot be installed: {done.stderr.strip()[-300:]}")
         assert done.returncode == 0, done.stderr

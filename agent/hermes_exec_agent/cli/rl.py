@@ -108,7 +108,7 @@ def serve(  # noqa: PLR0913  one parameter an option
     to return token ids and logprobs, as vLLM and SGLang do. The first Ctrl-C lets running trials end, the second one
     ends them.
 
-    Exit codes: 0 if it ended by itself or by Ctrl-C, 1 if the trainer or the policy failed, 2 for wrong usage.
+    Exit codes: 0 if it ended by itself or by Ctrl-C, 125 if the trainer or the policy failed, 2 for wrong usage.
     """
     from hermes_exec_agent.batch.start import RunArguments
     from hermes_exec_agent.rl.environment import EnvironmentSettings

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hermes_exec import Terminal
     from hermes_exec.terminal.job import Job
 
-LEASE_S = 60.0
 _PAUSE_S = 1.0
 _LIMIT_S = 10.0
 _LOAD_S = 300.0
@@ -62,6 +61,8 @@ class PolicyOrder:
     """Seconds until it has to answer."""
     adapters: Path | None = None
     """A folder of this machine in which a trainer leaves LoRA adapters."""
+    lease_s: float = 60.0
+    """Seconds that it runs on after this process vanished."""
 
 
 class PolicyServer:
@@ -236,7 +237,7 @@ async def serve_policy(order: PolicyOrder, say: Callable[[str], None]) -> AsyncG
     """
     require("rl", "the server of a policy")
     say(f"the policy's server starts on {to_printable(order.target)}")
-    async with hermes_exec.open(order.target, lease_s=LEASE_S) as terminal:
+    async with hermes_exec.open(order.target, lease_s=order.lease_s) as terminal:
         job = await terminal.start(list(order.argv), name="policy", keep=False, cap_s=math.inf)
         async with await terminal.forward("127.0.0.1:0", f"127.0.0.1:{order.port}", on_failure=_ignore) as forward:
             server = PolicyServer(order, terminal, job, f"http://{forward.address}", say)
