@@ -7,10 +7,16 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hermes_exec_agent.models import say
+from hermes_exec_agent.models.messages import Message, ToolCall
+from hermes_exec_agent.models.protocol import Reply
+from tests.rigs.batches import PROGRAM
 from tests.rigs.breadth import leave_out
+from tests.rigs.endpoint import ScriptedEndpoint, Streamed
 from tests.rigs.peers import install_peer, run_peer
 from tests.rigs.processes import with_mark
 
@@ -66,3 +72,33 @@ def test_mini_swe_agent_works_in_a_target(tmp_path: Path) -> None:
     assert (found["slow"]["output"], found["slow"]["returncode"]) == ("before\n", -1)
     assert "hello" not in json.dumps(found["serialized"])
     assert not with_mark("31.5")
+
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+
+
+def answer(body: dict[str, Any]) -> Streamed:
+    """Say good to the harness of the test, and write it into a file for our agent."""
+    last = body["messages"][-1]
+    if not body.get("tools") or last["role"] != "user":
+        return Streamed(say("good"), usage=USAGE)
+    call = ToolCall(f"call_{len(body['messages'])}", "terminal", json.dumps({"command": "echo good > answer"}))
+    return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"), usage=USAGE)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("harness", ["of the test", "our agent"])
+def test_a_rollout_of_verifiers_runs_in_a_target(tmp_path: Path, harness: str) -> None:
+    python = install_peer("verifiers==0.4.0")
+    program = "-" if harness == "of the test" else str(PROGRAM)
+    shutil.copy(PEER / "verifiers_rollout.py", tmp_path)
+    with ScriptedEndpoint([answer], forever=True) as endpoint:
+        done = run_peer(python, "verifiers_rollout.py", "local", endpoint.url, program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["ok"], found["errors"], found["reward"]) == (True, [], 1.0), found
+    assert found["nodes"] >= (2 if program == "-" else 4)
+    assert found["missing"] == 127
+    assert not Path(found["folder"]).exists()
+    assert not with_mark("4711.5")
+    assert not [*Path("/tmp").glob("hermes-harness.*"), *Path("/tmp").glob("hermes-prompt-*")]
