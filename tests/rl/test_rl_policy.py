@@ -57,7 +57,7 @@ def test_the_newest_adapter_is_loaded_and_the_one_before_is_unloaded(tmp_path: P
             write_adapter(tmp_path / "two", b"abcd")
             await server.load_newest()
             names.append(server.version)
-            assert (await server._list_models()).keys() == {BASE, server.model}
+            assert (await server.list_models()).keys() == {BASE, server.model}
             assert server.window == 32768
         assert not with_mark(str(port))
         return names

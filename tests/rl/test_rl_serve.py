@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(180)
-TASKS = [
+TASKS: list[dict[str, Any]] = [
     {"id": "a", "instruction": "Write good into out.", "checks": {
         "word": {"command": "grep -q good out", "weight": 3}, "number": {"command": "test -s number"},
     }},

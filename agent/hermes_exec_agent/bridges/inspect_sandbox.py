@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 import hermes_exec
 from hermes_exec.errors import PlaceError, TransferError, UsageError
+from hermes_exec_agent.bridges._users import UserSwitch, UserUnavailable
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _MACHINES = frozenset({"local", "ssh", "slurm", "bubblewrap"})
 """Kinds of targets whose files outlast a terminal, so that each sample gets a folder of its own."""
-_RUNUSER = "/usr/sbin/runuser"
 _CANNOT_RUN = 126
 _PREPARE_S = 60.0
 
@@ -63,7 +63,7 @@ class HermesExecSandbox(SandboxEnvironment):
         self._folder = folder
         self._stack = stack
         self._own_folder = own_folder
-        self._user: tuple[str, str] | None = None
+        self._users = UserSwitch(terminal)
 
     @classmethod
     async def sample_init(
@@ -130,7 +130,10 @@ class HermesExecSandbox(SandboxEnvironment):
         concurrency: bool = True,  # noqa: ARG002, FBT001, FBT002  the target bounds itself
     ) -> ExecResult[str]:
         """Run a command; see `SandboxEnvironment.exec`."""
-        argv = [*(await self._switch_user(user)), *cmd]
+        try:
+            argv = [*(await self._users.prefix(user)), *cmd]
+        except UserUnavailable as error:
+            raise SandboxUserUnsupportedError(str(error)) from error
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         folder = self._resolve(cwd or ".")
         try:
@@ -153,23 +156,6 @@ class HermesExecSandbox(SandboxEnvironment):
         if done.exit_code == _CANNOT_RUN and "permission denied" in done.stderr_text.lower():
             raise PermissionError(done.stderr_text)
         return ExecResult(done.ok, done.shell_code, done.stdout_text, done.stderr_text)
-
-    async def _switch_user(self, user: str | None) -> list[str]:
-        """Return the beginning of a command that runs as another user; only root can."""
-        if user is None:
-            return []
-        if self._user is None:
-            found = await self.terminal.run("id -un; id -u", timeout=_PREPARE_S)
-            name, _, number = found.stdout_text.strip().partition("\n")
-            self._user = name, number
-        if user in self._user:
-            return []
-        if self._user[1] != "0":
-            raise SandboxUserUnsupportedError(f"commands run as {self._user[0]!r} there, not as {user!r}")
-        named = await self.terminal.run(["/usr/bin/id", "-un", user], timeout=_PREPARE_S)
-        if not named.ok:
-            raise SandboxUserUnsupportedError(f"there is no user {user!r}")
-        return [_RUNUSER, "-u", named.stdout_text.strip(), "--"]
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, with its folders; see `SandboxEnvironment.write_file`."""

@@ -63,11 +63,13 @@ def is_whole(folder: Path) -> bool:
             header = json.loads(file.read(length))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(config, dict) and isinstance(header, dict) and 8 + length + _find_end(header) == size
+    return isinstance(config, dict) and 8 + length + _find_end(header) == size
 
 
 def _find_end(header: object) -> int:
     """Return the number of bytes of all tensors, or -1 if the header does not say it."""
+    if not isinstance(header, dict):
+        return -1
     end = 0
     for name, each in cast("dict[str, Any]", header).items():
         if name == "__metadata__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.batch.tasks import digest_of
 from hermes_exec_agent.batch.trajectories.token_form import TokenForm
@@ -93,7 +93,7 @@ def convert_trajectory(trajectory: Trajectory) -> ScoredSequence:
         causes = ", ".join(sorted(form.breaks)) or "a delegated conversation"
         raise GroupFault("broken", f"the prompts of {result['key']} do not continue each other: {causes}")
     row = rows[0]
-    check = result.get("check") or {}
+    check = cast("dict[str, Any]", result.get("check") or {})
     pairs = list(zip(row["ids"], row["mask"], strict=True))
     return ScoredSequence(
         tokens=row["ids"],

@@ -100,7 +100,7 @@ class PolicyServer:
                     remedy="--policy-port with the port of its command line, or a longer --policy-wait",
                 )
             await asyncio.wait([self._watching], timeout=_PAUSE_S)
-        models = await self._list_models()
+        models = await self.list_models()
         self.model = self._order.model or next(iter(models), "")
         if self.model not in models:
             raise PolicyError(
@@ -157,7 +157,7 @@ class PolicyServer:
             remote = f"{await self._find_folder()}/{name}"
             await self._terminal.upload(Path(copy), remote)
         await self._call_first(_LOAD_ROUTES, {"lora_name": name, "lora_path": remote})
-        models = await self._list_models()
+        models = await self.list_models()
         if name not in models:
             raise PolicyError(f"the policy's server does not list the adapter {name} that it loaded")
         before, self._loaded, self.model, self.version = self._loaded, found.version, name, name
@@ -187,7 +187,7 @@ class PolicyServer:
                 remedy="vllm serve --enable-lora with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, or SGLang --enable-lora",
             )
 
-    async def _list_models(self) -> dict[str, int | None]:
+    async def list_models(self) -> dict[str, int | None]:
         """Return the models by name, each with the tokens that it takes."""
         _, text = await self._request("GET", "/v1/models")
         try:
