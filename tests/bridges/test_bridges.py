@@ -14,10 +14,12 @@ import pytest
 from hermes_exec_agent.models import say
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply
-from tests.rigs.batches import PROGRAM
+from tests.batch.test_batch_harbor import write_task
+from tests.rigs.batches import PROGRAM, BatchPerson
 from tests.rigs.breadth import leave_out
+from tests.rigs.docker_engine import DEBIAN, engine
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
-from tests.rigs.peers import install_peer, run_peer
+from tests.rigs.peers import find_python, install_peer, run_peer
 from tests.rigs.processes import with_mark
 
 leave_out("takes long")
@@ -102,3 +104,45 @@ def test_a_rollout_of_verifiers_runs_in_a_target(tmp_path: Path, harness: str) -
     assert not Path(found["folder"]).exists()
     assert not with_mark("4711.5")
     assert not [*Path("/tmp").glob("hermes-harness.*"), *Path("/tmp").glob("hermes-prompt-*")]
+
+
+ENVIRONMENT = "hermes_exec_agent.bridges.harbor:HermesExecEnvironment"
+AGENT = "hermes_exec_agent.bridges.harbor:HermesAgent"
+
+
+def work(body: dict[str, Any]) -> Streamed:
+    """Solve the task of Harbor's format."""
+    if body["messages"][-1]["role"] != "user":
+        return Streamed(say("Done."), usage=USAGE)
+    call = ToolCall("call_1", "terminal", json.dumps({"command": "echo hello > out"}))
+    return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"), usage=USAGE)
+
+
+@pytest.mark.timeout(600)
+def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path) -> None:
+    python = install_peer("harbor==0.24.0", extras="agent,docker", interpreter=find_python())
+    dock = engine()
+    dock.image(DEBIAN)
+    write_task(tmp_path / "tasks/first")
+    user = '[agent]\nuser = "nobody"\n'
+    write_task(tmp_path / "tasks/second", user, dockerfile=f"FROM {DEBIAN}\nWORKDIR /app\nRUN chmod 777 /app\n")
+    with ScriptedEndpoint([work], forever=True) as endpoint:
+        environ = {"DOCKER_HOST": dock.address, "LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url,
+                   "DEFAULT_MODEL": "m"}  # fmt: skip
+        for agent, reward in (("oracle", 1.0), ("nop", 0.0), (AGENT, 1.0)):
+            jobs = str(tmp_path / agent.replace(":", "-"))
+            argv = ["-p", "tasks", "-e", ENVIRONMENT, "-a", agent, "--jobs-dir", jobs, "-n", "2", "-y"]
+            program = str(python.with_name("harbor"))
+            done = run_peer(python, program, "run", *argv, cwd=tmp_path, **environ)
+            assert done.returncode == 0, done.stderr[-2000:]
+            found = json.loads(run_peer(python, str(PEER / "harbor_job.py"), jobs, cwd=tmp_path).stdout)
+            assert {name: each["rewards"] for name, each in found.items()} == {
+                "first": {"reward": reward}, "second": {"reward": reward}
+            }, found  # fmt: skip
+            if agent == AGENT:
+                assert {each["tokens"] for each in found.values()} == {14}
+    person = BatchPerson(tmp_path, DOCKER_HOST=dock.address)
+    done = person.run("run", "tasks", "--agent", "oracle", "--into", "batch")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(row)["reward"] for row in person.run("export", "batch").stdout.splitlines()] == [1.0, 1.0]
+    dock.wait_until_none()

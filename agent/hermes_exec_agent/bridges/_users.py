@@ -31,15 +31,23 @@ class UserSwitch:
         """
         if user is None:
             return []
-        if self._own is None:
-            found = await self._terminal.run("id -un; id -u", timeout=_STEP_S)
-            name, _, number = found.stdout_text.strip().partition("\n")
-            self._own = name, number
-        if user in self._own:
+        own = await self._find_own()
+        if user in own:
             return []
-        if self._own[1] != "0":
-            raise UserUnavailable(f"commands run as {self._own[0]!r} there, not as {user!r}")
+        if own[1] != "0":
+            raise UserUnavailable(f"commands run as {own[0]!r} there, not as {user!r}")
         named = await self._terminal.run(["/usr/bin/id", "-un", user], timeout=_STEP_S)
         if not named.ok:
             raise UserUnavailable(f"there is no user {user!r}")
         return [_RUNUSER, "-u", named.stdout_text.strip(), "--"]
+
+    async def is_root(self) -> bool:
+        """Whether commands run as root."""
+        return (await self._find_own())[1] == "0"
+
+    async def _find_own(self) -> tuple[str, str]:
+        if self._own is None:
+            found = await self._terminal.run("id -un; id -u", timeout=_STEP_S)
+            name, _, number = found.stdout_text.strip().partition("\n")
+            self._own = name, number
+        return self._own

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _MACHINES = frozenset({"local", "ssh", "slurm", "bubblewrap"})
 """Kinds of targets whose files outlast a terminal, so that each sample gets a folder of its own."""
+_PREFIX = "/tmp/hermes-inspect."  # noqa: S108  its name cannot be guessed
+_CREATE = f"umask 077; mktemp -d {_PREFIX}XXXXXXXX"
 _CANNOT_RUN = 126
 _PREPARE_S = 60.0
 
@@ -90,10 +92,11 @@ class HermesExecSandbox(SandboxEnvironment):
     async def _open(cls, target: str) -> HermesExecSandbox:
         async with AsyncExitStack() as stack:
             terminal = await stack.enter_async_context(hermes_exec.open(target))
-            own = terminal.kind in _MACHINES
-            command = "umask 077; mktemp -d /tmp/hermes-inspect.XXXXXXXX" if own else "pwd -P"
+            # A user of a container may not write into the folder of its image.
+            command = _CREATE if terminal.kind in _MACHINES else f"if [ -w . ]; then pwd -P; else {_CREATE}; fi"
             found = await terminal.run(command, timeout=_PREPARE_S, check=True)
-            return cls(terminal, found.stdout_text.rstrip("\n"), stack.pop_all(), own_folder=own)
+            folder = found.stdout_text.rstrip("\n")
+            return cls(terminal, folder, stack.pop_all(), own_folder=folder.startswith(_PREFIX))
         raise AssertionError  # the context never suppresses
 
     @classmethod
@@ -162,11 +165,20 @@ class HermesExecSandbox(SandboxEnvironment):
         data = contents.encode() if isinstance(contents, str) else contents
         path = self._resolve(file)
         try:
+            await self._refuse_read_only(path)
             await self.terminal.files.write(path, data, parents=True)
         except TransferError as error:
             raise _to_builtin(error, path) from error
         except PlaceError as error:
             raise SandboxUnavailableError(str(error)) from error
+
+    async def _refuse_read_only(self, path: str) -> None:
+        """Refuse a file that the user may not write: a write replaces the file, for which its folder counts."""
+        if await self._users.is_root():
+            return
+        argv = ["/bin/sh", "-c", '[ ! -e "$1" ] || [ -w "$1" ]', "sh", path]
+        if not (await self.terminal.run(argv, timeout=_PREPARE_S)).ok:
+            raise PermissionError(errors.EACCES, os.strerror(errors.EACCES), path)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...  # noqa: FBT002  the form of inspect

@@ -1,6 +1,7 @@
 from enum import Enum
 
 class NetworkMode(Enum):
+    PUBLIC = ...
     NO_NETWORK = ...
 
 class NetworkPolicy:
