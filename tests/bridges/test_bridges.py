@@ -133,7 +133,7 @@ def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path)
             jobs = str(tmp_path / agent.replace(":", "-"))
             argv = ["-p", "tasks", "-e", ENVIRONMENT, "-a", agent, "--jobs-dir", jobs, "-n", "2", "-y"]
             program = str(python.with_name("harbor"))
-            done = run_peer(python, program, "run", *argv, cwd=tmp_path, **environ)
+            done = run_peer(python, program, "run", *argv, cwd=tmp_path, more=environ)
             assert done.returncode == 0, done.stderr[-2000:]
             found = json.loads(run_peer(python, str(PEER / "harbor_job.py"), jobs, cwd=tmp_path).stdout)
             assert {name: each["rewards"] for name, each in found.items()} == {

@@ -8,8 +8,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".cache" / "peers"
@@ -57,11 +61,11 @@ def install_peer(*requirements: str, alone: str = "", extras: str = "", interpre
 
 
 def run_peer(
-    python: Path, *argv: str, cwd: Path, limit_s: float = 300, **more: str
+    python: Path, *argv: str, cwd: Path, limit_s: float = 300, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program there, in an empty home; ``more`` are variables."""
     environ = {
-        **more,
+        **dict(more or {}),
         "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin",
         "HOME": str(cwd),
         "LANG": "C.UTF-8",
