@@ -6,21 +6,32 @@ import json
 import os
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec_agent.models import say
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply
+from hermes_exec_backends.profiles import SingularityProfile
 from tests.batch.test_batch_harbor import write_task
+from tests.rigs import apptainer
 from tests.rigs.batches import PROGRAM, BatchPerson
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
+from tests.rigs.ordinary import run_as_nobody
 from tests.rigs.peers import find_python, install_peer, run_peer
 from tests.rigs.processes import with_mark
+from tests.rigs.sshd import Sshd
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.config.profile import Profile
 
 leave_out("takes long")
 
@@ -36,17 +47,65 @@ OTHER_USERS = {"test_exec_as_user", "test_exec_as_nonexistent_user"}
 """Only root runs commands as another user."""
 
 
+CHECKS = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", ".", "-rA",
+          "inspect_checks.py"]  # fmt: skip
+
+
+def read_failed(output: str) -> set[str]:
+    """Return the checks that failed."""
+    ends = {name: end for end, name in re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", output, re.MULTILINE)}
+    assert len(ends) >= 44, output[-2000:]
+    return {name for name, end in ends.items() if end != "PASSED"}
+
+
 @pytest.mark.timeout(600)
 def test_a_local_sandbox_passes_the_checks_that_inspect_ships(tmp_path: Path) -> None:
     python = install_peer(*INSPECT)
     shutil.copy(PEER / "inspect_checks.py", tmp_path)
-    argv = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", ".", "-rA"]
-    done = run_peer(python, *argv, "inspect_checks.py", cwd=tmp_path)
-    lines = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", done.stdout, re.MULTILINE)
-    ends = {name: end for end, name in lines}
-    failed = {name for name, end in ends.items() if end != "PASSED"}
-    assert len(ends) >= 44, done.stdout[-2000:]
+    failed = read_failed(run_peer(python, *CHECKS, cwd=tmp_path).stdout)
     assert failed == AS_ROOT if os.geteuid() == 0 else failed <= OTHER_USERS, failed
+
+
+@pytest.mark.timeout(600)
+def test_an_ordinary_user_passes_the_checks_that_inspect_ships() -> None:
+    python = install_peer(*INSPECT)
+    with TemporaryDirectory(prefix="hx-inspect-", dir="/tmp") as name:
+        home = Path(name)
+        home.chmod(0o777)
+        shutil.copy(PEER / "inspect_checks.py", home)
+        env = {"PATH": os.defpath, "HOME": name, "LANG": "C.UTF-8"}
+        done = run_as_nobody(CHECKS, cwd=home, env=env, limit_s=500, program=(str(python),))
+        assert read_failed(done.stdout.decode()) == {"test_exec_as_user"}, done.stderr[-500:]
+
+
+@contextmanager
+def open_place(kind: str, folder: Path) -> Generator[Profile]:
+    """Yield a target of that kind; commands in the first two run as an ordinary user."""
+    if kind == "docker":
+        yield engine().profile(DEBIAN, user="nobody")
+    elif kind == "ssh":
+        with Sshd() as daemon:
+            yield daemon.profile()
+    else:
+        apptainer.program()
+        yield SingularityProfile(image=str(apptainer.tree(folder)))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["docker", "ssh", "singularity"])
+def test_other_targets_pass_the_checks_that_inspect_ships(tmp_path: Path, kind: str) -> None:
+    python = install_peer(*INSPECT, extras="docker,ssh,singularity")
+    shutil.copy(PEER / "inspect_checks.py", tmp_path)
+    folder = tmp_path / ".config/hermes_exec"
+    folder.mkdir(parents=True)
+    with open_place(kind, tmp_path) as profile:
+        values = profile.model_dump(mode="json", exclude_unset=True) | {"type": profile.type}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]
+        (folder / "hermes.toml").write_text("\n".join(["[backends.box]", *lines]))
+        done = run_peer(python, *CHECKS, cwd=tmp_path, limit_s=500, more={"HERMES_TARGET": "box"})
+    # The images have no `adduser`, and only root could run it. Root in a container reads and writes every file.
+    as_root: set[str] = AS_ROOT if kind == "singularity" and os.geteuid() == 0 else set()
+    assert read_failed(done.stdout) == {"test_exec_as_user"} | as_root, done.stdout[-2000:]
 
 
 @pytest.mark.timeout(600)

@@ -1,7 +1,8 @@
 """A target as the runtime of a rollout of verifiers: ``await agent.run(task, runtime=box)``.
 
-The kinds of runtimes in a configuration of verifiers are a closed list, so a target is lent: `lend_target` opens it,
-and closes it after the block with all that runs there. verifiers never retries a rollout in a runtime that it was lent.
+The kinds of runtimes in a configuration of verifiers are a closed list, so a runtime is passed to each run:
+`open_runtime` opens the target, and closes it after the block with all that runs there. verifiers never retries a
+rollout in a runtime that was passed to it.
 """
 
 from __future__ import annotations
@@ -159,8 +160,8 @@ def _find_network() -> list[str]:
 
 
 @asynccontextmanager
-async def lend_target(target: str) -> AsyncGenerator[HermesExecRuntime]:
-    """Open a target that rollouts may be lent.
+async def open_runtime(target: str) -> AsyncGenerator[HermesExecRuntime]:
+    """Open a target as a runtime for rollouts.
 
     Raises:
         SandboxError: it cannot be opened.

@@ -12,7 +12,7 @@ from verifiers.v1.harness import Harness, HarnessConfig
 from verifiers.v1.runtimes import SubprocessConfig, SubprocessRuntime
 from verifiers.v1.task import Task, TaskData
 
-from hermes_exec_agent.bridges.verifiers_runtime import lend_target
+from hermes_exec_agent.bridges.verifiers_runtime import open_runtime
 
 TARGET, URL, PROGRAM = sys.argv[1:4]
 PROBE = """
@@ -63,7 +63,7 @@ async def main() -> None:
 
         harness = harness_config_type("hermes-exec-harness")(id="hermes-exec-harness", program=PROGRAM, replies=8)
     agent = vf.Agent(AgentConfig(model="m", client=client, harness=harness, runtime=SubprocessConfig()))
-    async with agent, lend_target(TARGET) as box:
+    async with agent, open_runtime(TARGET) as box:
         began = time.monotonic()
         trace = await agent.run(FolderTask(TaskData(prompt="Write good into answer.")), runtime=box)
         found["seconds"] = time.monotonic() - began
