@@ -42,7 +42,7 @@ class HermesExecRuntime(Runtime):
     def __init__(self, target: str, name: str | None = None) -> None:
         """``target`` is a target, or a profile of ``hermes.toml``."""
         super().__init__(name)
-        # The type of the information is one of verifiers' own; this one says least about the place.
+        # The type of the information is one of verifiers' own; this one says least about the target.
         self.config = SubprocessConfig()
         self.info = SubprocessRuntimeInfo(id=target)
         self._target = target
