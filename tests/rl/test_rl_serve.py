@@ -13,7 +13,6 @@ import pytest
 
 from tests.rigs.atropos import Trainer, lose_first_answer, serve_api
 from tests.rigs.batches import PROGRAM, BatchPerson
-from tests.rigs.bounded import wait_until
 from tests.rigs.policy_server import BASE, Policy, serve
 from tests.rigs.tokens import load_tokenizer
 from tests.rl.test_rl_groups import write_adapter
@@ -175,7 +174,8 @@ def test_a_server_without_token_ids_ends_it_with_one_line(api: str, tmp_path: Pa
 def test_a_signal_ends_the_wait_for_a_trainer(tmp_path: Path) -> None:
     person = create_person(tmp_path, "http://127.0.0.1:9/v1")
     process = person.start_rl("serve", "tasks.jsonl", "--trainer", "http://127.0.0.1:9", "--group-size", "2")
-    wait_until((person.home / "rl/rounds").exists)
+    assert process.stderr
+    assert any("waiting for the trainer's server" in line for line in iter(process.stderr.readline, ""))
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in said[1]) == (0, False), said

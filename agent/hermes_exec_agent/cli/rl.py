@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.rl.environment import EnvironmentSettings
     from hermes_exec_agent.rl.policy import PolicyOrder
 
+_INTERRUPTED = 130
 _PLACEHOLDER = "http://127.0.0.1:9/v1"
 """The address of the policy until its server runs."""
 
@@ -108,7 +109,8 @@ def serve(  # noqa: PLR0913  one parameter an option
     to return token ids and logprobs, as vLLM and SGLang do. The first Ctrl-C lets running trials end, the second one
     ends them.
 
-    Exit codes: 0 if it ended by itself or by Ctrl-C, 125 if the trainer or the policy failed, 2 for wrong usage.
+    Exit codes: 0 if it ended by itself or by Ctrl-C, 125 if the trainer or the policy failed, 2 for wrong usage,
+    130 after a signal before the policy answered.
     """
     from hermes_exec_agent.batch.start import RunArguments
     from hermes_exec_agent.rl.environment import EnvironmentSettings
@@ -137,7 +139,10 @@ def serve(  # noqa: PLR0913  one parameter an option
         name=name, group_size=group_size, groups=groups, rounds=rounds, ahead=ahead, weight=weight,
         send_equal=send_equal,
     )  # fmt: skip
-    counts = asyncio.run(_serve(plan, settings, order, trainer, trainer_wait, Path(into)))
+    try:
+        counts = asyncio.run(_serve(plan, settings, order, trainer, trainer_wait, Path(into)))
+    except asyncio.CancelledError:  # by a signal, before there was an environment
+        return _INTERRUPTED
     if json:
         show_json({"folder": into, "groups": dict(counts)})
     return 0
@@ -215,21 +220,21 @@ async def _serve(
     record = GroupRecord(folder)
     client = TrainerClient(url, wait_s=wait_s, say=note)
     main = asyncio.current_task()
-    with record.hold():
-        async with contextlib.AsyncExitStack() as stack:
-            stop = _Stop(lambda: main.cancel() if main is not None else None)
-            stack.enter_context(stop)
-            server = None
-            if order is not None:
-                server = await stack.enter_async_context(serve_policy(order, note))
-                os.environ["LLM_BASE_URL"] = f"{server.url}/v1"
-                if server.window is not None:
-                    os.environ["LLM_CONTEXT"] = str(max(server.window, 1024))
-            await stack.enter_async_context(client)
-            environment = Environment(plan, settings, record, client, policy=server, clean=flags.clean, say=note)
-            stop.handler = environment.stop
-            await environment.run()
-            return environment.counts
+    stop = _Stop(lambda: main.cancel() if main is not None else None)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(stop)
+        stack.enter_context(record.hold())
+        server = None
+        if order is not None:
+            server = await stack.enter_async_context(serve_policy(order, note))
+            os.environ["LLM_BASE_URL"] = f"{server.url}/v1"
+            if server.window is not None:
+                os.environ["LLM_CONTEXT"] = str(max(server.window, 1024))
+        await stack.enter_async_context(client)
+        environment = Environment(plan, settings, record, client, policy=server, clean=flags.clean, say=note)
+        stop.handler = environment.stop
+        await environment.run()
+        return environment.counts
 
 
 class _Stop:

@@ -69,6 +69,8 @@ class TrainerClient:
         self._say = say
         self._client: httpx2.AsyncClient | None = None
         self._registration: Registration | None = None
+        self._is_waiting = False
+        """Whether it was said that the server does not answer."""
 
     async def __aenter__(self) -> Self:
         import httpx2
@@ -191,8 +193,12 @@ class TrainerClient:
                     raise TrainerError(
                         f"{to_printable(self._url)}: no answer: {_describe(error)}", remedy="start run-api of Atropos"
                     ) from error
+                if not self._is_waiting:
+                    self._is_waiting = True
+                    self._say(f"waiting for the trainer's server at {to_printable(self._url)}: {_describe(error)}")
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            self._is_waiting = False
             if code in (404, 405, 422):
                 raise TrainerError(
                     f"{to_printable(self._url)}{path}: the server answered {code}", remedy="the address of run-api"
