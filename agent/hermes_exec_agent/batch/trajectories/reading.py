@@ -158,7 +158,8 @@ class Trajectory:
     def describe(self) -> dict[str, Any]:
         """Return the columns that each row has."""
         names = ("key", "task", "target", "model", "sample", "reward")
-        return {**{name: self.result[name] for name in names}, "end": self.end}
+        policy = {"policy": self.result["policy"]} if self.result.get("policy") else {}
+        return {**{name: self.result[name] for name in names}, "end": self.end, **policy}
 
 
 def _list_conversations(result: dict[str, Any]) -> list[str]:
@@ -203,9 +204,17 @@ class TrajectoryReader:
             elif reason := self.selection.find_exclusion(state.accepted):
                 self.left_out[reason] += 1
             else:
-                for id in _list_conversations(state.accepted):
-                    if (found := self._read(trial, state.accepted, id)) is not None:
-                        yield found
+                yield from self.read_trial(trial, state.accepted)
+
+    def read_trial(self, trial: Trial, result: dict[str, Any]) -> Iterator[Trajectory]:
+        """Yield the trajectories of a result, one for each step; those that are left out are counted.
+
+        Raises:
+            HermesError: its log cannot be read.
+        """
+        for id in _list_conversations(result):
+            if (found := self._read(trial, result, id)) is not None:
+                yield found
 
     def _read(self, trial: Trial, result: dict[str, Any], id: str) -> Trajectory | None:
         conversation = self._read_conversation(str(result["shard"]), id)
