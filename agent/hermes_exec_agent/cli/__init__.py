@@ -34,7 +34,12 @@ COMMANDS = (
     _agent(
         "web", "Show terminals, conversations, skills and costs in a browser.", _AGENT, "browser ui dashboard page view"
     ),
-    _agent("gateway", "Reach the agent from messengers.", _AGENT, "messenger telegram slack whatsapp discord signal irc bot pair"),
+    _agent(
+        "gateway",
+        "Reach the agent from messengers.",
+        _AGENT,
+        "messenger telegram slack whatsapp discord signal irc bot pair",
+    ),
     _agent("mcp", "Serve a target over MCP, and use tools of other servers.", _AGENT, "tools servers protocol"),
     _agent(
         "skill",
