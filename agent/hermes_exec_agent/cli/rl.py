@@ -185,8 +185,8 @@ def _plan(arguments: "RunArguments") -> "RunPlan":
     from hermes_exec_agent.batch.start import plan_run
     from hermes_exec_agent.models.fallback import Fallback
 
-    require("rl", "groups for a trainer")
     require("agent", "trials of the agent")
+    require("rl", "groups for a trainer")
     for each in arguments.models:
         if is_scripted(each):
             raise UsageError(
