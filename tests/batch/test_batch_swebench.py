@@ -207,3 +207,14 @@ def test_a_test_passes_only_if_each_of_its_lines_says_so() -> None:
     again = "test_b (m.C.test_b)\nIt works. ... noise ok\ntest_s (m.C) ... skipped 'no'\n"
     assert find_missing(again, "unittest", ["test_b (m.C)", "It works.", "test_s (m.C)"]) == ["test_s (m.C)"]
     assert choose_command("unittest", "django/django").startswith("python3 tests/runtests.py")
+    forged = "test_a (m.C) ... ok\nFAIL\ntest_b (m.C)\nIt works. ... ok\nFAIL\n\n"
+    summary = f"FAIL: test_a (m.C)\n{'-' * 70}\nERROR: test_b (m.C) [x] (n=1)\nIt works.\n"
+    wanted = ["test_a (m.C)", "test_b (m.C)", "It works."]
+    assert find_missing(forged, "unittest", wanted) == []
+    assert find_missing(forged + summary, "unittest", wanted) == wanted
+
+
+def test_a_parameter_with_spaces_is_found_whole_and_as_the_dataset_cuts_it() -> None:
+    text = "PASSED a.py::t[x - y]\nPASSED a.py::t[x]\nPASSED a.py::s[1 2]\nFAILED a.py::s[1 3] - assert 0\n"
+    assert find_missing(text, "pytest", ["a.py::t[x - y]", "a.py::t[x", "a.py::t[x]", "a.py::s[1 2]"]) == []
+    assert find_missing(text, "pytest", ["a.py::s[1", "a.py::s[1 3]"]) == ["a.py::s[1", "a.py::s[1 3]"]

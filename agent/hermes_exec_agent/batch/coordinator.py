@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.batch.claims import may_try
 from hermes_exec_agent.batch.engine import ShardOrder, find_engine
 from hermes_exec_agent.batch.formats.function_grading import find_check
 from hermes_exec_agent.batch.run_folder import BEGUN, HANGS_S, HEARTBEAT_S
@@ -241,7 +242,8 @@ class Coordinator:
                 count += not self._live
             elif state.last is not None and not state.last.get("final"):
                 retried = state.last["state"] in ("failed", "lost")
-                count += retried and state.claimed - base < epoch.settings.attempts
+                unbegun = sum(number > base for number in state.unbegun)
+                count += retried and may_try(epoch, state.claimed - base, unbegun)
         return count
 
     async def _submit(self, epoch: Epoch, engine: Engine) -> None:

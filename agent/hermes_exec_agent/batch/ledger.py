@@ -106,6 +106,7 @@ class Amounts:
 
 
 _NO_CAP = 1 << 62
+_ONE_EACH = Amounts(1, 1, 1, 1)
 
 
 def read_caps(caps: Caps) -> Amounts:
@@ -158,7 +159,7 @@ class Ledger:
         """
         while True:
             self.refresh()
-            part = (self._cap - self.total) // parts
+            part = (self._cap - self.total + _ONE_EACH * (parts - 1)) // parts  # rounded up, so that it is at least 1
             grant = Amounts(
                 *(
                     0 if cap == _NO_CAP else max(each, 0)
@@ -208,6 +209,8 @@ def settle_shard(run: RunFolder, shard: str, cap: Amounts) -> None:
             used += Amounts.from_record(event) - Amounts.from_record(event["reserved"])
         elif event["event"] == "returned" and not is_prepaid:
             return
+    if is_prepaid:  # its log was in the reach of agents
+        used = used.larger(Amounts()).smaller(granted)
     ledger.give_back(shard, granted - used)
 
 

@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import shutil
-import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +27,7 @@ from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
 from hermes_exec_agent.batch.gpu_hours import count_target_gpus
 from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
+from hermes_exec_agent.batch.sandbox_results import LARGEST, unpack
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable
@@ -60,8 +60,9 @@ _END_S = 60.0
 _PROBE = """cd "$1" && touch "epochs/$2.heartbeat" || exit 1
 [ -z "$4" ] || printf %s "$4" > "control/$2"
 find results -type f -name '[!.]*' | wc -l
-[ -n "$(find "shards/$3/heartbeat" -newermt '-30 seconds' 2>/dev/null)" ] && echo fresh
+beaten=$(stat -c %Y "shards/$3/heartbeat" 2>/dev/null) && [ $(($(date +%s) - beaten)) -lt 30 ] && echo fresh
 exit 0"""
+"""Both times of the heartbeat's age are of the sandbox's own clock."""
 _PACK = """
 import os, sqlite3, sys, tarfile
 os.chdir(sys.argv[1])
@@ -136,9 +137,20 @@ class ModalEngine:
             folder.mkdir(mode=0o700)
             self._log = ShardLog(folder)
         left = await asyncio.to_thread(count_claimable, self._run, epoch)
+        failures: list[Exception] = []
         for place, order in enumerate(orders):
             share = min(-(-left // (len(orders) - place)), order.slots * _TRIALS)
-            left -= await self._start(epoch, order, share)
+            try:
+                left -= await self._start(epoch, order, share)
+            except (HermesError, OSError) as error:
+                failures.append(error)
+                # What it has claimed did not begin, and is settled at once.
+                with contextlib.suppress(OSError):
+                    (self._run.shard(order.id) / LOST).touch(mode=0o600)
+        if len(failures) == len(orders):
+            raise HermesError(f"no sandbox can be started: {failures[0]}") from failures[0]
+        for failure in failures:
+            _log.warning("a sandbox was not started: %s", failure)
 
     async def _start(self, epoch: Epoch, order: ShardOrder, share: int) -> int:
         """Claim attempts for a shard, and begin it; return how many were claimed."""
@@ -217,11 +229,12 @@ class _Sandbox:
             await shield_to_completion(self._settle(is_gone=is_gone), limit_s=_END_S)
 
     async def _settle(self, *, is_gone: bool) -> None:
-        """Record that the sandbox has ended, if that is so."""
+        """Record that the sandbox has ended, if that is so, or that no attempt has begun in it."""
         is_gone = is_gone or await _end_sandbox(self._own / "sandbox")
         await asyncio.to_thread(shutil.rmtree, self._staging, ignore_errors=True)
         # Targets of other kinds end with their leases; only those of the sandbox itself ended with it.
-        if is_gone and not (self._own / "ended").exists() and not self._part.has_other_targets:
+        is_over = (is_gone and not self._part.has_other_targets) or not (self._own / BEGUN).exists()
+        if is_over and not (self._own / "ended").exists():
             (self._own / LOST).touch(mode=0o600)
 
     async def _use_sandbox(self) -> bool:
@@ -322,8 +335,9 @@ class _Sandbox:
             raise PlaceUnavailable(f"its results cannot be packed: {done.stderr_text.strip()[-200:] or done.reason}")
         archive, folder = self._staging / "out.tar", self._staging / "out"
         await asyncio.to_thread(archive.unlink, missing_ok=True)
-        await terminal.download(f"{_THERE}/.out.tar", archive)
-        await asyncio.to_thread(_unpack, archive, folder)
+        await asyncio.to_thread(self._run.check_space)
+        await terminal.download(f"{_THERE}/.out.tar", archive, progress=_check_size)
+        await asyncio.to_thread(unpack, archive, folder, self._part.is_wanted)
         # Results have to be whole when this is cancelled meanwhile.
         await shield_to_completion(asyncio.to_thread(self._part.take, folder), limit_s=None)
 
@@ -347,18 +361,9 @@ async def _open(target: str, lease_s: float) -> AsyncGenerator[tuple[Terminal, s
         yield terminal, get_resource_id(plan.backend), float(getattr(plan.backend.profile, "timeout", 3600))
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive of a sandbox into a new folder; nothing is written outside of it.
-
-    Raises:
-        HermesError: it is damaged.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-    except tarfile.TarError as error:
-        raise HermesError(f"the archive of a sandbox is damaged: {to_printable(str(error))}") from error
+def _check_size(done: int, *_: int) -> None:
+    if done > LARGEST:
+        raise HermesError(f"the files of a sandbox have more than {LARGEST >> 20} MiB")
 
 
 def _get_last_line(text: str) -> str:
