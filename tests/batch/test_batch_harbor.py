@@ -273,11 +273,29 @@ def test_addresses_are_restricted_where_a_target_can(tmp_path: Path) -> None:
     write_task(
         tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.0.0.1", "10.1.0.0/16"]\n'
     )
+    write_task(tmp_path / "two", '[environment]\nnetwork_mode = "no-network"\n')
     person = BatchPerson(tmp_path)
-    for argv, why in (((), "containers here do not restrict"), (("--on", "docker"), "which it does not restrict")):
+    config = tmp_path / ".config/hermes_exec/hermes.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        "[backends.narrow]\ntype = 'modal'\nallow = ['10.0.0.0/16']\n[backends.shut]\ntype = 'modal'\n"
+        "network = 'blocked'\n[backends.wide]\ntype = 'modal'\nallow = ['10.0.0.0/8']\n"
+    )
+    for argv, why in (
+        ((), "containers here do not restrict"),
+        (("--on", "docker"), "which it does not restrict"),
+        (("--on", "narrow"), "that this profile does not allow"),
+        (("--on", "shut"), "that this profile does not allow"),
+    ):
         done = person.run("run", "one", "--agent", "oracle", *argv)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr
     (task,), _ = load_tasks(str(tmp_path / "one"))
     assert task.harbor is not None
     profile = create_profile(Trial("k" * 24, task, "modal", "", 1), task.harbor.box, tmp_path)
     assert getattr(profile, "allow", ()) == ("10.0.0.1/32", "10.1.0.0/16")
+    assert person.run("run", "one", "--agent", "oracle", "--on", "wide", "--dry-run").returncode == 0
+    (task,), _ = load_tasks(str(tmp_path / "two"))
+    assert task.harbor is not None
+    for target, closed in (("modal", "blocked"), ("daytona", "blocked"), ("docker:debian:12", "none")):
+        profile = create_profile(Trial("k" * 24, task, target, "", 1), task.harbor.box, tmp_path)
+        assert getattr(profile, "network", "") == closed

@@ -131,6 +131,39 @@ def test_a_killed_command_leaves_no_sandbox_after_its_lease(person: BatchPerson,
     wait_until(lambda: server.call("alive") == [], 100)
 
 
+def test_a_task_of_harbor_reaches_only_its_addresses(person: BatchPerson, server: Apart) -> None:
+    folder = person.home / "task"
+    for name, text in (
+        ("instruction.md", "work"),
+        ("task.toml", "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.1.0.0/16', '10.0.0.1']\n"),
+        ("environment/Dockerfile", "FROM debian:12\n"),
+        ("tests/test.sh", "echo 1 > /logs/verifier/reward.txt\n"),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    before = {each["id"] for each in server.call("sandboxes")}
+    done = person.run("run", "task", "--agent", "nop", "--on", "modal", "--into", "r")
+    assert done.returncode == 0, done.stderr
+    (made,) = (each for each in server.call("sandboxes") if each["id"] not in before)
+    assert made["definition"]["network_access"]["allowed_cidrs"] == ["10.1.0.0/16", "10.0.0.1/32"]
+
+
+@pytest.mark.timeout(200)
+def test_a_sandbox_that_cannot_start_leaves_no_open_attempt(person: BatchPerson, server: Apart) -> None:
+    write_tasks(person, 2)
+    server.call("fail_builds", "no such image")
+    config = person.home / ".config/hermes_exec/hermes.toml"
+    config.write_text(config.read_text().replace("type = 'modal'\nvol", "type = 'modal'\npackages = ['jq']\nvol"))
+    done = person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r", *ARGV, limit_s=60)
+    assert done.returncode == 1, done.stderr
+    assert "shards ended one after another without a result" in done.stderr
+    lasts = [each.last for each in read_state(person.home / "r").trials.values()]
+    assert [(each["state"], each["reason"]) for each in lasts if each] == [
+        ("lost", "its shard ended; it had not begun")
+    ] * 2
+    assert server.call("alive") == []
+
+
 def test_options_are_checked_before_anything_starts(person: BatchPerson) -> None:
     write_tasks(person, 1)
     for option, why in (

@@ -21,7 +21,7 @@ _PYTEST = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) +(\S.*?)(?: - 
 _METHOD = re.compile(r"(\w+) \((\w[\w.<>]*)\)")
 _UNITTEST = re.compile(r"^(.+?) \.\.\. ?(.*)$")
 _UNITTEST_END = re.compile(r"(ok|FAIL|ERROR|skipped\b.*|expected failure|unexpected success)$")
-_UNITTEST_SUMMARY = re.compile(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (.+?)(?: \[.*\]| \(.*=.*\))?$")
+_UNITTEST_SUMMARY = re.compile(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\w+ \(\w[\w.<>]*\)|.*\S)")
 _SYMPY = re.compile(r"^(test_\w+) (ok|F|E|f|X|s)\b")
 _SYMPY_FAILED = re.compile(r"^_{3,} \S+:(test_\w+) _{3,}$")
 _FUNCTION = re.compile(r"test_\w+")
