@@ -252,6 +252,8 @@ def test_what_never_began_counts_as_no_try(tmp_path: Path, run: RunFolder, epoch
         ("docker", (BEGUN, "ended"), True, 60.0, ""),
         ("docker", (BEGUN, "ended"), True, -60.0, "the lease of its target is over"),
         ("docker", ("lost",), True, 60.0, "it had not begun"),
+        ("local", (), False, 60.0, "it had not begun"),
+        ("local", (BEGUN,), True, 60.0, ""),
     ],
 )
 def test_an_attempt_of_a_sandbox_is_over_when_its_target_is(
@@ -272,11 +274,11 @@ def test_an_attempt_of_a_sandbox_is_over_when_its_target_is(
         (folder / "log.jsonl").write_text(f'{{"event":"running","key":"{key}","attempt":1}}\n')
 
     async def settle() -> int:
-        run.shard("c1").mkdir()
-        with ShardLog(run.shard("c1")) as log:
+        run.shard("c2").mkdir()
+        with ShardLog(run.shard("c2")) as log:
             state = RunState(run)
             state.update()
-            return await Settlement(run, state, log, 1).settle()
+            return await Settlement(run, state, log, 2).settle()
 
     assert asyncio.run(settle()) == (not reason)
     record = run.read_result(key, 1)

@@ -124,7 +124,9 @@ class ModalEngine:
         self._shards: dict[str, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
-        """End the sandboxes that earlier commands left; see `Engine.open`."""
+        """End the sandboxes that earlier commands left, and remove their copies; see `Engine.open`."""
+        for path in self._run.path.glob(f"shards/*/{PREPAID}"):
+            await asyncio.to_thread(shutil.rmtree, self._run.path / "engine" / path.parent.name, ignore_errors=True)
         ended = await asyncio.gather(*(_end_sandbox(path) for path in self._run.path.glob("shards/*/sandbox")))
         if ended:
             _log.info("%d sandboxes of earlier commands have ended", len(ended))
@@ -293,7 +295,7 @@ class _Sandbox:
         shard = [self._python, "-m", "hermes_exec", *self._part.order.to_argv(_THERE), "--detached"]
         argv = ["/bin/sh", "-c", 'output=$1; shift; exec "$@" </dev/null >"$output" 2>&1', "sh",
                 f"{_THERE}/shards/{self._id}/output.txt", *shard]  # fmt: skip
-        (self._own / BEGUN).touch(mode=0o600)
+        await asyncio.to_thread(self._begin)
         running = asyncio.ensure_future(terminal.run(argv, cwd="/", env=env))
         try:
             while not running.done():
@@ -307,6 +309,12 @@ class _Sandbox:
             (self._own / "ended").touch(mode=0o600)
         else:
             raise PlaceUnavailable(f"its shard ended: {done.reason}; see output.txt")
+
+    def _begin(self) -> None:
+        """Record that attempts may begin, unless another command runs the batch, which has settled them then."""
+        if self._run.last_epoch() != self._part.epoch.number:
+            raise PlaceUnavailable("another command runs this batch")
+        (self._own / BEGUN).touch(mode=0o600)
 
     async def _exchange(self, terminal: Terminal) -> None:
         """Pass on how the shard stops, and copy new results."""

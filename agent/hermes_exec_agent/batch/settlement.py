@@ -75,7 +75,7 @@ class Settlement:
         return held
 
     async def _settle_shard(self, shard: str, attempts: list[tuple[str, int]]) -> int:
-        over = await asyncio.to_thread(self._run.is_shard_over, shard)
+        over = await asyncio.to_thread(self._is_shard_over, shard, attempts[0])
         lease_over = await asyncio.to_thread(self._run.is_lease_over, shard, self._run.settings.lease_s)
         if over is False:
             await asyncio.to_thread(self._run.kill_hung_shard, shard)
@@ -96,6 +96,14 @@ class Settlement:
                 *(self._settle_attempt(each, places.get(each, []), how, lease_over=lease_over) for each in attempts)
             )
         return done.count(False)
+
+    def _is_shard_over(self, shard: str, attempt: tuple[str, int]) -> bool | None:
+        """Whether a shard has ended, or has not begun before its command ended, after which it does not begin."""
+        folder = self._run.shard(shard)
+        is_unbegun = (folder / PREPAID).exists() and not (folder / BEGUN).exists()
+        if is_unbegun and self._run.read_claim(*attempt)["epoch"] < self._epoch:
+            return True
+        return self._run.is_shard_over(shard)
 
     async def _settle_remote(self, attempt: tuple[str, int], *, has_begun: bool, lease_over: bool) -> bool:
         """Record an attempt of a sandbox as lost once it is proven over; return whether it was.
