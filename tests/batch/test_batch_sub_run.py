@@ -78,6 +78,22 @@ def test_a_shard_gets_its_own_attempts_and_an_equal_part_of_the_caps(
     assert not list((tmp_path / "sub/results").iterdir())
 
 
+def test_what_another_process_claims_meanwhile_is_not_claimed_twice(
+    run: RunFolder, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = run.trials[1].key
+
+    def find_late(run: RunFolder, epoch: Epoch, key: str) -> tuple[int | None, bool]:
+        found = find_next(run, epoch, key)
+        if key == taken:
+            assert run.claim(key, 1, {"shard": "s9", "epoch": 1})
+        return found
+
+    monkeypatch.setattr("hermes_exec_agent.batch.sub_run.find_next", find_late)
+    assert taken not in begin_part(run, epoch, "s1", 4).attempts
+    assert run.read_claim(taken, 1)["shard"] == "s9"
+
+
 def test_only_results_of_a_shards_attempts_are_taken_from_it(tmp_path: Path, run: RunFolder, epoch: Epoch) -> None:
     part, other = begin_part(run, epoch, "s1"), begin_part(run, epoch, "s2")
     first, second = part.attempts
