@@ -88,23 +88,25 @@ def test_a_scripted_agent_works_as_the_user_of_the_task(person: BatchPerson) -> 
     assert (row["reward"], row["check"]["rewards"]) == (0.5, {"reward": 0.5}), row
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("echo nan > /logs/verifier/reward.txt", "no finite number"),
-        ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
-        ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
-        ("true", "wrote no reward"),
-        ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
-        ("sleep 60", "did not end"),
-    ],
-)
-def test_a_reward_that_cannot_be_used_is_no_reward(person: BatchPerson, script: str, why: str) -> None:
-    write_task(person.home / "odd", "timeout_sec = 3\n", test=script)
+ODD_REWARDS = {
+    "nan": ("echo nan > /logs/verifier/reward.txt", "no finite number"),
+    "link": ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
+    "huge": ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
+    "none": ("true", "wrote no reward"),
+    "two": ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
+    "slow": ("sleep 60", "did not end"),
+}
+
+
+def test_a_reward_that_cannot_be_used_is_no_reward(person: BatchPerson) -> None:
+    for name, (script, _) in ODD_REWARDS.items():
+        write_task(person.home / "odd" / name, "timeout_sec = 3\n", test=script)
     done = person.run("run", "odd", "--agent", "oracle", "--into", "r")
-    row = results(person)["odd"]
-    assert (done.returncode, row["state"], row["reward"]) == (1, "ungraded", None)
-    assert why in row["reason"]
+    found = results(person)
+    assert (done.returncode, len(found)) == (1, len(ODD_REWARDS)), done.stderr
+    for name, (_, why) in ODD_REWARDS.items():
+        assert (found[name]["state"], found[name]["reward"]) == ("ungraded", None), found[name]
+        assert why in found[name]["reason"]
 
 
 def test_an_agent_leaves_no_reward_and_no_tests_of_its_own(person: BatchPerson) -> None:

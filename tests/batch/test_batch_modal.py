@@ -14,7 +14,7 @@ import pytest
 from tests.rigs import modal
 from tests.rigs.batches import BatchPerson, read_state
 from tests.rigs.bounded import wait_until
-from tests.rigs.breadth import leave_out
+from tests.rigs.breadth import IN_FULL, leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -41,7 +41,8 @@ def server() -> Generator[Apart]:
 @pytest.fixture
 def person(tmp_path: Path, server: Apart) -> BatchPerson:
     """A person whose sandboxes see this checkout and its Python."""
-    volumes = {str(CHECKOUT): "checkout", sys.base_prefix: "python"}
+    (tmp_path / "marks").mkdir(mode=0o777)
+    volumes = {str(CHECKOUT): "checkout", sys.base_prefix: "python", str(tmp_path / "marks"): "marks"}
     for folder, name in volumes.items():
         server.call("share", name, folder)
     config = tmp_path / ".config/hermes_exec/hermes.toml"
@@ -119,7 +120,31 @@ def test_a_stop_leaves_no_sandbox(person: BatchPerson, server: Apart) -> None:
     assert server.call("alive") == []
 
 
+@pytest.mark.timeout(200)
+def test_a_resumed_run_ends_the_sandbox_of_a_killed_command_before_it_begins_again(
+    person: BatchPerson, server: Apart
+) -> None:
+    write_tasks(person, 1)
+    runs_of = person.home / "marks/runs"
+    model = person.write_replies(f"echo >> {runs_of}; [ $(wc -l < {runs_of}) = 2 ] || sleep 300; echo done > out")
+    process = person.start("run", "tasks.jsonl", "--model", model, "--into", "r", *ARGV)
+    wait_until(runs_of.exists, 60)
+    process.kill()
+    process.communicate()
+    (first,) = server.call("alive")
+    done = person.run("resume", "r", limit_s=60)
+    assert done.returncode == 0, done.stderr
+    (each,) = read_state(person.home / "r").trials.values()
+    assert each.accepted is not None
+    assert (each.accepted["reward"], each.accepted["attempt"], runs_of.read_text()) == (1.0, 2, "\n\n")
+    (record,) = (json.loads(path.read_text()) for path in person.home.glob("r/results/*/*.1"))
+    assert record["reason"] == "its shard ended; its machine has ended"
+    assert first["id"] not in {each["id"] for each in server.call("alive")}
+    assert not list((person.home / "r/engine").iterdir())
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not IN_FULL, reason="waits for a lease. Try: ./dev test --all, or name this test")
 @pytest.mark.timeout(200)
 def test_a_killed_command_leaves_no_sandbox_after_its_lease(person: BatchPerson, server: Apart) -> None:
     write_tasks(person, 1)

@@ -82,6 +82,8 @@ class Coordinator:
         try:
             with ShardLog(folder) as log:
                 settlement = Settlement(self._run, self.state, log, epoch.number)
+                if epoch.number > 1 and (end_earlier := getattr(engine, "end_earlier", None)) is not None:
+                    await end_earlier()
                 await self._settle_before(settlement, epoch, listener)
                 self.state.full = ""  # that was the disk of an earlier command
                 epoch = self._run.plan_epoch(epoch, self.state.find_todo(self._only))

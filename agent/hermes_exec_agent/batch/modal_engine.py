@@ -123,13 +123,17 @@ class ModalEngine:
         self._log: ShardLog | None = None
         self._shards: dict[str, asyncio.Task[None]] = {}
 
-    async def open(self) -> None:
-        """End the sandboxes that earlier commands left, and remove their copies; see `Engine.open`."""
+    async def end_earlier(self) -> None:
+        """End the sandboxes that earlier commands left, and remove their copies; see `EndsEarlier`."""
         for path in self._run.path.glob(f"shards/*/{PREPAID}"):
             await asyncio.to_thread(shutil.rmtree, self._run.path / "engine" / path.parent.name, ignore_errors=True)
-        ended = await asyncio.gather(*(_end_sandbox(path) for path in self._run.path.glob("shards/*/sandbox")))
-        if ended:
-            _log.info("%d sandboxes of earlier commands have ended", len(ended))
+        records = list(self._run.path.glob("shards/*/sandbox"))
+        ended = await asyncio.gather(*(_end_sandbox(record) for record in records))
+        if any(ended):
+            _log.info("%d sandboxes of earlier commands have ended", sum(ended))
+
+    async def open(self) -> None:
+        """Do nothing; see `Engine.open`."""
 
     async def submit(self, orders: Sequence[ShardOrder]) -> None:
         """Claim attempts for sandboxes, and start them; see `Engine.submit`."""
@@ -232,11 +236,13 @@ class _Sandbox:
 
     async def _settle(self, *, is_gone: bool) -> None:
         """Record that the sandbox has ended, if that is so, or that no attempt has begun in it."""
-        is_gone = is_gone or await _end_sandbox(self._own / "sandbox")
+        record = self._own / "sandbox"
+        if is_gone:
+            await asyncio.to_thread(_record_end, record)
+        else:
+            await _end_sandbox(record)
         await asyncio.to_thread(shutil.rmtree, self._staging, ignore_errors=True)
-        # Targets of other kinds end with their leases; only those of the sandbox itself ended with it.
-        is_over = (is_gone and not self._part.has_other_targets) or not (self._own / BEGUN).exists()
-        if is_over and not (self._own / "ended").exists():
+        if not (self._own / BEGUN).exists() and not (self._own / "ended").exists():
             (self._own / LOST).touch(mode=0o600)
 
     async def _use_sandbox(self) -> bool:
@@ -247,7 +253,8 @@ class _Sandbox:
             _open(target, self._run.settings.lease_s) as (terminal, resource, life_s),
         ):
             self._drain_at = time.monotonic() + max(life_s - _DRAIN_S, life_s / 2)
-            write_private(self._own / "sandbox", json.dumps({"target": target, "sandbox": resource}).encode())
+            record = {"target": target, "sandbox": resource, "others": self._part.has_other_targets}
+            write_private(self._own / "sandbox", json.dumps(record).encode())
             await self._upload(terminal)
             await stop_beating()
             await self._work(terminal)
@@ -395,5 +402,14 @@ async def _end_sandbox(record: Path) -> bool:
             return False
     except (HermesError, OSError):
         return False
-    await asyncio.to_thread(record.rename, record.with_name("sandbox-ended"))
+    await asyncio.to_thread(_record_end, record)
     return True
+
+
+def _record_end(record: Path) -> None:
+    """Record that a sandbox has ended, and with it its shard, unless that has targets elsewhere, which have leases."""
+    with contextlib.suppress(FileNotFoundError):
+        has_others = json.loads(record.read_bytes()).get("others", True)
+        if not has_others and not record.with_name("ended").exists():
+            record.with_name(LOST).touch(mode=0o600)
+        record.rename(record.with_name("sandbox-ended"))
