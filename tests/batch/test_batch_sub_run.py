@@ -234,6 +234,22 @@ def test_an_archive_leaves_only_wanted_files(
         unpack(archive, folder, part.is_wanted)
 
 
+def test_a_shard_gets_no_more_of_the_caps_than_its_trials_may_use(run: RunFolder, epoch: Epoch) -> None:
+    caps = Caps(money=1.0, tokens=50, trial_money=0.1, trial_tokens=1000)
+    part = begin_part(run, Epoch(1, epoch.todo, run.settings.model_copy(update={"caps": caps}), 0.0), "s1", 2)
+    drawn = part.draw_caps()
+    assert drawn is not None
+    assert (drawn.money, drawn.tokens) == (0.2, 25)
+
+
+def test_a_small_cap_is_not_divided_into_nothing(run: RunFolder, epoch: Epoch) -> None:
+    settings = run.settings.model_copy(update={"caps": Caps(steps=1), "concurrency": 4})
+    part = begin_part(run, Epoch(1, epoch.todo, settings, 0.0), "s1", 2)
+    drawn = part.draw_caps()
+    assert drawn is not None
+    assert drawn.steps == 1
+
+
 def test_a_forged_log_returns_no_more_than_was_granted(run: RunFolder, epoch: Epoch) -> None:
     part, cap = begin_part(run, epoch, "s1", 1), read_caps(CAPS)
     assert part.draw_caps() is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import make_private_folder, write_private
 from hermes_exec_agent.batch.claims import count_unbegun, find_next
-from hermes_exec_agent.batch.ledger import Ledger, read_caps
+from hermes_exec_agent.batch.ledger import Ledger, read_caps, read_trial_caps
 from hermes_exec_agent.batch.sandbox_results import read_events, read_result
 from hermes_exec_agent.batch.shard_log import NAME as LOG
 
@@ -51,12 +51,15 @@ class SubRun:
     def draw_caps(self) -> Caps | None:
         """Return the caps of the shard: an equal part of what is left; None if nothing is left of one.
 
+        It is at most what its trials may use, as a lost shard's part counts in full.
+
         Raises:
             OSError: the grant cannot be written.
         """
         caps = self.epoch.settings.caps
         parts = max(self.epoch.settings.shards, 1)
-        grant = Ledger(self.run.path / "ledger", read_caps(caps)).draw_part(self.order.id, parts)
+        most = read_trial_caps(caps) * len(self.attempts)
+        grant = Ledger(self.run.path / "ledger", read_caps(caps)).draw_part(self.order.id, parts, most)
         money = None if caps.money is None else grant.to_dollars()
         tokens = None if caps.tokens is None else grant.tokens
         steps = None if caps.steps is None else grant.steps
