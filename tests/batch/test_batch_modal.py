@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,6 +173,38 @@ def test_a_task_of_harbor_reaches_only_its_addresses(person: BatchPerson, server
     assert done.returncode == 0, done.stderr
     (made,) = (each for each in server.call("sandboxes") if each["id"] not in before)
     assert made["definition"]["network_access"]["allowed_cidrs"] == ["10.1.0.0/16", "10.0.0.1/32"]
+
+
+@pytest.mark.timeout(200)
+def test_a_sandbox_drains_while_the_disk_is_full_and_loses_nothing(person: BatchPerson, server: Apart) -> None:
+    disk, marks = person.home / "disk", person.home / "marks"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small disk. Try: run the tests as root")
+    try:
+        write_tasks(person, 3)
+        model = person.write_replies(
+            f"echo >> {marks}/runs; until [ -e {marks}/go ]; do sleep 0.1; done; sleep 4", "echo x > out"
+        )
+        process = person.start("run", "tasks.jsonl", "-m", model, "--into", "disk/r", "-n", "1", *ARGV)
+        wait_until((marks / "runs").exists, 60)
+        (disk / "fill").write_bytes(b"x" * (shutil.disk_usage(disk).free - (400 << 10)))
+        (marks / "go").touch()
+        root = Path(server.call("alive")[0]["root"])
+        wait_until(
+            lambda: [each for each in root.glob("tmp/hermes-batch/control/1") if each.read_text() == "drain"], 60
+        )
+        (disk / "fill").unlink()
+        output = process.communicate(timeout=100)
+        assert process.returncode == 0, output
+        state = read_state(disk / "r")
+        assert sorted(each.accepted["attempt"] for _, each in state.results() if each.accepted) == [1, 1, 2]
+        assert (marks / "runs").read_text() == "\n" * 3
+        (path,) = (path for path in disk.glob("r/results/*/*.1") if json.loads(path.read_text())["state"] == "lost")
+        assert json.loads(path.read_text())["reason"] == "its shard ended; it had not begun"
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.mark.timeout(200)

@@ -26,7 +26,7 @@ from hermes_exec.pool.options import Pool
 from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
 from hermes_exec_agent.batch.gpu_hours import count_target_gpus
-from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
+from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID, DiskFull
 from hermes_exec_agent.batch.sandbox_results import LARGEST, unpack
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -336,12 +336,23 @@ class _Sandbox:
             raise PlaceUnavailable(f"the folder of the shard cannot be read: {done.reason}")
         if "fresh" in state:
             await asyncio.to_thread(self._run.beat, self._own / "heartbeat")
-        if int(count) > self._copied and time.monotonic() >= self._copy_after:
+        if int(count) > self._copied and time.monotonic() >= self._copy_after and await self._has_space():
             began = time.monotonic()
             await self._copy(terminal)
             self._copied = int(count)
             took = time.monotonic() - began
             self._copy_after = time.monotonic() + max(_COPY_S, took * _SHARE)
+
+    async def _has_space(self) -> bool:
+        """Whether the disk of the run has space for a copy; else the sandbox begins no more trials."""
+        try:
+            await asyncio.to_thread(self._run.check_space)
+        except DiskFull as error:
+            self._drain_at = 0.0
+            self._copy_after = time.monotonic() + _COPY_S
+            _log.warning("%s: %s", self._id, error)
+            return False
+        return True
 
     async def _copy(self, terminal: Terminal) -> None:
         """Copy what the shard found so far into the folder of the run."""
@@ -350,7 +361,6 @@ class _Sandbox:
             raise PlaceUnavailable(f"its results cannot be packed: {done.stderr_text.strip()[-200:] or done.reason}")
         archive, folder = self._staging / "out.tar", self._staging / "out"
         await asyncio.to_thread(archive.unlink, missing_ok=True)
-        await asyncio.to_thread(self._run.check_space)
         await terminal.download(f"{_THERE}/.out.tar", archive, progress=_check_size)
         await asyncio.to_thread(unpack, archive, folder, self._part.is_wanted)
         # Results have to be whole when this is cancelled meanwhile.

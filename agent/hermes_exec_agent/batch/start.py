@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, field
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from hermes_exec_agent.tools.toolset import find_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from ipaddress import IPv4Network, IPv6Network
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
@@ -222,7 +221,9 @@ def _is_widened(profile: Profile, hosts: Sequence[str]) -> bool:
 
 
 def _is_within(inner: IPv4Network | IPv6Network, outer: IPv4Network | IPv6Network) -> bool:
-    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]  of one version
+    if isinstance(inner, IPv4Network):
+        return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
+    return isinstance(outer, IPv6Network) and inner.subnet_of(outer)
 
 
 def _check_targets(targets: set[str]) -> None:
