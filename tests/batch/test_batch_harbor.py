@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.formats.grading import CheckFault
 from hermes_exec_agent.batch.formats.harbor_box import create_profile
 from hermes_exec_agent.batch.formats.harbor_rewards import choose_reward, parse_rewards
+from hermes_exec_agent.batch.start import RunArguments, plan_run
 from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 from hermes_exec_agent.batch.trials import Trial
 from tests.rigs.batches import BatchPerson
@@ -19,6 +21,8 @@ from tests.rigs.docker_engine import DEBIAN, engine
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hermes_exec_agent.batch.formats.harbor_spec import BoxSpec
 
 leave_out("takes long")
 
@@ -271,33 +275,46 @@ def test_tests_in_a_container_of_their_own_get_the_artifacts_alone(person: Batch
     assert not [each for each in labels if "hermes" in json.dumps(each)], labels
 
 
-def test_addresses_are_restricted_where_a_target_can(tmp_path: Path) -> None:
+def test_addresses_are_restricted_where_a_target_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(
         tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.0.0.1", "10.1.0.0/16"]\n'
     )
-    write_task(tmp_path / "two", '[environment]\nnetwork_mode = "no-network"\n')
-    person = BatchPerson(tmp_path)
-    config = tmp_path / ".config/hermes_exec/hermes.toml"
-    config.parent.mkdir(parents=True)
+    config = tmp_path / "hermes.toml"
     config.write_text(
         "[backends.narrow]\ntype = 'modal'\nallow = ['10.0.0.0/16']\n[backends.shut]\ntype = 'modal'\n"
         "network = 'blocked'\n[backends.wide]\ntype = 'modal'\nallow = ['10.0.0.0/8']\n"
     )
-    for argv, why in (
+    monkeypatch.setenv("HERMES_EXEC_CONFIG", str(config))
+    for on, why in (
         ((), "containers here do not restrict"),
-        (("--on", "docker"), "which it does not restrict"),
-        (("--on", "narrow"), "that this profile does not allow"),
-        (("--on", "shut"), "that this profile does not allow"),
+        (("docker",), "which it does not restrict"),
+        (("narrow",), "that this profile does not allow"),
+        (("shut",), "that this profile does not allow"),
     ):
-        done = person.run("run", "one", "--agent", "oracle", *argv)
-        assert (done.returncode, why in done.stderr) == (2, True), done.stderr
-    (task,), _ = load_tasks(str(tmp_path / "one"))
-    assert task.harbor is not None
-    profile = create_profile(Trial("k" * 24, task, "modal", "", 1), task.harbor.box, tmp_path)
+        with pytest.raises(UsageError) as found:
+            plan_run(RunArguments(str(tmp_path / "one"), on, agent={"agent": "oracle"}))
+        assert why in str(found.value)
+    assert plan_run(RunArguments(str(tmp_path / "one"), ("wide",), agent={"agent": "oracle"})).tasks
+    profile = create_profile(read_trial(tmp_path / "one", "modal"), read_box(tmp_path / "one"), tmp_path)
     assert getattr(profile, "allow", ()) == ("10.0.0.1/32", "10.1.0.0/16")
-    assert person.run("run", "one", "--agent", "oracle", "--on", "wide", "--dry-run").returncode == 0
-    (task,), _ = load_tasks(str(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(("target", "closed"), [("modal", "blocked"), ("daytona", "blocked"), ("docker", "none")])
+def test_a_task_without_a_network_has_none_on_other_targets(tmp_path: Path, target: str, closed: str) -> None:
+    write_task(tmp_path / "two", '[environment]\nnetwork_mode = "no-network"\n')
+    named = f"{target}:debian:12"
+    profile = create_profile(read_trial(tmp_path / "two", named), read_box(tmp_path / "two"), tmp_path)
+    assert (getattr(profile, "type", ""), getattr(profile, "network", "")) == (target, closed)
+
+
+def read_box(folder: Path) -> BoxSpec:
+    """The container of a task."""
+    (task,), _ = load_tasks(str(folder))
     assert task.harbor is not None
-    for target, closed in (("modal", "blocked"), ("daytona", "blocked"), ("docker:debian:12", "none")):
-        profile = create_profile(Trial("k" * 24, task, target, "", 1), task.harbor.box, tmp_path)
-        assert getattr(profile, "network", "") == closed
+    return task.harbor.box
+
+
+def read_trial(folder: Path, target: str) -> Trial:
+    """A trial of a task on a target."""
+    (task,), _ = load_tasks(str(folder))
+    return Trial("k" * 24, task, target, "", 1)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.batch.modal_engine import ModalEngine
 from tests.rigs import modal
 from tests.rigs.batches import BatchPerson, read_state
 from tests.rigs.bounded import wait_until
@@ -224,14 +226,16 @@ def test_a_sandbox_that_cannot_start_leaves_no_open_attempt(person: BatchPerson,
 
 
 def test_options_are_checked_before_anything_starts(person: BatchPerson) -> None:
-    write_tasks(person, 1)
-    for option, why in (
-        ("size=1", "modal has no such option"),
-        ("target=docker", "it is a target of docker"),
-        ("config=/none", "there is no such file"),
+    for option, value, why in (
+        ("size", "1", "modal has no such option"),
+        ("target", "docker", "it is a target of docker"),
+        ("config", "/none", "there is no such file"),
     ):
-        done = person.run("run", "tasks.jsonl", "--agent", "nop", "--engine", "modal", "--engine-option", option)
-        assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+        with pytest.raises(UsageError, match=why):
+            ModalEngine.check({option: value})
+    write_tasks(person, 1)
+    done = person.run("run", "tasks.jsonl", "--agent", "nop", "--engine", "modal", "--engine-option", "size=1")
+    assert (done.returncode, "modal has no such option" in done.stderr) == (2, True), done.stderr
 
 
 def test_targets_with_gpus_end_at_the_cap_of_gpu_hours(person: BatchPerson, server: Apart) -> None:
