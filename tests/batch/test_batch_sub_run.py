@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import io
 import json
@@ -16,6 +17,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.claims import find_next
 from hermes_exec_agent.batch.engine import ShardOrder
 from hermes_exec_agent.batch.ledger import Amounts, Ledger, read_caps, settle_shard
+from hermes_exec_agent.batch.modal_engine import ModalEngine
 from hermes_exec_agent.batch.run_folder import BEGUN, PREPAID, UNBEGUN, Epoch, RunFolder
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.sandbox_results import unpack
@@ -259,6 +261,34 @@ def test_a_forged_log_returns_no_more_than_was_granted(run: RunFolder, epoch: Ep
     (run.shard("s1") / "log.jsonl").write_text(f"{json.dumps(forged)}\n")
     settle_shard(run, "s1", cap)
     ledger = Ledger(run.path / "ledger", cap)
+    ledger.refresh()
+    assert ledger.total == Amounts()
+
+
+def test_attempts_of_sandboxes_that_cannot_be_started_are_settled_at_once(
+    run: RunFolder, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SubRun, "write", fail)
+
+    async def scenario() -> int:
+        engine = ModalEngine(run, {})
+        with pytest.raises(HermesError, match="no sandbox can be started"):
+            await engine.submit([ShardOrder(id, epoch.number, 0, 1) for id in ("s1", "s2")])
+        assert await engine.poll() == []
+        await engine.close()
+        run.shard("c1").mkdir()
+        with ShardLog(run.shard("c1")) as log:
+            state = RunState(run)
+            state.update()
+            return await Settlement(run, state, log, 1).settle()
+
+    assert asyncio.run(scenario()) == 0
+    reasons = {(run.read_result(trial.key, 1) or {}).get("reason") for trial in run.trials}
+    assert reasons == {"its shard ended; it had not begun"}
+    ledger = Ledger(run.path / "ledger", read_caps(CAPS))
     ledger.refresh()
     assert ledger.total == Amounts()
 
