@@ -136,15 +136,15 @@ def test_only_results_of_a_shards_attempts_are_taken_from_it(tmp_path: Path, run
 USAGE = {"prompt": 1, "cached": 0, "completion": 1, "reasoning": 0, "cost": None, "estimated": False}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"state": "lost"}, {"attempt": 2}, {"shard": "s9"}, {"more": 1}, {"task": "t3"}, {"state": ["graded"]},
-        {"failure": ["model"]}, {"reward": "1"}, {"reward": None}, {"reward": 10**400}, {"reward": True},
-        {"state": "failed"}, {"usage": {"prompt": 1}}, {"usage": {**USAGE, "prompt": "many"}}, {"seconds": "long"},
-        {"check": {"steps": 5}}, {"check": {"steps": [{}]}}, {"conversation": "another"}, {"final": 1},
-    ],
-)  # fmt: skip
+OTHER_FORMS: list[dict[str, Any]] = [
+    {"state": "lost"}, {"attempt": 2}, {"shard": "s9"}, {"more": 1}, {"task": "t3"}, {"state": ["graded"]},
+    {"failure": ["model"]}, {"reward": "1"}, {"reward": None}, {"reward": 10**400}, {"reward": True},
+    {"state": "failed"}, {"usage": {"prompt": 1}}, {"usage": {**USAGE, "prompt": "many"}}, {"seconds": "long"},
+    {"check": {"steps": 5}}, {"check": {"steps": [{}]}}, {"conversation": "another"}, {"final": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", OTHER_FORMS)
 def test_a_result_of_another_form_is_not_taken(
     tmp_path: Path, run: RunFolder, epoch: Epoch, changes: dict[str, Any]
 ) -> None:

@@ -80,11 +80,15 @@ class _Result(_Sent):
 
     @model_validator(mode="after")
     def _has_own_conversations(self) -> _Result:
-        steps = (self.check or {}).get("steps", [])
-        if not isinstance(steps, list) or not all(isinstance(each, dict) for each in steps):
-            raise ValueError("steps are no list of tables")
+        steps: object = (self.check or {}).get("steps", [])
+        if not isinstance(steps, list):
+            raise ValueError("steps are no list")  # noqa: TRY004  pydantic reports it
+        found: list[object] = [self.conversation]
+        for each in cast("list[object]", steps):
+            if not isinstance(each, dict):
+                raise ValueError("a step is no table")  # noqa: TRY004  likewise
+            found.append(cast("dict[str, object]", each).get("conversation"))
         own = f"{self.key}.{self.attempt}"
-        found = [self.conversation, *(each.get("conversation") for each in cast("list[dict[str, Any]]", steps))]
         if not all(each in ("", own) or str(each).startswith(f"{own}.") for each in found):
             raise ValueError("a conversation of another attempt")
         return self

@@ -20,7 +20,7 @@ from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.runtime.tool_schemas import read_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from hermes_exec_agent.batch.run_folder import RunFolder
@@ -222,7 +222,7 @@ class TrajectoryReader:
         return []
 
     @contextmanager
-    def _leave_out_damaged(self, result: dict[str, Any]) -> Iterator[None]:
+    def _leave_out_damaged(self, result: dict[str, Any]) -> Generator[None]:
         """Leave out a trial whose record is damaged, if its log was in the reach of an agent."""
         try:
             yield
