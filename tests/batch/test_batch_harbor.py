@@ -15,7 +15,9 @@ from hermes_exec_agent.batch.formats.harbor_rewards import choose_reward, parse_
 from hermes_exec_agent.batch.start import RunArguments, plan_run
 from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 from hermes_exec_agent.batch.trials import Trial
+from tests.rigs import daytona_rig
 from tests.rigs.batches import BatchPerson
+from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
 
@@ -297,6 +299,24 @@ def test_addresses_are_restricted_where_a_target_can(tmp_path: Path, monkeypatch
     assert plan_run(RunArguments(str(tmp_path / "one"), ("wide",), agent={"agent": "oracle"})).tasks
     profile = create_profile(read_trial(tmp_path / "one", "modal"), read_box(tmp_path / "one"), tmp_path)
     assert getattr(profile, "allow", ()) == ("10.0.0.1/32", "10.1.0.0/16")
+
+
+@pytest.mark.timeout(120)
+def test_a_sandbox_of_daytona_gets_the_addresses_of_its_task(tmp_path: Path) -> None:
+    (service,) = daytona_rig.checked()
+    write_task(tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.1.0.0/16"]\n')
+    person = BatchPerson(tmp_path, **{daytona_rig.VARIABLE: os.environ[daytona_rig.VARIABLE]})
+    config = tmp_path / ".config/hermes_exec/hermes.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        f"[backends.far]\ntype = 'daytona'\nimage = 'python:3.11'\napi_url = '{service.api_url}'\n"
+        f"api_key = 'env:{daytona_rig.VARIABLE}'\n"
+    )
+    process = person.start("run", "one", "--agent", "oracle", "--on", "far", "--into", "r")
+    wait_until(lambda: service.sandboxes or process.poll() is not None)
+    lists = [each.wanted.get("networkAllowList") for each in service.sandboxes.values()]
+    output = process.communicate(timeout=100)
+    assert (process.returncode, lists) == (0, ["10.1.0.0/16"]), output
 
 
 @pytest.mark.parametrize(("target", "closed"), [("modal", "blocked"), ("daytona", "blocked"), ("docker", "none")])
