@@ -65,7 +65,8 @@ class _Result(_Sent):
     conversation: str
     usage: _Usage | None
     began: Number | None
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    seconds: Number | None
+    """Negative if the clock of the sandbox was set back meanwhile."""
     shard: str
     epoch: Count
     final: bool

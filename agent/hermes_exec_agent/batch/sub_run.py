@@ -116,7 +116,7 @@ class SubRun:
 
     def _is_own(self, name: str) -> bool:
         key, _, number = name.partition(".")
-        return str(self.attempts.get(key)) == number
+        return key in self.attempts and number == str(self.attempts[key])
 
     def take(self, folder: Path) -> int:
         """Take over the results, the patches, the artifacts and the log of a shard; return how many results are new.
