@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_agent.batch.claims import find_next
 from hermes_exec_agent.batch.engine import ShardOrder
 from hermes_exec_agent.batch.ledger import Amounts, Ledger, read_caps, settle_shard
@@ -293,6 +293,17 @@ def test_attempts_of_sandboxes_that_cannot_be_started_are_settled_at_once(
     ledger = Ledger(run.path / "ledger", read_caps(CAPS))
     ledger.refresh()
     assert ledger.total == Amounts()
+
+
+def test_a_command_that_was_taken_for_dead_begins_nothing(run: RunFolder, epoch: Epoch) -> None:
+    part, late = begin_part(run, epoch, "s1", 1), begin_part(run, epoch, "s2", 1)
+    part.begin()
+    assert (run.shard("s1") / BEGUN).exists()
+    run.end_epoch(1)
+    run.begin_epoch(run.settings)
+    with pytest.raises(PlaceUnavailable, match="another command"):
+        late.begin()
+    assert not (run.shard("s2") / BEGUN).exists()
 
 
 def test_what_never_began_counts_as_no_try(tmp_path: Path, run: RunFolder, epoch: Epoch) -> None:

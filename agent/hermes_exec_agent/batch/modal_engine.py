@@ -302,7 +302,7 @@ class _Sandbox:
         shard = [self._python, "-m", "hermes_exec", *self._part.order.to_argv(_THERE), "--detached"]
         argv = ["/bin/sh", "-c", 'output=$1; shift; exec "$@" </dev/null >"$output" 2>&1', "sh",
                 f"{_THERE}/shards/{self._id}/output.txt", *shard]  # fmt: skip
-        await asyncio.to_thread(self._begin)
+        await asyncio.to_thread(self._part.begin)
         running = asyncio.ensure_future(terminal.run(argv, cwd="/", env=env))
         try:
             while not running.done():
@@ -316,12 +316,6 @@ class _Sandbox:
             (self._own / "ended").touch(mode=0o600)
         else:
             raise PlaceUnavailable(f"its shard ended: {done.reason}; see output.txt")
-
-    def _begin(self) -> None:
-        """Record that attempts may begin, unless another command runs the batch, which has settled them then."""
-        if self._run.last_epoch() != self._part.epoch.number:
-            raise PlaceUnavailable("another command runs this batch")
-        (self._own / BEGUN).touch(mode=0o600)
 
     async def _exchange(self, terminal: Terminal) -> None:
         """Pass on how the shard stops, and copy new results."""

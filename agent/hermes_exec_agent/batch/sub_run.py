@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import make_private_folder, write_private
+from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_agent.batch.claims import count_unbegun, find_next
 from hermes_exec_agent.batch.ledger import Ledger, read_caps, read_trial_caps
+from hermes_exec_agent.batch.run_folder import BEGUN
 from hermes_exec_agent.batch.sandbox_results import read_events, read_result
 from hermes_exec_agent.batch.shard_log import NAME as LOG
 
@@ -94,6 +96,16 @@ class SubRun:
         write_private(folder / f"epochs/{number}.heartbeat", b"")
         make_private_folder(folder / "shards" / self.order.id)
         write_private(folder / "shards" / self.order.id / ASSIGNED, json.dumps(dict(self.attempts)).encode())
+
+    def begin(self) -> None:
+        """Record that attempts may begin from now on.
+
+        Raises:
+            PlaceUnavailable: another command runs the batch, and has settled them.
+        """
+        if self.run.last_epoch() != self.epoch.number:
+            raise PlaceUnavailable("another command runs this batch")
+        (self.run.shard(self.order.id) / BEGUN).touch(mode=0o600)
 
     def _count_base(self, key: str, number: int) -> int:
         """Return the attempts at a trial that do not count as tries of this epoch."""
