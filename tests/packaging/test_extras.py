@@ -188,7 +188,7 @@ class Installed:
             said = ""
             for line in child.stdout:
                 said += line
-                if line.startswith("{"):
+                if line.startswith("{") and not line.startswith('{"error"'):  # which ends it without a signal
                     child.send_signal(signal.SIGINT)
             code = child.wait(LIMIT_S)
         return (0 if code == 130 else code), said

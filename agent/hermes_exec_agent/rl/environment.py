@@ -274,7 +274,7 @@ def _read_group(
     for trial, result in zip(trials, results, strict=True):
         if result["state"] != "graded":
             raise GroupFault("not graded", f"{trial.key}: {result['state']}: {flatten(str(result['reason']), _REASON)}")
-        found = list(reader.read_trial(trial, result))
+        found = reader.read_trial(trial, result)
         if not found:
             raise GroupFault("without tokens", f"{trial.key}: its record has a secret, or is missing")
         if len(found) > 1:
