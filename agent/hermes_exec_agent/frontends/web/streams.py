@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import json
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli.global_flags import flags
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec.terminal.pty import Pty
+    from hermes_exec_agent.frontends.web.access import Session
     from hermes_exec_agent.frontends.web.places import PlaceMonitor
 
 WINDOW = 256 << 10
@@ -42,6 +44,9 @@ _HOLD_S = 0.3
 """How long output is held back that may be the beginning of a secret."""
 _CONNECT_S = 30.0
 _DETACH_S = 5.0
+_CLOSE_S = 2.0
+SESSION_ENDED = 4401
+"""The code of a closed stream whose session has ended."""
 _TYPED = 256
 """Messages of input that wait for a program to read."""
 _HEARTBEAT_S = 20.0
@@ -55,40 +60,44 @@ class StreamServer:
     def __init__(self, monitor: PlaceMonitor, *, allow_input: bool) -> None:
         self._monitor = monitor
         self._allow_input = allow_input
-        self._open: set[web.WebSocketResponse] = set()
+        self._open: dict[web.WebSocketResponse, str] = {}
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Stream a job or a kept shell until it ends, or the client leaves."""
+    async def handle(self, request: web.Request, session: Session) -> web.StreamResponse:
+        """Stream a job or a kept shell until it ends, the client leaves, or its session ends."""
         query = request.query
         guest, name, kind = query.get("guest", ""), query.get("job", ""), query.get("kind", "")
         start = _parse_offset(query.get("offset", "tail"))
         if kind not in {"job", "pty"} or not guest or len(guest + name) > _LONGEST_NAME or start is None:
             return refuse(400, "guest, job, kind or offset is not valid")
-        if len(self._open) >= SOCKETS:
-            return refuse(503, f"more than {SOCKETS} streams are open")
         if not web.WebSocketResponse().can_prepare(request):
             return refuse(400, "this is a WebSocket")
         socket = web.WebSocketResponse(max_msg_size=_MESSAGE, heartbeat=_HEARTBEAT_S, compress=False)
-        self._open.add(socket)
+        await socket.prepare(request)
+        if len(self._open) >= SOCKETS:  # a browser hides the reason of a refused handshake
+            await _send(socket, type="error", message=f"{SOCKETS} terminals are open; close one")
+            await _close(socket, WSCloseCode.TRY_AGAIN_LATER)
+            return socket
+        self._open[socket] = session.id
+        life = asyncio.timeout(session.ends - time.time())
         try:
-            await socket.prepare(request)
-            with self._monitor.stream():
-                await self._serve(socket, guest, name, kind, start)
+            async with life:
+                with self._monitor.stream():
+                    await self._serve(socket, guest, name, kind, start)
         except (HermesError, TimeoutError) as error:
-            await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
+            if not life.expired():
+                await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
         except ConnectionError:
             pass
         finally:
-            self._open.discard(socket)
-            with contextlib.suppress(ConnectionError):
-                await socket.close()
+            del self._open[socket]
+            await _close(socket, SESSION_ENDED if life.expired() else WSCloseCode.OK)
         return socket
 
-    async def close(self) -> None:
-        """Close all streams; clients connect again."""
-        for socket in list(self._open):
-            with contextlib.suppress(ConnectionError):
-                await socket.close(code=1012)
+    async def close(self, session: str | None = None) -> None:
+        """Close the streams of a session that has ended, or all: their clients connect again."""
+        code = WSCloseCode.SERVICE_RESTART if session is None else SESSION_ENDED
+        ends = [_close(socket, code) for socket, id in self._open.items() if session in {None, id}]
+        await asyncio.gather(*ends)
 
     async def _serve(self, socket: web.WebSocketResponse, guest: str, name: str, kind: str, start: int) -> None:
         if kind == "pty":
@@ -241,6 +250,13 @@ class _Stream:
         if self._allow_input and resize is not None:
             with contextlib.suppress(HermesError):
                 await resize(max(2, min(rows, 500)), max(2, min(cols, 1000)))
+
+
+async def _close(socket: web.WebSocketResponse, code: int) -> None:
+    """Close a socket, also one whose client reads nothing."""
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await socket.close(code=code)
 
 
 async def _send(socket: web.WebSocketResponse, **record: Any) -> None:
