@@ -140,7 +140,9 @@ def test_bodies_are_bounded_objects(view: View, cookie: str) -> None:
         {},
         {"allow": "yes"},
         {"allow": True},
-        {"allow": True, "job": "x", "revision": "y"},
+        {"allow": True, "job": "x", "revision": "1"},
+        {"allow": True, "job": "\ud800", "revision": "1"},
+        {"allow": True, "job": "1", "revision": "y"},
         {"allow": True, "run": "../x"},
     ):
         assert view.call("/api/approvals", wrong, cookie=cookie)[0] == 400, wrong

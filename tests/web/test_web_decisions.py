@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from aiohttp import web
+
 from hermes_exec_agent.frontends.http.runs import RequestApprover
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.scheduler.job import JobSpec
-from hermes_exec_agent.scheduler.jobs import add_job, find_job
+from hermes_exec_agent.scheduler.jobs import add_job, find_job, remove_job
 from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.skills.registry.home import default_home
 from hermes_exec_agent.tools.tool import Approvals
@@ -35,7 +38,9 @@ __all__ = ["serve"]
 
 def propose(machine: Cli, name: str) -> None:
     with CronStore.of_user(machine.env) as store:
-        add_job(store, JobSpec(schedule="every 15m", prompt="look"), time.time(), name=name, author="a model")
+        spec = JobSpec(schedule="every 15m", prompt="look", approve="allow", deliver=("file:/srv/found",))
+        origin = {"sources": [{"tool": "web_fetch", "source": "http://evil.test"}]}
+        add_job(store, spec, time.time(), name=name, author="a model", origin=origin)
 
 
 def state_of(machine: Cli, name: str) -> str:
@@ -80,23 +85,79 @@ def test_a_call_of_a_run_is_allowed_once(browser: Browser, machine: Cli, serve: 
 
 
 def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli) -> None:
-    for name in ("good", "bad", "changed"):
+    for name in ("good", "bad", "changed", "replaced"):
         propose(machine, name)
     view = View.start(machine)
     cookie = view.sign_in()
-    jobs = {each["name"]: each["revision"] for each in read_json(view, "/api/approvals", cookie)["jobs"]}
-    assert set(jobs) == {"good", "bad", "changed"}
+    jobs = {each["name"]: each for each in read_json(view, "/api/approvals", cookie)["jobs"]}
+    assert set(jobs) == {"good", "bad", "changed", "replaced"}
+    facts = {name: value for name, value in jobs["good"]["facts"]}
+    assert (facts["tools that change something"], facts["deliver"]) == ("allow", "file:/srv/found")
+    assert facts["read before"] == "web_fetch http://evil.test"
 
-    def decide(name: str, revision: int, *, allow: bool) -> int:
-        return view.call("/api/approvals", {"job": name, "revision": revision, "allow": allow}, cookie=cookie)[0]
+    def decide(name: str, *, allow: bool, changes: int = 0) -> int:
+        body = {"job": jobs[name]["id"], "revision": jobs[name]["revision"] + changes, "allow": allow}
+        return view.call("/api/approvals", body, cookie=cookie)[0]
 
-    assert decide("changed", jobs["changed"] + 1, allow=True) == 400
-    assert decide("good", jobs["good"], allow=True) == 200
-    assert decide("good", jobs["good"], allow=True) == 400
-    assert decide("bad", jobs["bad"], allow=False) == 200
-    assert (state_of(machine, "good"), state_of(machine, "changed")) == ("active", "waiting")
-    assert [each["name"] for each in read_json(view, "/api/approvals", cookie)["jobs"]] == ["changed"]
+    assert decide("changed", allow=True, changes=1) == 400
+    assert decide("good", allow=True) == 200
+    assert decide("good", allow=True) == 400
+    assert decide("bad", allow=False) == 200
+    with CronStore.of_user(machine.env) as store:  # the agent withdraws its job, and proposes another of that name
+        remove_job(store, find_job(store, "replaced"), time.time())
+    propose(machine, "replaced")
+    assert decide("replaced", allow=True) == 400
+    assert {state_of(machine, each) for each in ("changed", "replaced")} == {"waiting"}
+    assert state_of(machine, "good") == "active"
     view.stop()
+
+
+def test_a_question_that_moves_under_the_pointer_is_not_answered(browser: Browser, machine: Cli) -> None:
+    for name in ("first", "second"):
+        propose(machine, name)
+    view = View.start(machine)
+    page = new_page(browser, view.link)
+    show(page, "#/approvals")
+    page.get_by_role("button", name="Allow second").wait_for()
+    machine("cron", "remove", "first")
+    page.evaluate("""() => new MutationObserver(() => {
+      document.querySelector("[aria-label='Allow first']") || document.querySelector("[aria-label='Allow second']").click();
+    }).observe(document.querySelector("#body"), {childList: true})""")
+    page.locator("#live", has_text="Look again").wait_for()
+    assert state_of(machine, "second") == "waiting"
+    page.wait_for_timeout(800)
+    page.get_by_role("button", name="Allow second").click()
+    wait_until(lambda: state_of(machine, "second") == "active")
+    assert broken(page) == []
+    page.context.close()
+    view.stop()
+
+
+def test_many_questions_of_a_server_arrive_in_full(machine: Cli) -> None:
+    question = {"run_id": "run_1", "approval_id": "1", "tool": "terminal", "summary": "x" * 2000, "asked_at": 1.0}
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"object": "list", "data": [question] * 200})
+
+    async def ask() -> dict[str, Any]:
+        app = web.Application()
+        app.router.add_get("/v1/approvals", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        machine.env["SERVED"] = TOKEN
+        view = await asyncio.to_thread(View.start, machine, "--server", f"http://127.0.0.1:{site.port}",
+                                       "--server-token-from", "env:SERVED")  # fmt: skip
+        del machine.env["SERVED"]
+        cookie = await asyncio.to_thread(view.sign_in)
+        found = await asyncio.to_thread(read_json, view, "/api/approvals", cookie)
+        await asyncio.to_thread(view.stop)
+        await runner.cleanup()
+        return dict(found)
+
+    found = asyncio.run(ask())
+    assert (found["error"], len(found["runs"])) == ("", 200)
 
 
 def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: Cli, tmp_path: Path) -> None:

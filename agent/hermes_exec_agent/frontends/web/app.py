@@ -249,7 +249,7 @@ class WebServer:
             raise UsageError("allow is true or false")
         if "job" in record:
             revision = _parse_number(str(record.get("revision", "")))
-            await asyncio.to_thread(approvals.decide_job, str(record["job"])[:100], revision, allow=allow)
+            await asyncio.to_thread(approvals.decide_job, _parse_number(str(record["job"])), revision, allow=allow)
         elif self._config.runs is None:
             raise UsageError("no server was named", remedy="hermes-exec web --server URL")
         else:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import struct
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -24,7 +25,7 @@ from hermes_exec_agent.frontends.web.access import refuse
 from hermes_exec_agent.frontends.web.clean import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.job_status import JobStatus
@@ -108,7 +109,7 @@ class StreamServer:
             pty = await attach_pty(shell[0].link, name)
             try:
                 await _send(socket, type="begin", offset=0, replay=True, input=self._allow_input)
-                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty))
+                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty), _HOLD_S)
             finally:
                 with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
                     async with asyncio.timeout(_DETACH_S):
@@ -124,7 +125,8 @@ class StreamServer:
         await _send(
             socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value
         )
-        await _Stream(socket, offset, job, allow_input=self._allow_input).run(_read_job(job, offset))
+        stream = _Stream(socket, offset, job, allow_input=self._allow_input)
+        await stream.run(_read_job(job, stream.begin, offset))
         await _send(socket, type="end", text=_describe_end(await job.status()))
 
 
@@ -132,10 +134,15 @@ def _describe_end(status: JobStatus) -> str:
     return status.result.reason if status.result is not None else status.state.value
 
 
-async def _read_job(job: Job, offset: int) -> AsyncGenerator[bytes]:
-    async with contextlib.aclosing(job.logs(offset, follow=True)) as events:
+async def _read_job(job: Job, start: int, first: int) -> AsyncGenerator[bytes]:
+    """Yield the log from ``start`` on, in pieces of which none has bytes on both sides of ``first``."""
+    async with contextlib.aclosing(job.logs(start, follow=True)) as events:
         async for event in events:
-            yield event.data
+            before = max(first - start, 0)
+            start += len(event.data)
+            for piece in (event.data[:before], event.data[before:]):
+                if piece:
+                    yield piece
 
 
 async def _read_pty(pty: Pty) -> AsyncGenerator[bytes]:
@@ -147,20 +154,27 @@ class _Stream:
     """One stream to one client."""
 
     def __init__(self, socket: web.WebSocketResponse, offset: int, source: Job | Pty, *, allow_input: bool) -> None:
+        self._filter = flags.redactor.create_stream() if flags.redactor else None
         self._socket = socket
-        self._offset = offset
+        self._first = offset
+        self.begin = max(offset - self._filter.longest, 0) if self._filter else offset
+        """Where the reading begins: a secret may begin before the first byte that is sent."""
+        self._offset = self.begin
         self._source = source
         self._allow_input = allow_input
         self._sent = 0
         self._acknowledged = 0
         self._moved = asyncio.Event()
         self._pending = 0
-        self._typed: asyncio.Queue[bytes] = asyncio.Queue(_TYPED)
-        self._filter = flags.redactor.create_stream() if flags.redactor else None
+        self._typed: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_TYPED)
 
-    async def run(self, source: AsyncGenerator[bytes]) -> None:
-        """Send until the source ends, or the client leaves."""
-        sending = asyncio.create_task(self._send_all(source))
+    async def run(self, source: AsyncGenerator[bytes], hold_s: float | None = None) -> None:
+        """Send until the source ends, or the client leaves.
+
+        What may be the beginning of a secret is sent after ``hold_s`` seconds: a person who types waits for the echo.
+        None waits for more, so that a program that pauses within a secret does not disclose it.
+        """
+        sending = asyncio.create_task(self._send_all(source, hold_s))
         receiving = asyncio.create_task(self._receive())
         writing = asyncio.create_task(self._write_typed())
         try:
@@ -171,13 +185,13 @@ class _Stream:
         finally:
             await cancel_and_wait([sending, receiving, writing])
 
-    async def _send_all(self, source: AsyncGenerator[bytes]) -> None:
+    async def _send_all(self, source: AsyncGenerator[bytes], hold_s: float | None) -> None:
         async with contextlib.aclosing(source):
             following = asyncio.ensure_future(anext(source, b""))
             try:
                 while True:
                     held = self._filter.pending_bytes if self._filter else 0
-                    done, _ = await asyncio.wait([following], timeout=_HOLD_S if held else None)
+                    done, _ = await asyncio.wait([following], timeout=hold_s if held else None)
                     if not done and self._filter:
                         await self._send(self._filter.flush(), 0)
                         continue
@@ -198,7 +212,11 @@ class _Stream:
         start, self._offset = self._offset - self._pending, self._offset + read
         self._pending = self._filter.pending_bytes if self._filter else 0
         end = self._offset - self._pending
+        if end <= self._first:
+            return  # read only to find a secret that begins here
         is_plain = len(data) == end - start
+        if is_plain and start < self._first:
+            start, data = self._first, data[self._first - start :]
         for at in range(0, len(data), _PIECE):
             piece = data[at : at + _PIECE]
             while self._sent - self._acknowledged >= WINDOW:
@@ -221,10 +239,10 @@ class _Stream:
                 elif kind == "input":
                     await self._queue(str(record["data"]))
                 elif kind == "resize":
-                    await self._resize(int(record["rows"]), int(record["cols"]))
+                    self._resize(int(record["rows"]), int(record["cols"]))
                 else:
                     return
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 return
 
     async def _queue(self, text: str) -> None:
@@ -233,23 +251,23 @@ class _Stream:
             await _send(self._socket, type="refused", message="input is off: hermes-exec web --allow-input")
             return
         try:
-            self._typed.put_nowait(text.encode("utf-8", "surrogatepass"))
+            self._typed.put_nowait(partial(self._source.write, text.encode("utf-8", "replace")))
         except asyncio.QueueFull:
             await _send(self._socket, type="refused", message="the program does not read its input")
 
-    async def _write_typed(self) -> None:
-        while True:
-            data = await self._typed.get()
-            try:
-                await self._source.write(data)
-            except HermesError as error:
-                await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
-
-    async def _resize(self, rows: int, cols: int) -> None:
+    def _resize(self, rows: int, cols: int) -> None:
         resize = getattr(self._source, "resize", None)
         if self._allow_input and resize is not None:
-            with contextlib.suppress(HermesError):
-                await resize(max(2, min(rows, 500)), max(2, min(cols, 1000)))
+            with contextlib.suppress(asyncio.QueueFull):
+                self._typed.put_nowait(partial(resize, max(2, min(rows, 500)), max(2, min(cols, 1000))))
+
+    async def _write_typed(self) -> None:
+        while True:
+            write = await self._typed.get()
+            try:
+                await write()
+            except HermesError as error:
+                await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
 
 
 async def _close(socket: web.WebSocketResponse, code: int) -> None:
