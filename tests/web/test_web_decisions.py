@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
+import pytest
 
 from hermes_exec_agent.frontends.http.runs import RequestApprover
 from hermes_exec_agent.models import ask, say
@@ -27,13 +28,23 @@ from tests.rigs.web_view import View, read_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from tests.cli.conftest import Cli
 
 leave_out("it starts a browser")
 
 __all__ = ["serve"]
+
+
+@pytest.fixture(scope="module")
+def view(machine: Cli) -> View:
+    return View.start(machine)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, view: View) -> Page:
+    return new_page(browser, view.link)
 
 
 def propose(machine: Cli, name: str) -> None:
@@ -84,14 +95,13 @@ def test_a_call_of_a_run_is_allowed_once(browser: Browser, machine: Cli, serve: 
     assert TOKEN not in view.child.err.read().decode()
 
 
-def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli) -> None:
+def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli, view: View, page: Page) -> None:
+    cookie = read_cookie(page)
     for name in ("good", "bad", "changed", "replaced"):
         propose(machine, name)
-    view = View.start(machine)
-    cookie = view.sign_in()
     jobs = {each["name"]: each for each in read_json(view, "/api/approvals", cookie)["jobs"]}
     assert set(jobs) == {"good", "bad", "changed", "replaced"}
-    facts = {name: value for name, value in jobs["good"]["facts"]}
+    facts = dict(jobs["good"]["facts"])
     assert (facts["tools that change something"], facts["deliver"]) == ("allow", "file:/srv/found")
     assert facts["read before"] == "web_fetch http://evil.test"
 
@@ -109,61 +119,51 @@ def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli) -> 
     assert decide("replaced", allow=True) == 400
     assert {state_of(machine, each) for each in ("changed", "replaced")} == {"waiting"}
     assert state_of(machine, "good") == "active"
-    view.stop()
 
 
-def test_a_question_that_moves_under_the_pointer_is_not_answered(browser: Browser, machine: Cli) -> None:
+def test_a_question_that_moves_under_the_pointer_is_not_answered(machine: Cli, page: Page) -> None:
     for name in ("first", "second"):
         propose(machine, name)
-    view = View.start(machine)
-    page = new_page(browser, view.link)
     show(page, "#/approvals")
     page.get_by_role("button", name="Allow second").wait_for()
-    machine("cron", "remove", "first")
     page.evaluate("""() => new MutationObserver(() => {
-      document.querySelector("[aria-label='Allow first']") || document.querySelector("[aria-label='Allow second']").click();
+      if (!document.querySelector("[aria-label='Allow first']"))
+        document.querySelector("[aria-label='Allow second']")?.click();
     }).observe(document.querySelector("#body"), {childList: true})""")
+    machine("cron", "remove", "first")
     page.locator("#live", has_text="Look again").wait_for()
     assert state_of(machine, "second") == "waiting"
     page.wait_for_timeout(800)
     page.get_by_role("button", name="Allow second").click()
     wait_until(lambda: state_of(machine, "second") == "active")
     assert broken(page) == []
-    page.context.close()
-    view.stop()
 
 
 def test_many_questions_of_a_server_arrive_in_full(machine: Cli) -> None:
     question = {"run_id": "run_1", "approval_id": "1", "tool": "terminal", "summary": "x" * 2000, "asked_at": 1.0}
 
-    async def answer(_: web.Request) -> web.StreamResponse:
-        return web.json_response({"object": "list", "data": [question] * 200})
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"object": "list", "data": [question] * 200}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-    async def ask() -> dict[str, Any]:
-        app = web.Application()
-        app.router.add_get("/v1/approvals", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
         machine.env["SERVED"] = TOKEN
-        view = await asyncio.to_thread(View.start, machine, "--server", f"http://127.0.0.1:{site.port}",
-                                       "--server-token-from", "env:SERVED")  # fmt: skip
+        address = f"http://127.0.0.1:{served.server_port}"
+        view = View.start(machine, "--server", address, "--server-token-from", "env:SERVED")
         del machine.env["SERVED"]
-        cookie = await asyncio.to_thread(view.sign_in)
-        found = await asyncio.to_thread(read_json, view, "/api/approvals", cookie)
-        await asyncio.to_thread(view.stop)
-        await runner.cleanup()
-        return dict(found)
-
-    found = asyncio.run(ask())
+        found = read_json(view, "/api/approvals", view.sign_in())
+        view.stop()
+        served.shutdown()
     assert (found["error"], len(found["runs"])) == ("", 200)
 
 
-def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: Cli, tmp_path: Path) -> None:
+def test_a_proof_is_begun_once_and_its_end_is_shown(machine: Cli, view: View, page: Page, tmp_path: Path) -> None:
     registered(default_home(machine.env), tmp_path / "skill")
-    view = View.start(machine)
-    page = new_page(browser, view.link)
     show(page, "#/skills")
     page.get_by_role("button", name="Prove add-numbers again").click()
     cookie = read_cookie(page)
@@ -178,5 +178,3 @@ def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: C
     assert proof()["state"] in {"accepted", "refused", "failed"}, proof()  # without a sandbox it fails
     assert proof()["text"] not in {"", "internal error"}
     page.locator(".badge", has_text=proof()["state"]).wait_for()
-    page.context.close()
-    view.stop()
