@@ -135,7 +135,8 @@ def test_a_kept_shell_takes_what_is_typed_and_is_ended_after_a_question(browser:
     page.keyboard.type("echo is $((40+2))\n")
     wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('is 42')")
     assert "not" not in page.evaluate("document.querySelector('.xterm-rows').innerText")
-    page.keyboard.type("head -c $((79999+1)) | wc -c\n")
+    page.keyboard.type("echo ready $((6*7)); head -c $((79999+1)) | wc -c\n")
+    wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('ready 42')")
     page.evaluate(_PASTE, _LINES)
     wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('80000')")  # more than one message holds
     page.keyboard.press("Shift+Escape")
