@@ -182,7 +182,7 @@ def test_a_link_opens_one_session_when_two_requests_race(view: View, cookie: str
     assert sorted(asyncio.run(race())) == [200] + [403] * 7
 
 
-def test_strangers_slow_guesses_and_lock_nobody_out(machine: Cli) -> None:
+def test_strangers_slow_guesses_and_lock_no_person_out(machine: Cli) -> None:
     (machine.cwd / "token").write_text("t" * 32)
     (machine.cwd / "token").chmod(0o600)
     fresh = View.start(machine, "--token-from", "file:" + str(machine.cwd / "token"))

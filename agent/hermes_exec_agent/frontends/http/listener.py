@@ -121,7 +121,7 @@ async def _listen(connections: Connections, host: str, port: int, tls: ssl.SSLCo
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(connections, host, port, backlog=_AT_ONCE, ssl=tls)
-    except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
+    except (OSError, UnicodeError) as error:  # an invalid name raises a UnicodeError
         code = error.errno if isinstance(error, OSError) else None
         why = os.strerror(code) if code is not None and code > 0 else "the address is not known here"
         raise ConfigError(
