@@ -20,6 +20,7 @@ from tests.rigs.batches import BatchPerson
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
+from tests.rigs.harbor_tasks import REWARD, write_task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,26 +28,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.formats.harbor_spec import BoxSpec
 
 leave_out("takes long")
-
-REWARD = "/logs/verifier/reward"
-TEST = f"""#!/bin/bash
-[ "$(cat /app/out)" = hello ] && [ "$TESTED" = yes ] && reward=1
-echo "${{reward:-0}}" > {REWARD}.txt
-"""
-DOCKERFILE = f"FROM {DEBIAN}\nWORKDIR /app\n"
-CONFIG = 'schema_version = "1.4"\n[metadata]\nlevel = "easy"\n[verifier]\nenv = {TESTED = "yes"}\n'
-
-
-def write_task(folder: Path, config: str = "", *, test: str = TEST, dockerfile: str = DOCKERFILE) -> Path:
-    """Write a task that asks for a file; ``config`` follows the keys of the verifier."""
-    for name in ("environment", "tests", "solution"):
-        (folder / name).mkdir(parents=True)
-    (folder / "instruction.md").write_text("Write hello into /app/out.\n")
-    (folder / "task.toml").write_text(CONFIG + config)
-    (folder / "environment/Dockerfile").write_text(dockerfile)
-    (folder / "tests/test.sh").write_text(test)
-    (folder / "solution/solve.sh").write_text("echo hello > /app/out\n")
-    return folder
 
 
 @pytest.fixture

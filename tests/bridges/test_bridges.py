@@ -17,12 +17,12 @@ from hermes_exec_agent.models import say
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply
 from hermes_exec_backends.profiles import SingularityProfile
-from tests.batch.test_batch_harbor import write_task
 from tests.rigs import apptainer
 from tests.rigs.batches import PROGRAM, BatchPerson
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
+from tests.rigs.harbor_tasks import write_task
 from tests.rigs.ordinary import run_as_nobody
 from tests.rigs.peers import find_python, install_peer, run_peer
 from tests.rigs.processes import with_mark
