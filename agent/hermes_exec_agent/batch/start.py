@@ -160,7 +160,7 @@ def _check_agent(agent: AgentSettings, arguments: RunArguments, tasks: Sequence[
         raise UsageError(f"--agent {agent.agent} asks no model", remedy="leave --model out")
     if agent.agent == "oracle" and (missing := [task.id for task in tasks if task.solution is None]):
         raise UsageError(f"--agent oracle: the task {missing[0]} has no 'solution'", remedy="another agent")
-    if not agent.check and (missing := [task.id for task in tasks if task.check is None]):
+    if not agent.check and (missing := [task.id for task in tasks if not task.has_check]):
         raise UsageError(
             f"{to_printable(arguments.tasks)}: the task {missing[0]} has no 'check'",
             remedy="add one, or give --check FILE.py:FUNCTION",

@@ -42,6 +42,7 @@ COMMANDS = (
     ),
     _agent("audit", "Report on what tasks of the agent cost and how they ended.", _LEARNING, "usage report stats"),
     _agent("batch", "Run many trials of tasks, and report on them.", _LEARNING, "eval evaluate trials rollouts"),
+    _agent("rl", "Post scored groups of trials to a trainer.", _LEARNING, "train training reinforcement atropos"),
     _agent("learn", "List and judge outcomes of tasks, and measure what helps.", _LEARNING, "outcomes rate judge"),
     _agent("curator", "Archive unused skills of the agent, and merge similar ones.", _LEARNING, "curate archive merge"),
     _agent("review", "Look at past tasks once more, and keep what is worth it.", _LEARNING, "reviews reflect"),

@@ -158,7 +158,8 @@ class Trajectory:
     def describe(self) -> dict[str, Any]:
         """Return the columns that each row has."""
         names = ("key", "task", "target", "model", "sample", "reward")
-        return {**{name: self.result[name] for name in names}, "end": self.end}
+        policy = {"policy": self.result["policy"]} if self.result.get("policy") else {}
+        return {**{name: self.result[name] for name in names}, "end": self.end, **policy}
 
 
 @dataclass(slots=True)
@@ -195,10 +196,15 @@ class TrajectoryReader:
                 self.left_out["without a result"] += 1
             elif reason := self.selection.find_exclusion(state.accepted):
                 self.left_out[reason] += 1
-            elif (found := self._read(trial, state.accepted)) is not None:
+            elif (found := self.read_trial(trial, state.accepted)) is not None:
                 yield found
 
-    def _read(self, trial: Trial, result: dict[str, Any]) -> Trajectory | None:
+    def read_trial(self, trial: Trial, result: dict[str, Any]) -> Trajectory | None:
+        """Return the trajectory of a result; None if it is left out, which is counted.
+
+        Raises:
+            HermesError: its log cannot be read.
+        """
         conversation = self._read_conversation(str(result["shard"]), str(result["conversation"]))
         if not conversation.events:
             self.left_out["without a record"] += 1
