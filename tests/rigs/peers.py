@@ -32,7 +32,9 @@ def find_python(newest: int = 14, oldest: int = 12) -> str:
     pytest.skip(f"needs a Python 3.{oldest} to 3.{newest}. Try: uv python install 3.{oldest}")
 
 
-def install_peer(*requirements: str, alone: str = "", extras: str = "", interpreter: str = sys.executable, checkout: bool = True) -> Path:
+def install_peer(
+    *requirements: str, alone: str = "", extras: str = "", interpreter: str = sys.executable, checkout: bool = True
+) -> Path:
     """Return the Python of an environment with these packages and this checkout; skip where no index is reachable.
 
     Args:
