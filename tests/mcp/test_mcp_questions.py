@@ -162,3 +162,70 @@ def test_the_person_answers_or_declines_the_questions_of_a_server(
 
     run(use())
     assert person.questions[0].startswith('The MCP server rig asks you: "For the parcel"')
+
+
+def test_resources_of_a_server_that_is_denied_are_not_read_whatever_its_hints_say(
+    run: Run, rig: Rig, talking: Talking
+) -> None:
+    async def use() -> None:
+        async with talking(rig.settings("full", approval="deny", trust_hints=True)) as talk:
+            assert (await read(talk, "mcp_resources", server="rig", uri="rig://one"))["error"]["type"] == "denied"
+
+    run(use())
+    assert rig.seen("reads") == []
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"required": 5, "properties": {"a": {"type": "string"}}},
+        {"properties": {"a": {"type": "string", "enum": [str(n) for n in range(51)]}}},
+        {"properties": {"a": {"type": "string", "enum": ["yes\x1b[2J"]}}},
+        {"properties": {"a": {"type": "string", "default": {"b": 1}}}},
+        {"properties": {str(n): {"type": "string"} for n in range(21)}},
+    ],
+    ids=["required", "choices", "control", "default", "fields"],
+)
+def test_a_person_is_not_asked_for_the_values_of_a_form_that_cannot_be_shown(
+    run: Run, rig: Rig, talking: Talking, form: dict[str, Any]
+) -> None:
+    (rig.folder / "form.json").write_text(json.dumps({"type": "object", **form}))
+    person = Answering(["answer", "1"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert json.loads((await talk.call("elicit"))["output"])["action"] == "decline"
+            assert "got no answer: its form" in talk.told[-1]
+
+    run(use())
+    assert person.questions == []
+
+
+def test_each_question_names_its_server_and_a_number_is_one_of_json(run: Run, rig: Rig, talking: Talking) -> None:
+    form = {"type": "object", "properties": {"size": {"type": "number", "description": "Your password for root"}}}
+    (rig.folder / "form.json").write_text(json.dumps(form))
+    person = Answering(["answer", "nan"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert json.loads((await talk.call("elicit"))["output"])["action"] == "decline"
+
+    run(use())
+    assert all("MCP server rig" in each for each in person.questions)
+    assert len(person.questions) == 2
+
+
+def test_a_server_asks_nothing_while_it_answers_no_request(run: Run, rig: Rig, talking: Talking) -> None:
+    person = Answering(["decline"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert (await talk.call("elicit_later"))["ok"]
+            await until((rig.folder / "answers").exists)
+
+    run(use())
+    assert "only while it answers a request" in (rig.folder / "answers").read_text()
+    assert person.questions == []

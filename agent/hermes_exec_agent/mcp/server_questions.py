@@ -6,6 +6,8 @@ conversation; its replies count into the budgets of the turn. The person approve
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp_types import (
@@ -28,7 +30,7 @@ from hermes_exec_agent.quoting import flatten, quote
 from hermes_exec_agent.tools.tool import check_approval, pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from mcp.client.session import ElicitationFnT, SamplingFnT
 
@@ -44,6 +46,7 @@ _MOST_TOKENS = 4000
 _LONGEST = 100_000
 """Characters of all messages of one question."""
 _MOST_FIELDS = 20
+_MOST_CHOICES = 50
 _SHOWN = 300
 _INSTRUCTIONS = (
     "You write text for another program, a server of tools. You have no tools, and know nothing of any conversation."
@@ -59,6 +62,8 @@ class ServerQuestions:
         self._context = context
         self._request = ""
         self._count = 0
+        self._requests = 0
+        """Requests of ours that the server has not answered."""
         self.waiting = 0
         """Questions that are not answered yet, so that a call which takes long is no failure of the server."""
         self.answered = 0
@@ -77,6 +82,15 @@ class ServerQuestions:
     def elicitation(self) -> ElicitationFnT | None:
         """Answers requests for answers of the person; None if they are off."""
         return self._elicit if self._settings.elicitation else None
+
+    @contextmanager
+    def allow(self) -> Generator[None]:
+        """Let the server ask while it answers a request; at other times the person may not be there."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     async def _sample(
         self,
@@ -126,29 +140,28 @@ class ServerQuestions:
         try:
             with pause_stopwatches():
                 return await self._ask_person(params)
-        except Unsupported:  # no person can be asked
-            return ElicitResult(action="cancel")
         except UsageError as error:
             self._context.tell(f"the MCP server {self._server} got no answer: {error.what}")
             return ElicitResult(action="decline")
+        except HermesError:  # no person can be asked
+            return ElicitResult(action="cancel")
         finally:
             self.waiting, self.answered = self.waiting - 1, self.answered + 1
 
     async def _ask_person(self, params: ElicitRequestFormParams) -> ElicitResult:
         schema = cast("Mapping[str, Any]", params.requested_schema)
-        fields: Any = schema.get("properties", {})
-        if not isinstance(fields, dict) or len(cast("dict[str, Any]", fields)) > _MOST_FIELDS:
-            return ElicitResult(action="decline")
-        required: Any = schema.get("required", [])
+        if problem := _find_fault(schema):
+            raise UsageError(f"its form {problem}")
+        fields = cast("dict[str, Any]", schema.get("properties", {}))
+        required = cast("list[Any]", schema.get("required", []))
         ask = self._context.person.clarify
         question = f"The MCP server {self._server} asks you: {quote(params.message)} What you answer is sent to it."
         answer = "answer"
         if await ask(question, [answer, "decline"]) != answer:
             return ElicitResult(action="decline")
         content: dict[str, Value] = {}
-        for name, field in cast("dict[str, Any]", fields).items():
-            form = cast("Mapping[str, Any]", field if isinstance(field, dict) else {})
-            given = await ask(_describe_field(name, form), _list_choices(form))
+        for name, form in fields.items():
+            given = await ask(f"For the MCP server {self._server}: {_describe_field(name, form)}", _list_choices(form))
             value = _parse_value(name, given, form)
             if value is not None:
                 content[name] = value
@@ -158,6 +171,8 @@ class ServerQuestions:
 
     def _count_question(self) -> ErrorData | None:
         """Return why the server may ask no more; None if it may."""
+        if not self._requests:
+            return ErrorData(code=INVALID_REQUEST, message="a server may ask only while it answers a request")
         if self._request != self._context.request:
             self._request, self._count = self._context.request, 0
         self._count += 1
@@ -183,6 +198,23 @@ def _to_messages(params: CreateMessageRequestParams) -> list[Message]:
     if len(messages) == 1 or sum(len(each.content) for each in messages) > _LONGEST:
         raise UsageError(f"there is no message, or more than {_LONGEST} characters")
     return messages
+
+
+def _find_fault(schema: Mapping[str, Any]) -> str:
+    """Return why a person cannot be asked for the values of a form; empty if they can."""
+    fields: Any = schema.get("properties", {})
+    if not isinstance(fields, dict) or not isinstance(schema.get("required", []), list):
+        return "is not valid"
+    forms = cast("dict[str, Any]", fields).values()
+    if len(forms) > _MOST_FIELDS:
+        return f"has more than {_MOST_FIELDS} fields"
+    for form in forms:
+        if not isinstance(form, dict) or not isinstance(form.get("default"), str | int | float | list | None):  # pyright: ignore[reportUnknownMemberType]  JSON
+            return "is not valid"
+        choices = _list_choices(cast("dict[str, Any]", form))
+        if len(choices) > _MOST_CHOICES or any(len(each) > _SHOWN or not each.isprintable() for each in choices):
+            return f"has more than {_MOST_CHOICES} choices, or one that cannot be shown"
+    return ""
 
 
 def _describe_field(name: str, form: Mapping[str, Any]) -> str:
@@ -220,10 +252,24 @@ def _parse_value(name: str, text: str, form: Mapping[str, Any]) -> Value:
     try:
         if kind == "boolean":
             return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
-        if kind in ("integer", "number"):
-            return int(text) if kind == "integer" else float(text)
+        if kind == "integer":
+            return int(text)
+        if kind == "number":
+            return _parse_number(text)
         if choices:
             values = [{each: each for each in choices}[value] for value in values]
     except (KeyError, ValueError):
         raise UsageError(f"{quote(text, _SHOWN)} is no value of {quote(name, _SHOWN)}") from None
     return values if kind == "array" else values[0]
+
+
+def _parse_number(text: str) -> float:
+    """Return a number that JSON has.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
