@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.mcp import servers
 from hermes_exec_agent.mcp.server_questions import MOST_QUESTIONS
 from hermes_exec_agent.models import Models, ScriptedModel
+from hermes_exec_agent.tools.tool import Stopwatch
 from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
@@ -178,13 +182,12 @@ def test_resources_of_a_server_that_is_denied_are_not_read_whatever_its_hints_sa
 @pytest.mark.parametrize(
     "form",
     [
-        {"required": 5, "properties": {"a": {"type": "string"}}},
         {"properties": {"a": {"type": "string", "enum": [str(n) for n in range(51)]}}},
         {"properties": {"a": {"type": "string", "enum": ["yes\x1b[2J"]}}},
         {"properties": {"a": {"type": "string", "default": {"b": 1}}}},
         {"properties": {str(n): {"type": "string"} for n in range(21)}},
     ],
-    ids=["required", "choices", "control", "default", "fields"],
+    ids=["choices", "control", "default", "fields"],
 )
 def test_a_person_is_not_asked_for_the_values_of_a_form_that_cannot_be_shown(
     run: Run, rig: Rig, talking: Talking, form: dict[str, Any]
@@ -229,3 +232,40 @@ def test_a_server_asks_nothing_while_it_answers_no_request(run: Run, rig: Rig, t
     run(use())
     assert "only while it answers a request" in (rig.folder / "answers").read_text()
     assert person.questions == []
+
+
+@ERAS
+def test_the_time_of_the_person_is_not_that_of_the_turn(run: Run, rig: Rig, talking: Talking, how: str) -> None:
+    class Slow(Answering):
+        async def clarify(self, question: str, choices: Sequence[str]) -> str:
+            await asyncio.sleep(1.5)
+            return "decline"
+
+    async def use() -> None:
+        async with talking(rig.settings(how, elicitation=True)) as talk:
+            await until(lambda: "mcp__rig__elicit" in talk.tools and talk.connection.state == "ready")
+            talk.context.person = Slow([])
+            with Stopwatch() as watch:
+                assert (await talk.call("elicit"))["ok"]
+            assert watch.elapsed_s < 1.2
+            assert watch.paused_s >= 1.5
+
+    run(use())
+
+
+def test_prompts_of_servers_that_do_not_answer_are_waited_for_together(
+    run: Run, rig: Rig, talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_PROMPTS_S", 1.0)
+    settings = {f"rig{number}": rig.settings("full") for number in range(4)}
+
+    async def use() -> None:
+        async with talking(**settings) as talk:
+            await until(lambda: all(server.connection.state == "ready" for server in talk.servers.servers))
+            assert len(await talk.servers.list_prompts()) == 4
+            (rig.folder / "mute").touch()
+            began = time.monotonic()
+            assert await talk.servers.list_prompts() == []
+            assert time.monotonic() - began < 3
+
+    run(use())

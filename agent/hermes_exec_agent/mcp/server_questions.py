@@ -6,9 +6,11 @@ conversation; its replies count into the budgets of the turn. The person approve
 
 from __future__ import annotations
 
+import asyncio
 import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mcp_types import (
     INVALID_REQUEST,
@@ -30,7 +32,8 @@ from hermes_exec_agent.quoting import flatten, quote
 from hermes_exec_agent.tools.tool import check_approval, pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Coroutine, Generator, Mapping
+    from contextvars import Context as Variables
 
     from mcp.client.session import ElicitationFnT, SamplingFnT
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     Value = str | int | float | bool | list[str] | None
 
+T = TypeVar("T")
 MOST_QUESTIONS = 10
 """Questions of a server during one request of the person."""
 _MOST_TOKENS = 4000
@@ -62,8 +66,8 @@ class ServerQuestions:
         self._context = context
         self._request = ""
         self._count = 0
-        self._requests = 0
-        """Requests of ours that the server has not answered."""
+        self._callers: list[Variables] = []
+        """The contexts of our requests that the server has not answered."""
         self.waiting = 0
         """Questions that are not answered yet, so that a call which takes long is no failure of the server."""
         self.answered = 0
@@ -86,11 +90,12 @@ class ServerQuestions:
     @contextmanager
     def allow(self) -> Generator[None]:
         """Let the server ask while it answers a request; at other times the person may not be there."""
-        self._requests += 1
+        caller = copy_context()
+        self._callers.append(caller)
         try:
             yield
         finally:
-            self._requests -= 1
+            self._callers.remove(caller)
 
     async def _sample(
         self,
@@ -101,7 +106,7 @@ class ServerQuestions:
             return refusal
         self.waiting += 1
         try:
-            return await self._ask_model(params)
+            return await self._run_for_caller(self._ask_model(params))
         except HermesError as error:
             return ErrorData(code=INVALID_REQUEST, message=flatten(error.what, _SHOWN))
         finally:
@@ -138,8 +143,7 @@ class ServerQuestions:
             return ElicitResult(action="decline")
         self.waiting += 1
         try:
-            with pause_stopwatches():
-                return await self._ask_person(params)
+            return await self._run_for_caller(self._ask_person(params))
         except UsageError as error:
             self._context.tell(f"the MCP server {self._server} got no answer: {error.what}")
             return ElicitResult(action="decline")
@@ -152,6 +156,10 @@ class ServerQuestions:
         schema = cast("Mapping[str, Any]", params.requested_schema)
         if problem := _find_fault(schema):
             raise UsageError(f"its form {problem}")
+        with pause_stopwatches():
+            return await self._fill_form(params, schema)
+
+    async def _fill_form(self, params: ElicitRequestFormParams, schema: Mapping[str, Any]) -> ElicitResult:
         fields = cast("dict[str, Any]", schema.get("properties", {}))
         required = cast("list[Any]", schema.get("required", []))
         ask = self._context.person.clarify
@@ -169,9 +177,13 @@ class ServerQuestions:
                 raise UsageError(f"{quote(name)} is required")
         return ElicitResult(action="accept", content=content)
 
+    async def _run_for_caller(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the context of the request that it belongs to, whose time limits pause meanwhile."""
+        return await asyncio.create_task(work, context=self._callers[-1].copy())
+
     def _count_question(self) -> ErrorData | None:
         """Return why the server may ask no more; None if it may."""
-        if not self._requests:
+        if not self._callers:
             return ErrorData(code=INVALID_REQUEST, message="a server may ask only while it answers a request")
         if self._request != self._context.request:
             self._request, self._count = self._context.request, 0
@@ -203,7 +215,7 @@ def _to_messages(params: CreateMessageRequestParams) -> list[Message]:
 def _find_fault(schema: Mapping[str, Any]) -> str:
     """Return why a person cannot be asked for the values of a form; empty if they can."""
     fields: Any = schema.get("properties", {})
-    if not isinstance(fields, dict) or not isinstance(schema.get("required", []), list):
+    if not isinstance(fields, dict):
         return "is not valid"
     forms = cast("dict[str, Any]", fields).values()
     if len(forms) > _MOST_FIELDS:

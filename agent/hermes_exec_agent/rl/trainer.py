@@ -66,7 +66,8 @@ class TrainerClient:
         """
         require("rl", "groups for a trainer")
         if not _is_address(url):
-            raise UsageError(f"--trainer {to_printable(url)}: it is not an address", remedy="http://127.0.0.1:8000")
+            shown = "" if "@" in url else f" {to_printable(url)}"  # a user may have a password
+            raise UsageError(f"--trainer{shown}: it is not an address", remedy="http://127.0.0.1:8000")
         self._url = url.rstrip("/")
         self._wait_s = wait_s
         self._say = say
