@@ -269,3 +269,31 @@ def test_prompts_of_servers_that_do_not_answer_are_waited_for_together(
             assert time.monotonic() - began < 3
 
     run(use())
+
+
+@ERAS
+def test_a_question_is_withdrawn_if_its_call_is_cancelled(run: Run, rig: Rig, talking: Talking, how: str) -> None:
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+    class Waiting(Answering):
+        async def clarify(self, question: str, choices: Sequence[str]) -> str:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                withdrawn.set()
+            return ""
+
+    async def use() -> None:
+        async with talking(rig.settings(how, elicitation=True)) as talk:
+            await until(lambda: "mcp__rig__elicit" in talk.tools)
+            talk.context.person = Waiting([])
+            calling = asyncio.create_task(talk.call("elicit"))
+            await asked.wait()
+            calling.cancel()
+            await asyncio.wait_for(withdrawn.wait(), 5)
+            talk.context.person = Answering(["decline"])
+            assert (await talk.call("echo", text="on"))["output"] == "on"
+
+    run(use())
+    assert len(rig.seen("starts")) == 1

@@ -163,7 +163,9 @@ class Server:
     def ask(self, method: str, params: dict[str, Any]) -> str:
         """Return the client's answer to a question, as JSON."""
         self.send({"id": "q1", "method": method, "params": params})
-        answer = json.loads(sys.stdin.readline())
+        answer: dict[str, Any] = {}
+        while answer.get("id") != "q1":  # a notice may come before
+            answer = json.loads(sys.stdin.readline())
         return json.dumps(answer.get("result") or {"refused": answer["error"]["message"]})
 
     def ask_in_rounds(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import math
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mcp_types import (
@@ -57,6 +58,14 @@ _INSTRUCTIONS = (
 )
 
 
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """A request of ours, and the questions that the server has before it answers."""
+
+    variables: Variables
+    questions: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
+
+
 class ServerQuestions:
     """Answers the questions of one server, as its settings and the person allow."""
 
@@ -66,8 +75,8 @@ class ServerQuestions:
         self._context = context
         self._request = ""
         self._count = 0
-        self._callers: list[Variables] = []
-        """The contexts of our requests that the server has not answered."""
+        self._callers: list[_Caller] = []
+        """Our requests that the server has not answered."""
         self.waiting = 0
         """Questions that are not answered yet, so that a call which takes long is no failure of the server."""
         self.answered = 0
@@ -89,13 +98,18 @@ class ServerQuestions:
 
     @contextmanager
     def allow(self) -> Generator[None]:
-        """Let the server ask while it answers a request; at other times the person may not be there."""
-        caller = copy_context()
+        """Let the server ask while it answers a request. At the end, also by a cancellation, questions are withdrawn.
+
+        Otherwise the person's next line, which is meant for the agent, would answer a question of the server.
+        """
+        caller = _Caller(copy_context())
         self._callers.append(caller)
         try:
             yield
         finally:
             self._callers.remove(caller)
+            for question in caller.questions:
+                question.cancel()
 
     async def _sample(
         self,
@@ -178,8 +192,22 @@ class ServerQuestions:
         return ElicitResult(action="accept", content=content)
 
     async def _run_for_caller(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the context of the request that it belongs to, whose time limits pause meanwhile."""
-        return await asyncio.create_task(work, context=self._callers[-1].copy())
+        """Run ``work`` in the context of the request that it belongs to, whose time limits pause meanwhile.
+
+        Raises:
+            Unsupported: the request has ended before.
+        """
+        caller = self._callers[-1]
+        question = asyncio.create_task(work, context=caller.variables.copy())
+        caller.questions.add(question)
+        try:
+            return await question
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Unsupported("the request has ended") from None
+        finally:
+            caller.questions.discard(question)
 
     def _count_question(self) -> ErrorData | None:
         """Return why the server may ask no more; None if it may."""
