@@ -257,10 +257,10 @@ def test_prompts_of_servers_that_do_not_answer_are_waited_for_together(
     run: Run, rig: Rig, talking: Talking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servers, "_PROMPTS_S", 1.0)
-    settings = {f"rig{number}": rig.settings("full") for number in range(4)}
+    full = rig.settings("full")
 
     async def use() -> None:
-        async with talking(**settings) as talk:
+        async with talking(one=full, two=full, three=full, four=full) as talk:
             await until(lambda: all(server.connection.state == "ready" for server in talk.servers.servers))
             assert len(await talk.servers.list_prompts()) == 4
             (rig.folder / "mute").touch()
