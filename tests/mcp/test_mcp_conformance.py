@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 TOKEN = "a-token-of-tests-long-enough"
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+LOGINS = (
+    "auth/metadata-var3", "auth/token-endpoint-auth-basic", "auth/pre-registration", "auth/scope-retry-limit",
+)  # fmt: skip
 LATER = ("auth/scope-step-up", "auth/basic-cimd")
 """A conversation begins no login for further rights, and this program has no page that describes it as a client."""
 SERVER = (
@@ -55,14 +58,14 @@ def test_our_client_passes(run: Run, tmp_path: Path) -> None:
         await asyncio.gather(
             *(
                 run_suite(tmp_path, "client", "--command", client_command(), "--scenario", scenario)
-                for scenario in CLIENT
+                for scenario in (*CLIENT, *LOGINS)
             )
         )
 
     run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_our_client_logs_in_as_the_suite_demands(run: Run, tmp_path: Path) -> None:
     later = tmp_path / "later.yml"
     later.write_text("client:\n" + "".join(f"  - {scenario}\n" for scenario in LATER))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ import httpx2
 import pytest
 
 from hermes_exec.config.settings import McpSettings
-from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec_agent.mcp.login import log_in, login_file, read_login, write_login
+from hermes_exec.errors import ConfigError, PlaceUnavailable, UsageError
+from hermes_exec_agent.mcp.login import log_in, login_file, read_login, remove_login, write_login
 from hermes_exec_agent.mcp.login_page import open_login_page
 from tests.rigs.bounded import until
 from tests.rigs.oauth_server import open_protected_server
@@ -37,6 +38,7 @@ async def log_in_with_browser(settings: McpSettings, environ: Mapping[str, str])
             await browser.get(address)
 
     async def show(address: str) -> None:
+        page.expect(address)
         browsing.append(asyncio.create_task(browse(address)))
 
     async with open_login_page() as page:
@@ -172,3 +174,48 @@ def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run
             assert not keys.exists()
 
     run(use())
+
+
+def test_a_page_that_does_not_know_the_login_neither_ends_nor_answers_it(run: Run) -> None:
+    async def use() -> None:
+        async with open_login_page() as page, httpx2.AsyncClient() as browser:
+            page.expect("https://example.org/authorize?client_id=1&state=right")
+            for query in ("error=access_denied", "code=theirs", "code=theirs&state=wrong", "code=theirs&state=%ff"):
+                assert (await browser.get(f"{page.redirect}?{query}")).status_code == 400
+            assert (await browser.get(f"{page.redirect}?code=mine&state=right")).status_code == 200
+            assert (await page.receive()).code == "mine"
+            assert (await browser.get(f"{page.redirect}?code=theirs&state=right")).status_code == 400
+
+    run(use())
+
+
+def test_a_locked_keyring_stops_no_server_and_keeps_no_secret_unseen(
+    run: Run, talking: Talking, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "packages/keyring.py"
+    package.parent.mkdir()
+    package.write_text(
+        "class Locked(Exception): pass\n"
+        "class Backend: priority = 5\n"
+        "def get_keyring(): return Backend()\n"
+        "def get_password(service, name): raise Locked\n"
+        "set_password = delete_password = lambda *words: get_password(*words[:2])\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    monkeypatch.delitem(sys.modules, "keyring", raising=False)
+
+    async def use() -> None:
+        async with open_protected_server() as (url, _):
+            assert await log_in_with_browser(settings_of(url), environ)
+            async with talking(far=settings_of(url)) as talk:
+                assert (await talk.call("whoami", server="far"))["output"] == "the person"
+            with pytest.raises(ConfigError, match="still in the keyring: Locked"):
+                remove_login("far", environ)
+            async with talking(far=settings_of(url)) as talk:
+                await until(lambda: talk.connection.reason)
+                assert "HTTP status 401" in talk.connection.reason
+
+    try:
+        run(use())
+    finally:
+        sys.modules.pop("keyring", None)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.skills.registry.home import default_home
+from hermes_exec_agent.skills.registry.record import Origin
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.verdict import Level
 from tests.mcp.test_mcp_serve import call
 from tests.rigs.bounded import until
@@ -31,6 +33,7 @@ def test_a_folder_is_synced_both_ways_and_no_other_one(run: Run, serving: Servin
     (mine / "sub").mkdir(parents=True)
     (mine / "sub/a").write_text("one")
     (tmp_path / "secret").mkdir()
+    (mine / "circle").symlink_to("circle")
     (mine / "way_out").symlink_to(tmp_path / "secret")
 
     async def use() -> None:
@@ -45,6 +48,9 @@ def test_a_folder_is_synced_both_ways_and_no_other_one(run: Run, serving: Servin
             for path in ("..", str(tmp_path / "secret"), "way_out"):
                 failed = await call(client, "sync", local=path, remote=str(there))
                 assert "is not below the folder of the server" in failed["error"]["message"]
+            for path in ("a\0b", "circle"):
+                failed = await call(client, "sync", local=path, remote=str(there))
+                assert failed["error"]["type"] in ("usage_error", "path_error")
 
     run(use())
     assert (mine / "sub/b").read_text() == "two"
@@ -69,11 +75,15 @@ def test_each_proven_skill_is_a_tool_and_others_are_not(
     home = default_home(cli.env)
     registered(home, tmp_path / "one")
     registered(home, tmp_path / "two", "only-itself", level=Level.SELF_TESTED)
+    of_others = Origin(kind="imported", source="skills.zip")
+    registered(home, tmp_path / "three", "of-others", origin=of_others)
+    trusted = registered(home, tmp_path / "four", "of-friends", origin=of_others)
+    Registry(home).trust(trusted.name, trusted.number)
 
     async def use() -> None:
         async with serving("--skills") as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert [name for name in tools if name.startswith("skill_")] == ["skill_add-numbers"]
+            assert [name for name in tools if name.startswith("skill_")] == ["skill_add-numbers", "skill_of-friends"]
             assert tools["skill_add-numbers"].input_schema["required"] == ["a", "b"]
             done = await call(client, "skill_add-numbers", a=20, b=22)
             assert (done["result"], done["ok"], done["version"]) == (42, True, 1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.mcp import servers
 from hermes_exec_agent.mcp.server_questions import MOST_QUESTIONS
 from hermes_exec_agent.models import Models, ScriptedModel
+from hermes_exec_agent.tools.tool import Stopwatch
 from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
@@ -162,3 +166,134 @@ def test_the_person_answers_or_declines_the_questions_of_a_server(
 
     run(use())
     assert person.questions[0].startswith('The MCP server rig asks you: "For the parcel"')
+
+
+def test_resources_of_a_server_that_is_denied_are_not_read_whatever_its_hints_say(
+    run: Run, rig: Rig, talking: Talking
+) -> None:
+    async def use() -> None:
+        async with talking(rig.settings("full", approval="deny", trust_hints=True)) as talk:
+            assert (await read(talk, "mcp_resources", server="rig", uri="rig://one"))["error"]["type"] == "denied"
+
+    run(use())
+    assert rig.seen("reads") == []
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"properties": {"a": {"type": "string", "enum": [str(n) for n in range(51)]}}},
+        {"properties": {"a": {"type": "string", "enum": ["yes\x1b[2J"]}}},
+        {"properties": {"a": {"type": "string", "default": {"b": 1}}}},
+        {"properties": {str(n): {"type": "string"} for n in range(21)}},
+    ],
+    ids=["choices", "control", "default", "fields"],
+)
+def test_a_person_is_not_asked_for_the_values_of_a_form_that_cannot_be_shown(
+    run: Run, rig: Rig, talking: Talking, form: dict[str, Any]
+) -> None:
+    (rig.folder / "form.json").write_text(json.dumps({"type": "object", **form}))
+    person = Answering(["answer", "1"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert json.loads((await talk.call("elicit"))["output"])["action"] == "decline"
+            assert "got no answer: its form" in talk.told[-1]
+
+    run(use())
+    assert person.questions == []
+
+
+def test_each_question_names_its_server_and_a_number_is_one_of_json(run: Run, rig: Rig, talking: Talking) -> None:
+    form = {"type": "object", "properties": {"size": {"type": "number", "description": "Your password for root"}}}
+    (rig.folder / "form.json").write_text(json.dumps(form))
+    person = Answering(["answer", "nan"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert json.loads((await talk.call("elicit"))["output"])["action"] == "decline"
+
+    run(use())
+    assert all("MCP server rig" in each for each in person.questions)
+    assert len(person.questions) == 2
+
+
+def test_a_server_asks_nothing_while_it_answers_no_request(run: Run, rig: Rig, talking: Talking) -> None:
+    person = Answering(["decline"])
+
+    async def use() -> None:
+        async with talking(rig.settings("full", elicitation=True)) as talk:
+            talk.context.person = person
+            assert (await talk.call("elicit_later"))["ok"]
+            await until((rig.folder / "answers").exists)
+
+    run(use())
+    assert "only while it answers a request" in (rig.folder / "answers").read_text()
+    assert person.questions == []
+
+
+@ERAS
+def test_the_time_of_the_person_is_not_that_of_the_turn(run: Run, rig: Rig, talking: Talking, how: str) -> None:
+    class Slow(Answering):
+        async def clarify(self, question: str, choices: Sequence[str]) -> str:
+            await asyncio.sleep(1.5)
+            return "decline"
+
+    async def use() -> None:
+        async with talking(rig.settings(how, elicitation=True)) as talk:
+            await until(lambda: "mcp__rig__elicit" in talk.tools and talk.connection.state == "ready")
+            talk.context.person = Slow([])
+            with Stopwatch() as watch:
+                assert (await talk.call("elicit"))["ok"]
+            assert watch.elapsed_s < 1.2
+            assert watch.paused_s >= 1.5
+
+    run(use())
+
+
+def test_prompts_of_servers_that_do_not_answer_are_waited_for_together(
+    run: Run, rig: Rig, talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_PROMPTS_S", 1.0)
+    full = rig.settings("full")
+
+    async def use() -> None:
+        async with talking(one=full, two=full, three=full, four=full) as talk:
+            await until(lambda: all(server.connection.state == "ready" for server in talk.servers.servers))
+            assert len(await talk.servers.list_prompts()) == 4
+            (rig.folder / "mute").touch()
+            began = time.monotonic()
+            assert await talk.servers.list_prompts() == []
+            assert time.monotonic() - began < 3
+
+    run(use())
+
+
+@ERAS
+def test_a_question_is_withdrawn_if_its_call_is_cancelled(run: Run, rig: Rig, talking: Talking, how: str) -> None:
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+    class Waiting(Answering):
+        async def clarify(self, question: str, choices: Sequence[str]) -> str:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                withdrawn.set()
+            return ""
+
+    async def use() -> None:
+        async with talking(rig.settings(how, elicitation=True)) as talk:
+            await until(lambda: "mcp__rig__elicit" in talk.tools)
+            talk.context.person = Waiting([])
+            calling = asyncio.create_task(talk.call("elicit"))
+            await asked.wait()
+            calling.cancel()
+            await asyncio.wait_for(withdrawn.wait(), 5)
+            talk.context.person = Answering(["decline"])
+            assert (await talk.call("echo", text="on"))["output"] == "on"
+
+    run(use())
+    assert len(rig.seen("starts")) == 1

@@ -137,3 +137,21 @@ def test_a_call_of_a_found_tool_that_is_denied_is_not_sent(run: Run, rig: Rig, t
 
     run(use())
     assert rig.seen() == []
+
+
+def test_a_long_result_names_the_other_tools_alone(run: Run, rig: Rig, talking: Talking) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 10_000}}}
+    rig.describe(**{f"large_{n}": {"description": "A large one.", "inputSchema": schema} for n in range(10)})
+
+    async def use() -> None:
+        async with talking(rig.settings("many")) as talk:
+            await until(lambda: talk.tools)
+            envelope = await talk.tools["tool_search"].call({"query": "large", "limit": 10}, talk.context)
+            assert len(envelope.output) < 30_000
+            shown = [json.loads(line)["name"] for line in envelope.output.splitlines()]
+            assert len(shown) == 2
+            assert all(
+                (name in envelope.note) != (name in shown) for name in map("mcp__rig__large_{}".format, range(10))
+            )
+
+    run(use())

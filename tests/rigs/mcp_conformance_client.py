@@ -61,11 +61,13 @@ async def use(url: str) -> None:
     settings = McpSettings.model_validate({**fields, **({"client_id": given["client_id"]} if secret else {})})
     browsing: list[asyncio.Task[None]] = []
 
-    async def show(address: str) -> None:
-        browsing.append(asyncio.create_task(browse(address)))
-
     if os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
         async with open_login_page() as page:
+
+            async def show(address: str) -> None:
+                page.expect(address)
+                browsing.append(asyncio.create_task(browse(address)))
+
             await log_in(
                 "suite", settings, os.environ, redirect=page.redirect, show=show, receive=page.receive, secret=secret
             )

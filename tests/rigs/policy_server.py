@@ -72,7 +72,7 @@ class Policy:
         return 200, completion
 
 
-def serve(port: int, policy: Policy) -> ThreadingHTTPServer:
+def serve(port: int, policy: Policy, host: str = "127.0.0.1") -> ThreadingHTTPServer:
     """Return the server, which listens."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -110,14 +110,15 @@ def serve(port: int, policy: Policy) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    return ThreadingHTTPServer((host, port), Handler)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--form", choices=_LOAD, default="vllm")
     parser.add_argument("--no-ids", action="store_true")
     found = parser.parse_args()
     print(f"process {os.getpid()}", flush=True)
-    serve(found.port, Policy(found.form, ids=not found.no_ids)).serve_forever()
+    serve(found.port, Policy(found.form, ids=not found.no_ids), found.host).serve_forever()

@@ -123,9 +123,12 @@ def registered(
     *,
     level: Level = Level.PERSON,
     held: Sequence[Case] = (),
+    origin: Origin | None = None,
 ) -> Version:
     """A version of a small skill, registered as if it had passed the gate."""
     folder.mkdir(parents=True, exist_ok=True)
     tree = tree_in(folder, files)
     report = report_of(tree, name, level=level, held=held)
-    return Registry(home).register(tree, report, load_policy("skill-run"), author=author, kernel=platform.release())
+    return Registry(home).register(
+        tree, report, load_policy("skill-run"), author=author, kernel=platform.release(), origin=origin
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.rl.adapters import find_adapter
+from hermes_exec_agent.rl.adapters import copy_adapter, find_adapter
 from hermes_exec_agent.rl.group_record import GroupRecord
 from hermes_exec_agent.rl.groups import GroupFault, ScoredSequence, check_group
 
@@ -79,7 +80,7 @@ def test_a_group_without_an_outcome_counts_as_unanswered_and_its_tokens_are_know
 
 def write_adapter(folder: Path, content: bytes = b"1234", *, cut: int = 0) -> Path:
     """Write an adapter as peft does; the last ``cut`` bytes are missing."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     header = json.dumps({"w": {"dtype": "U8", "shape": [len(content)], "data_offsets": [0, len(content)]}}).encode()
     data = len(header).to_bytes(8, "little") + header + content
     (folder / "adapter_model.safetensors").write_bytes(data[: len(data) - cut])
@@ -99,3 +100,23 @@ def test_the_newest_whole_adapter_is_found(tmp_path: Path) -> None:
     assert second is not None
     assert second.folder.name == "step-2"
     assert second.version != first.version
+
+
+def test_an_adapter_that_is_a_link_or_no_file_or_says_too_much_is_left_out(tmp_path: Path) -> None:
+    secret = tmp_path / "credentials.json"
+    secret.write_text('{"token": "of the person"}')
+    for name, kind in (("linked", "link"), ("blocking", "fifo"), ("endless", "header")):
+        folder = write_adapter(tmp_path / "adapters" / name)
+        config = folder / "adapter_config.json"
+        if kind == "header":
+            header = b'{"w": {"data_offsets": [0, 1e999]}}'
+            (folder / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+            continue
+        config.unlink()
+        config.symlink_to(secret) if kind == "link" else os.mkfifo(config)
+    assert find_adapter(tmp_path / "adapters") is None
+    first = find_adapter(write_adapter(tmp_path / "whole"))
+    assert first is not None
+    (tmp_path / "copy").mkdir()
+    write_adapter(tmp_path / "whole", b"later")
+    assert not copy_adapter(first, tmp_path / "copy")

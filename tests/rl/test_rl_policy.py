@@ -41,6 +41,20 @@ def ignore(line: str) -> None:
     pass
 
 
+@pytest.mark.parametrize(("address", "is_said"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_a_server_that_other_machines_reach_is_said_to_be_so(address: str, is_said: bool) -> None:
+    said: list[str] = []
+
+    async def use() -> None:
+        port = find_port()
+        argv = [*list_argv(port), "--host", address]
+        async with serve_policy(PolicyOrder("local", argv, port, wait_s=60), said.append):
+            pass
+
+    asyncio.run(use())
+    assert any("other machines may reach" in line for line in said) == is_said
+
+
 @pytest.mark.parametrize("form", ["vllm", "sglang"])
 def test_the_newest_adapter_is_loaded_and_the_one_before_is_unloaded(tmp_path: Path, form: str) -> None:
     async def use() -> list[str]:

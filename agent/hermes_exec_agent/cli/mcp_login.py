@@ -75,6 +75,7 @@ def run_login(name: str, settings: "McpSettings", *, browser: bool) -> bool:
         secrets = await asyncio.to_thread(resolve_secrets, sources, os.environ)
 
         async def show(address: str) -> None:
+            page.expect(address)
             note(f"to log in, open {escape_controls(address)}")
             if browser:
                 await asyncio.to_thread(webbrowser.open, address)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 from pathlib import Path
@@ -115,6 +116,8 @@ def serve(  # noqa: PLR0913  one parameter an option
     from hermes_exec_agent.batch.start import RunArguments
     from hermes_exec_agent.rl.environment import EnvironmentSettings
 
+    if not math.isfinite(weight):
+        raise UsageError(f"--weight {weight:g}: it is not a finite number")
     order = _read_policy(policy, command or (), policy_port, policy_model, policy_wait, adapters, model)
     plan = _plan(
         RunArguments(

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import functools
 import os
 import secrets
 from contextlib import asynccontextmanager
@@ -56,7 +57,7 @@ from hermes_exec_agent.quoting import flatten, quote
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
@@ -231,7 +232,8 @@ class ClientSession:
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asking
+                with self._allow_questions():
+                    return await asking
         except TimeoutError:
             problem = f"does not answer within {self._timeout_s:g} s"
         except MCPError as error:
@@ -260,7 +262,8 @@ class ClientSession:
         what = f"{tool} of the MCP server {self._name}"
         with self._record.watch(number) as sent:
             try:
-                result = await self._send(request)
+                with self._allow_questions():
+                    result = await self._send(request)
             except TimeoutError:
                 limit = f"within {self._timeout_s:g} s"
                 raise ServerStuck(f"the MCP server {self._name} neither read nor answered {tool} {limit}") from None
@@ -272,6 +275,9 @@ class ClientSession:
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
                 raise self._explain_loss(what, sent) from None
         return ToolAnswer(tuple(map(_to_part, result.content)), result.structured_content, result.is_error)
+
+    def _allow_questions(self) -> AbstractContextManager[None]:
+        return self._questions.allow() if self._questions is not None else contextlib.nullcontext()
 
     async def _send(self, request: CallToolRequest) -> CallToolResult:
         """Send a call, and return its result. A message that the server does not read is not waited for.
@@ -499,6 +505,7 @@ def _describe(error: BaseException) -> str:
     return "its answer breaks the protocol" if isinstance(error, ValidationError) else type(error).__name__
 
 
+@functools.cache
 def _version() -> str:
     try:
         return version("hermes-exec")

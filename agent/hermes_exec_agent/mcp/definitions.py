@@ -5,6 +5,7 @@ Nothing here imports the SDK, so that a conversation begins with the description
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from hermes_exec_agent.memory.screening import find_withholding
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.quoting import flatten
 
@@ -24,6 +26,7 @@ _DEEPEST = 24
 _MOST_NAME = 200
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST = 8
+_SHORT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,12 @@ class ToolDefinition:
 
     def find_problem(self) -> str:
         """Return why a model may not read it, in a few words; empty if it may."""
-        from hermes_exec_agent.memory.screening import find_withholding
-
         if not self.name or len(self.name) > _MOST_NAME or not self.name.isprintable():
             return "its name is empty, too long or not printable"
         if problem := _check_schema(self.schema):
             return problem
-        for text in (self.name, self.title, self.description, *_list_texts(self.schema)):
-            if problem := find_withholding(text):
+        for text in {self.name, self.title, self.description, *_list_texts(self.schema)}:
+            if problem := _screen(text) if len(text) <= _SHORT else find_withholding(text):
                 return f"its description has {problem}"
         return ""
 
@@ -88,6 +89,12 @@ class ToolDefinition:
     def _properties(self) -> dict[str, Any]:
         properties: Any = self.schema.get("properties", {})
         return cast("dict[str, Any]", properties)
+
+
+@functools.lru_cache(4096)
+def _screen(text: str) -> str:
+    """Return what `find_withholding` returns; the schemas of all tools have the same words."""
+    return find_withholding(text)
 
 
 def _check_schema(schema: Mapping[str, Any]) -> str:

@@ -89,7 +89,8 @@ def read_login(name: str, environ: Mapping[str, str]) -> Login | None:
     path = login_file(name, environ)
     text: str | bytes | None = read_regular(path) if exists(path) else None
     if text is None and (keyring := Keyring.find()) is not None:
-        text = keyring.get_password(_SERVICE, name)
+        with contextlib.suppress(Exception):  # a locked keyring, for one, which a server without a login does not need
+            text = keyring.get_password(_SERVICE, name)
     if text is None:
         return None
     try:
@@ -122,14 +123,22 @@ def write_login(name: str, login: Login, environ: Mapping[str, str]) -> str:
 
 
 def remove_login(name: str, environ: Mapping[str, str]) -> bool:
-    """Remove the keys for a server; return whether there were some."""
+    """Remove the keys for a server; return whether there were some.
+
+    Raises:
+        ConfigError: they are in a keyring that does not remove them.
+    """
     path = login_file(name, environ)
     found = exists(path)
     path.unlink(missing_ok=True)
     keyring = Keyring.find()
-    if keyring is not None and keyring.get_password(_SERVICE, name) is not None:
-        keyring.delete_password(_SERVICE, name)
-        found = True
+    try:
+        if keyring is not None and keyring.get_password(_SERVICE, name) is not None:
+            keyring.delete_password(_SERVICE, name)
+            found = True
+    except Exception as error:
+        why = type(error).__name__
+        raise ConfigError(f"the login of {name} is still in the keyring: {why}", remedy="unlock it") from error
     return found
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import uvicorn
 from mcp.shared.auth import AuthorizationCodeResult
@@ -34,7 +36,13 @@ class LoginPage:
 
     def __init__(self, port: int) -> None:
         self.redirect = f"http://{_HOST}:{port}{_PATH}"
+        self._state = ""
+        """Of the login that waits for the browser; any page that the person opens can send other requests here."""
         self._answers: asyncio.Queue[AuthorizationCodeResult | PlaceUnavailable] = asyncio.Queue(1)
+
+    def expect(self, address: str) -> None:
+        """Take the answer of the login that begins at ``address``, once, and no other one."""
+        self._state = dict(parse_qsl(urlsplit(address).query)).get("state", "")
 
     async def receive(self) -> AuthorizationCodeResult:
         """Wait for the browser.
@@ -53,16 +61,18 @@ class LoginPage:
     async def handle(self, request: Request) -> PlainTextResponse:
         """Take the answer."""
         query = request.query_params
+        state = query.get("state", "")
+        if not self._state or not hmac.compare_digest(state.encode(), self._state.encode()):
+            return PlainTextResponse("No login waits for this answer.", 400)
         answer: AuthorizationCodeResult | PlaceUnavailable
         if "error" in query:
             answer, text = PlaceUnavailable(f"the login was refused: {quote(query['error'], 100)}"), "was refused"
         elif "code" in query:
-            answer = AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
+            answer = AuthorizationCodeResult(code=query["code"], state=state, iss=query.get("iss"))
             text = "goes on in your terminal"
         else:
             return PlainTextResponse("There is no code in this address.", 400)
-        if self._answers.full():
-            return PlainTextResponse("This login has an answer already.", 409)
+        self._state = ""
         self._answers.put_nowait(answer)
         return PlainTextResponse(f"The login {text}. You can close this page.")
 

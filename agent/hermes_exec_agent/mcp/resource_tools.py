@@ -77,10 +77,10 @@ class _ServerReader(Generic[A]):
         except UsageError as error:
             return failure_envelope(HERE, to_failure(error))
         what = self.describe(args)
-        if what and not server.settings.trust_hints:
-            scope = f"{PREFIX}{args.server}:{self.feature}"
-            if no := await check_approval(scope, f"read {what}", context):
-                return failure_envelope(place, no)
+        scope = f"{PREFIX}{args.server}:{self.feature}"
+        needs_approval = what and (not server.settings.trust_hints or scope in context.approvals.tools)
+        if needs_approval and (no := await check_approval(scope, f"read {what}", context)):
+            return failure_envelope(place, no)
         try:
             envelope = await to_envelope(
                 await server.connection.use(lambda session: self.read(session, args)), place, context

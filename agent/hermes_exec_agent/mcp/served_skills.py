@@ -45,7 +45,7 @@ def create_skill_tools(registry: Registry) -> tuple[ServedTool, ...]:
     """Return a tool for each skill that may run without a person's approval.
 
     These are the current versions that are neither archived nor kept back, whose evidence is more than their own tests,
-    and that share no folder of the person.
+    and that share no folder of the person. One that was imported needs a person's trust, as a client reads its summary.
     """
     from hermes_exec_agent.skills.run.preconditions import read_folders
 
@@ -54,7 +54,8 @@ def create_skill_tools(registry: Registry) -> tuple[ServedTool, ...]:
         if skill.archived or skill.current in skill.kept_back:
             continue
         version = registry.version(name)
-        if version.self_tested or read_folders(version):
+        is_untrusted = version.origin.is_material and not skill.is_trusted(version.digest)
+        if is_untrusted or version.self_tested or read_folders(version):
             continue
         tools.append(
             ServedTool(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes_exec._async import cancel_and_wait
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec.terminal.output import OutputBuffer, SpoolFolder
 from hermes_exec_agent.quoting import flatten
@@ -450,9 +451,14 @@ class TargetTools:
         if self._folder is None:
             raise UsageError("this server has no folder to sync", remedy="--sync FOLDER")
         folder = self._folder.resolve()
-        found = (folder / path).resolve()
+        try:
+            found = (folder / path).resolve()
+        except (ValueError, OSError, RuntimeError):  # NUL, half of a character, or links in a circle
+            raise UsageError(f"local: {to_printable(path)} is not a path", remedy="a relative path") from None
         if not found.is_relative_to(folder):
-            raise UsageError(f"local: {path} is not below the folder of the server", remedy="a relative path")
+            raise UsageError(
+                f"local: {to_printable(path)} is not below the folder of the server", remedy="a relative path"
+            )
         return found
 
     async def _follow(self, stream: Stream, most: int, report: Report) -> CommandResult:

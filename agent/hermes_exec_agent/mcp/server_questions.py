@@ -6,7 +6,12 @@ conversation; its replies count into the budgets of the turn. The person approve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import asyncio
+import math
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mcp_types import (
     INVALID_REQUEST,
@@ -28,7 +33,8 @@ from hermes_exec_agent.quoting import flatten, quote
 from hermes_exec_agent.tools.tool import check_approval, pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Generator, Mapping
+    from contextvars import Context as Variables
 
     from mcp.client.session import ElicitationFnT, SamplingFnT
 
@@ -38,16 +44,26 @@ if TYPE_CHECKING:
 
     Value = str | int | float | bool | list[str] | None
 
+T = TypeVar("T")
 MOST_QUESTIONS = 10
 """Questions of a server during one request of the person."""
 _MOST_TOKENS = 4000
 _LONGEST = 100_000
 """Characters of all messages of one question."""
 _MOST_FIELDS = 20
+_MOST_CHOICES = 50
 _SHOWN = 300
 _INSTRUCTIONS = (
     "You write text for another program, a server of tools. You have no tools, and know nothing of any conversation."
 )
+
+
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """A request of ours, and the questions that the server has before it answers."""
+
+    variables: Variables
+    questions: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
 
 
 class ServerQuestions:
@@ -59,6 +75,8 @@ class ServerQuestions:
         self._context = context
         self._request = ""
         self._count = 0
+        self._callers: list[_Caller] = []
+        """Our requests that the server has not answered."""
         self.waiting = 0
         """Questions that are not answered yet, so that a call which takes long is no failure of the server."""
         self.answered = 0
@@ -78,6 +96,21 @@ class ServerQuestions:
         """Answers requests for answers of the person; None if they are off."""
         return self._elicit if self._settings.elicitation else None
 
+    @contextmanager
+    def allow(self) -> Generator[None]:
+        """Let the server ask while it answers a request. At the end, also by a cancellation, questions are withdrawn.
+
+        Otherwise the person's next line, which is meant for the agent, would answer a question of the server.
+        """
+        caller = _Caller(copy_context())
+        self._callers.append(caller)
+        try:
+            yield
+        finally:
+            self._callers.remove(caller)
+            for question in caller.questions:
+                question.cancel()
+
     async def _sample(
         self,
         context: object,  # noqa: ARG002  the SDK gives it
@@ -87,7 +120,7 @@ class ServerQuestions:
             return refusal
         self.waiting += 1
         try:
-            return await self._ask_model(params)
+            return await self._run_for_caller(self._ask_model(params))
         except HermesError as error:
             return ErrorData(code=INVALID_REQUEST, message=flatten(error.what, _SHOWN))
         finally:
@@ -124,31 +157,33 @@ class ServerQuestions:
             return ElicitResult(action="decline")
         self.waiting += 1
         try:
-            with pause_stopwatches():
-                return await self._ask_person(params)
-        except Unsupported:  # no person can be asked
-            return ElicitResult(action="cancel")
+            return await self._run_for_caller(self._ask_person(params))
         except UsageError as error:
             self._context.tell(f"the MCP server {self._server} got no answer: {error.what}")
             return ElicitResult(action="decline")
+        except HermesError:  # no person can be asked
+            return ElicitResult(action="cancel")
         finally:
             self.waiting, self.answered = self.waiting - 1, self.answered + 1
 
     async def _ask_person(self, params: ElicitRequestFormParams) -> ElicitResult:
         schema = cast("Mapping[str, Any]", params.requested_schema)
-        fields: Any = schema.get("properties", {})
-        if not isinstance(fields, dict) or len(cast("dict[str, Any]", fields)) > _MOST_FIELDS:
-            return ElicitResult(action="decline")
-        required: Any = schema.get("required", [])
+        if problem := _find_fault(schema):
+            raise UsageError(f"its form {problem}")
+        with pause_stopwatches():
+            return await self._fill_form(params, schema)
+
+    async def _fill_form(self, params: ElicitRequestFormParams, schema: Mapping[str, Any]) -> ElicitResult:
+        fields = cast("dict[str, Any]", schema.get("properties", {}))
+        required = cast("list[Any]", schema.get("required", []))
         ask = self._context.person.clarify
         question = f"The MCP server {self._server} asks you: {quote(params.message)} What you answer is sent to it."
         answer = "answer"
         if await ask(question, [answer, "decline"]) != answer:
             return ElicitResult(action="decline")
         content: dict[str, Value] = {}
-        for name, field in cast("dict[str, Any]", fields).items():
-            form = cast("Mapping[str, Any]", field if isinstance(field, dict) else {})
-            given = await ask(_describe_field(name, form), _list_choices(form))
+        for name, form in fields.items():
+            given = await ask(f"For the MCP server {self._server}: {_describe_field(name, form)}", _list_choices(form))
             value = _parse_value(name, given, form)
             if value is not None:
                 content[name] = value
@@ -156,8 +191,28 @@ class ServerQuestions:
                 raise UsageError(f"{quote(name)} is required")
         return ElicitResult(action="accept", content=content)
 
+    async def _run_for_caller(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the context of the request that it belongs to, whose time limits pause meanwhile.
+
+        Raises:
+            Unsupported: the request has ended before.
+        """
+        caller = self._callers[-1]
+        question = asyncio.create_task(work, context=caller.variables.copy())
+        caller.questions.add(question)
+        try:
+            return await question
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Unsupported("the request has ended") from None
+        finally:
+            caller.questions.discard(question)
+
     def _count_question(self) -> ErrorData | None:
         """Return why the server may ask no more; None if it may."""
+        if not self._callers:
+            return ErrorData(code=INVALID_REQUEST, message="a server may ask only while it answers a request")
         if self._request != self._context.request:
             self._request, self._count = self._context.request, 0
         self._count += 1
@@ -183,6 +238,23 @@ def _to_messages(params: CreateMessageRequestParams) -> list[Message]:
     if len(messages) == 1 or sum(len(each.content) for each in messages) > _LONGEST:
         raise UsageError(f"there is no message, or more than {_LONGEST} characters")
     return messages
+
+
+def _find_fault(schema: Mapping[str, Any]) -> str:
+    """Return why a person cannot be asked for the values of a form; empty if they can."""
+    fields: Any = schema.get("properties", {})
+    if not isinstance(fields, dict):
+        return "is not valid"
+    forms = cast("dict[str, Any]", fields).values()
+    if len(forms) > _MOST_FIELDS:
+        return f"has more than {_MOST_FIELDS} fields"
+    for form in forms:
+        if not isinstance(form, dict) or not isinstance(form.get("default"), str | int | float | list | None):  # pyright: ignore[reportUnknownMemberType]  JSON
+            return "is not valid"
+        choices = _list_choices(cast("dict[str, Any]", form))
+        if len(choices) > _MOST_CHOICES or any(len(each) > _SHOWN or not each.isprintable() for each in choices):
+            return f"has more than {_MOST_CHOICES} choices, or one that cannot be shown"
+    return ""
 
 
 def _describe_field(name: str, form: Mapping[str, Any]) -> str:
@@ -220,10 +292,24 @@ def _parse_value(name: str, text: str, form: Mapping[str, Any]) -> Value:
     try:
         if kind == "boolean":
             return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
-        if kind in ("integer", "number"):
-            return int(text) if kind == "integer" else float(text)
+        if kind == "integer":
+            return int(text)
+        if kind == "number":
+            return _parse_number(text)
         if choices:
             values = [{each: each for each in choices}[value] for value in values]
     except (KeyError, ValueError):
         raise UsageError(f"{quote(text, _SHOWN)} is no value of {quote(name, _SHOWN)}") from None
     return values if kind == "array" else values[0]
+
+
+def _parse_number(text: str) -> float:
+    """Return a number that JSON has.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 8.0
 _PROMPTS_S = 5.0
-"""Seconds for the prompts of each server."""
+"""Seconds for the prompts of all servers."""
 ALL = "*"
 
 
@@ -69,6 +69,17 @@ class Server:
     def offers(self, feature: str) -> bool:
         """Return whether the server has resources or prompts that the person allows to be read."""
         return self.settings.resources and feature in (self.pins or Pins()).features
+
+    async def list_prompts(self) -> list[str]:
+        """Return a line for each prompt; none if it is not connected, or does not answer soon."""
+        if not self.offers(PROMPTS) or self.connection.state != "ready":
+            return []
+        try:
+            async with asyncio.timeout(_PROMPTS_S):
+                answer = await self.connection.use(lambda session: session.list_prompts())
+        except (HermesError, TimeoutError):
+            return []
+        return [f"{self.name}: {flatten(line)}" for line in answer.parts[0].text.splitlines()]
 
     def find_refusal(self, tool: str) -> str:
         """Return why a tool may not be called now; empty if it may."""
@@ -148,16 +159,8 @@ class Servers:
 
     async def list_prompts(self) -> list[str]:
         """Return a line for each prompt of the servers that are connected."""
-        lines: list[str] = []
-        for server in self.servers:
-            if server.offers(PROMPTS) and server.connection.state == "ready":
-                try:
-                    async with asyncio.timeout(_PROMPTS_S):
-                        answer = await server.connection.use(lambda session: session.list_prompts())
-                except (HermesError, TimeoutError):
-                    continue
-                lines += [f"{server.name}: {flatten(line)}" for line in answer.parts[0].text.splitlines()]
-        return lines
+        lists = await asyncio.gather(*(server.list_prompts() for server in self.servers))
+        return [line for lines in lists for line in lines]
 
     def describe(self) -> list[str]:
         """Return a line for each server: its state, the protocol that it speaks, and its tools."""

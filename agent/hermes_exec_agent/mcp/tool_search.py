@@ -35,6 +35,8 @@ _SHOWN_NAMES = 10
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"\w+")
 _MOST_WORDS = 30
+_MOST_SHOWN = 24_000
+"""Characters of a result, after which tools are named alone."""
 
 
 class ToolSearchArguments(ToolArguments):
@@ -107,16 +109,24 @@ class ToolSearch:
         except ValidationError as error:
             return failure_envelope(HERE, Failure("arguments", describe_errors(SEARCH, ToolSearchArguments, error)))
         found = [tool for tool in self._catalog.find(args.query, args.limit) if _is_enabled(tool)]
-        lines = [
-            json.dumps(
-                {"name": tool.spec.name, "description": tool.spec.description, "parameters": tool.spec.parameters},
-                ensure_ascii=False,
-            )
-            for tool in found
-        ]
-        if not lines:
-            lines = [f"none of {len(self._catalog.tools)} tools has these words"]
-        return Envelope(ok=True, place=HERE, output="\n".join(lines))
+        if not found:
+            return Envelope(ok=True, place=HERE, output=f"none of {len(self._catalog.tools)} tools has these words")
+        lines = [_describe_tool(found[0])]
+        left: list[str] = []
+        for tool in found[1:]:
+            line = _describe_tool(tool)
+            if left or sum(map(len, lines)) + len(line) > _MOST_SHOWN:
+                left.append(tool.spec.name)
+            else:
+                lines.append(line)
+        note = f"left out, as this would be too long: {', '.join(left)}. Search for one by its name" if left else ""
+        return Envelope(ok=True, place=HERE, output="\n".join(lines), truncated=bool(left), note=note)
+
+
+def _describe_tool(tool: McpTool) -> str:
+    spec = tool.spec
+    fields = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _is_enabled(tool: McpTool) -> bool:

@@ -6,17 +6,21 @@ a file that is still being written is recognized without loading it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
+import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _MAX_HEADER = 100 << 20
+_MAX_CONFIG = 1 << 20
 _PIECE = 1 << 20
 
 
@@ -39,7 +43,7 @@ def find_adapter(folder: Path) -> Adapter | None:
     found: list[tuple[float, str, Path]] = []
     for each in candidates:
         try:
-            found.append(((each / WEIGHTS).stat().st_mtime, each.name, each))
+            found.append(((each / WEIGHTS).lstat().st_mtime, each.name, each))
         except OSError:
             continue
     for _, _, each in sorted(found, reverse=True):
@@ -54,8 +58,9 @@ def find_adapter(folder: Path) -> Adapter | None:
 def is_whole(folder: Path) -> bool:
     """Whether a folder has both files of an adapter, completely written."""
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
-        with (folder / WEIGHTS).open("rb") as file:
+        with _open_file(folder / CONFIG) as file:
+            config = json.loads(file.read(_MAX_CONFIG))
+        with _open_file(folder / WEIGHTS) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(_MAX_HEADER, size - 8):
@@ -76,9 +81,34 @@ def _find_end(header: object) -> int:
             continue
         try:
             end = max(end, int(each["data_offsets"][1]))
-        except (TypeError, KeyError, IndexError, ValueError):
+        except (TypeError, KeyError, IndexError, ValueError, OverflowError):
             return -1
     return end
+
+
+def copy_adapter(adapter: Adapter, folder: Path) -> bool:
+    """Copy an adapter; return False if it changed meanwhile.
+
+    Raises:
+        OSError: it cannot be read, or not be written.
+    """
+    for name in (CONFIG, WEIGHTS):
+        with _open_file(adapter.folder / name) as source, (folder / name).open("xb") as into:
+            shutil.copyfileobj(source, into, _PIECE)
+    return digest_adapter(folder) == adapter.version
+
+
+def _open_file(path: Path) -> BinaryIO:
+    """Open a file that a trainer wrote. A link could name any file of this machine, and a FIFO would block.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.fdopen(handle, "rb")
 
 
 def digest_adapter(folder: Path) -> str:
@@ -89,7 +119,7 @@ def digest_adapter(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     for name in (CONFIG, WEIGHTS):
-        with (folder / name).open("rb") as file:
+        with _open_file(folder / name) as file:
             while piece := file.read(_PIECE):
                 digest.update(piece)
         digest.update(name.encode())

@@ -46,6 +46,8 @@ class GroupRecord:
             for name in ("groups", "outcomes", "rounds"):
                 make_private_folder(self._path / name)
             handle = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (NotADirectoryError, FileExistsError):
+            raise UsageError(f"{to_printable(self._path)}: it is not a folder", remedy="--into another one") from None
         except OSError as error:
             raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
         try:

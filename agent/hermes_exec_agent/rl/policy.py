@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import math
-import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
 from hermes_exec_agent.quoting import flatten
-from hermes_exec_agent.rl.adapters import CONFIG, WEIGHTS, digest_adapter, find_adapter
+from hermes_exec_agent.rl.adapters import copy_adapter, find_adapter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -40,6 +39,9 @@ _LAST = 4096
 _REASON = 300
 _LOAD_ROUTES = ("/v1/load_lora_adapter", "/load_lora_adapter")
 """Of vLLM, and of SGLang."""
+_LISTEN = "0A"
+_LOOPBACK = ("7F", "00000000000000000000000001000000")
+"""Ends of 127.0.0.0/8, also as a part of an IPv6 address, and ::1, as the kernel writes them."""
 _UNLOAD_ROUTES = ("/v1/unload_lora_adapter", "/unload_lora_adapter")
 
 
@@ -108,6 +110,16 @@ class PolicyServer:
                 remedy="--policy-model",
             )
         self.version, self.window = self.model, models[self.model]
+        await self._warn_of_others()
+
+    async def _warn_of_others(self) -> None:
+        """Say that other machines reach the server, if it listens on more than the loopback address."""
+        found = await self._terminal.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], timeout=_STEP_S)
+        if listens_for_others(found.stdout_text, self._order.port):
+            self._say(
+                f"other machines may reach the policy's server on {to_printable(self._order.target)}, and load adapters"
+                " into it. Try: its option for the address, such as --host 127.0.0.1"
+            )
 
     def check(self) -> None:
         """Check that the server still runs.
@@ -150,10 +162,11 @@ class PolicyServer:
             return
         name = f"policy-{found.version}"
         with tempfile.TemporaryDirectory(prefix="hermes-adapter-") as copy:
-            for each in (CONFIG, WEIGHTS):
-                await asyncio.to_thread(shutil.copyfile, found.folder / each, Path(copy) / each)
-            if await asyncio.to_thread(digest_adapter, Path(copy)) != found.version:
-                return  # it is being written; the next round looks again
+            try:
+                if not await asyncio.to_thread(copy_adapter, found, Path(copy)):
+                    return  # it is being written; the next round looks again
+            except OSError as error:
+                raise PolicyError(f"the adapter {to_printable(found.folder)}: {error.strerror}") from error
             remote = f"{await self._find_folder()}/{name}"
             await self._terminal.upload(Path(copy), remote)
         await self._call_first(_LOAD_ROUTES, {"lora_name": name, "lora_path": remote})
@@ -193,7 +206,7 @@ class PolicyServer:
         try:
             entries = cast("list[dict[str, Any]]", json.loads(text)["data"])
             found = {str(each["id"]): each.get("max_model_len") for each in entries}
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}
         return {name: size if isinstance(size, int) and size > 0 else None for name, size in found.items()}
 
@@ -206,6 +219,7 @@ class PolicyServer:
         data = b""
         try:
             async with (
+                asyncio.timeout(limit_s),
                 httpx2.AsyncClient(timeout=limit_s, trust_env=False, follow_redirects=False) as client,
                 client.stream(method, f"{self.url}{path}", json=body) as response,
             ):
@@ -213,7 +227,7 @@ class PolicyServer:
                     data += piece
                     if len(data) > _LARGEST:
                         return 0, "the answer is too long"
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError, TimeoutError) as error:
             return 0, str(error) or type(error).__name__
         return response.status_code, data.decode("utf-8", "replace")
 
@@ -247,6 +261,18 @@ async def serve_policy(order: PolicyOrder, say: Callable[[str], None]) -> AsyncG
                 yield server
             finally:
                 await shield_to_completion(server.close(), limit_s=_END_S)
+
+
+def listens_for_others(table: str, port: int) -> bool:
+    """Whether a table of ``/proc/net`` has a socket that listens on a port for more than this machine."""
+    for line in table.splitlines():
+        fields = line.split()
+        if len(fields) < 4 or fields[3] != _LISTEN:
+            continue
+        address, _, number = fields[1].rpartition(":")
+        if number == f"{port:04X}" and not address.endswith(_LOOPBACK):
+            return True
+    return False
 
 
 def _ignore(message: str) -> None:

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 30.0
 _POST_S = 120.0
+_MORE_S = 1.0
+"""Seconds beyond the limit of each part of an answer, after which the whole of it is given up."""
 _PAUSE_S = 2.0
+_BUSY = frozenset({429, 502, 503, 504})
+"""Statuses of a server, or of a proxy before it, that may answer later."""
 _LARGEST = 1 << 20
 """Bytes of the largest answer that is read."""
 _REASON = 200
@@ -61,9 +65,9 @@ class TrainerClient:
             MissingExtra: the extra ``rl`` is not installed.
         """
         require("rl", "groups for a trainer")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            raise UsageError(f"--trainer {to_printable(url)}: it is not an address", remedy="http://127.0.0.1:8000")
+        if not _is_address(url):
+            shown = "" if "@" in url else f" {to_printable(url)}"  # a user may have a password
+            raise UsageError(f"--trainer{shown}: it is not an address", remedy="http://127.0.0.1:8000")
         self._url = url.rstrip("/")
         self._wait_s = wait_s
         self._say = say
@@ -187,7 +191,7 @@ class TrainerClient:
 
         while True:
             try:
-                code, answer = await self._send(method, path, body, _LIMIT_S)
+                code, answer = await self._ask_once(method, path, body)
             except (httpx2.HTTPError, httpx2.StreamError) as error:
                 if time.monotonic() > give_up:
                     raise TrainerError(
@@ -205,26 +209,58 @@ class TrainerClient:
                 )
             return answer or {}
 
+    async def _ask_once(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, dict[str, Any] | None]:
+        """Do as `_send` does; the answer of a server that is busy is none."""
+        import httpx2
+
+        code, answer = await self._send(method, path, body, _LIMIT_S)
+        if code in _BUSY:
+            raise httpx2.HTTPError(f"HTTP status {code}")
+        return code, answer
+
     async def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, limit_s: float
     ) -> tuple[int, dict[str, Any] | None]:
-        """Send a request, and return the status with the JSON object of the answer, if it is one."""
+        """Send a request, and return the status with the JSON object of the answer, if it is one.
+
+        Raises:
+            httpx2.HTTPError, httpx2.StreamError: there is no whole answer within the limit.
+        """
+        import httpx2
+
         if self._client is None:
             raise UsageError("the client is not open", remedy="async with")
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"content-type": "application/json"} if content else {}
         data = b""
         stream = self._client.stream(method, f"{self._url}{path}", content=content, headers=headers, timeout=limit_s)
-        async with stream as response:
-            async for piece in response.aiter_bytes():
-                data += piece
-                if len(data) > _LARGEST:
-                    return response.status_code, None
+        try:
+            async with asyncio.timeout(limit_s + _MORE_S), stream as response:
+                async for piece in response.aiter_bytes():
+                    data += piece
+                    if len(data) > _LARGEST:
+                        return response.status_code, None
+        except TimeoutError:
+            raise httpx2.ReadTimeout(f"no whole answer within {limit_s:g} s") from None
         try:
             answer = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return response.status_code, None
         return response.status_code, cast("dict[str, Any]", answer) if isinstance(answer, dict) else None
+
+
+def _is_address(url: str) -> bool:
+    """Whether a text is the address of a server, without a user."""
+    import httpx2
+
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, httpx2.URL(url)
+    except (ValueError, httpx2.InvalidURL):
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
 
 
 def _describe(error: Exception) -> str:
