@@ -110,7 +110,10 @@ class Hub:
         self.sent: list[Sent] = []
         self.tries: list[Sent] = []
         self.held = asyncio.Event()
-        """Set when an adapter waits without an end: after the piece arrived ("held"), or before ("stuck")."""
+        """Set when an adapter waits: after the piece arrived ("held"), or before ("stuck"), without an end; before,
+        until it is ``released`` ("slow")."""
+        self.released = asyncio.Event()
+        self.never_closes = False
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -197,6 +200,9 @@ class HubAdapter:
         if fault == "stuck":
             self._hub.held.set()
             await asyncio.Event().wait()
+        if fault == "slow":
+            self._hub.held.set()
+            await self._hub.released.wait()
         if fault == "lost":
             raise SendUnknown("no answer came")
         self._hub.keep(Sent(chat, text, tuple(choices), time.monotonic(), key))
@@ -223,6 +229,8 @@ class HubAdapter:
 
     async def close(self) -> None:
         """Nothing is held."""
+        if self._hub.never_closes:
+            await asyncio.Event().wait()
 
 
 class Held:

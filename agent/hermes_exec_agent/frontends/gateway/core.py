@@ -40,6 +40,9 @@ _WATCH_S = 1.0
 _PRUNE_S = 3600.0
 _FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
+_ACCEPT_S = 5.0
+"""How long messages that are being read are waited for then."""
+_CLOSE_S = 5.0
 
 
 class Gateway:
@@ -113,18 +116,27 @@ class Gateway:
             await asyncio.gather(*receiving, *sending)
         finally:
             await _cancel([*receiving, watching])
-            await asyncio.gather(*self._accepting, return_exceptions=True)
+            if self._accepting:
+                await asyncio.wait(self._accepting, timeout=_ACCEPT_S)
+                await _cancel([*self._accepting])  # the platform delivers these again
             await self._end_turns()
             await self._flush()
             await _cancel(sending)
             await self._turns.close()
-            for adapter in self._adapters:
-                with contextlib.suppress(HermesError, OSError):
-                    await adapter.close()
-                await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
+            await asyncio.gather(*(self._close(each) for each in self._adapters))
+
+    async def _close(self, adapter: Adapter) -> None:
+        """Close an adapter; that it fails, or takes long, hinders no other."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await adapter.close()
+        except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything
+            _log.warning("%s was not closed: %s", adapter.platform, type(error).__name__)
+        with contextlib.suppress(HermesError):
+            await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop the turns of persons that another program removed; hourly, forget what is old."""
+        """Stop the turns of removed persons, and work on messages that were left; hourly, forget what is old."""
         pruned = -math.inf
         while True:
             try:
@@ -132,6 +144,9 @@ class Gateway:
                     pruned = time.monotonic()
                     await asyncio.to_thread(self._store.prune)
                 await self._turns.stop_withdrawn()
+                for name in await asyncio.to_thread(self._store.list_waiting):
+                    if name not in self._workers:  # the store was not usable, or its message was not passed on
+                        self._start_worker(name)
             except HermesError as error:
                 _log.error("the store cannot be used: %s", error)
             await asyncio.sleep(_WATCH_S)

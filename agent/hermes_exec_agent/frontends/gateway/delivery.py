@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import Editor, FileSender, Finder, NotSent, Rejected, SendUnknown
@@ -14,6 +14,8 @@ from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
 from hermes_exec_agent.frontends.gateway.records import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
     from hermes_exec_agent.frontends.gateway.records import Piece
     from hermes_exec_agent.frontends.gateway.store import Store
@@ -26,6 +28,7 @@ _RETRY_EDIT_S = 3.0
 _REPEAT_S = 2.0
 MOST_TRIES = 5
 """How often a piece that may have arrived is tried where the platform knows its key."""
+_RETRY_RECORD_S = 1.0
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
 
@@ -105,10 +108,10 @@ class Delivery:
                 is_doubtful = is_doubtful and self._adapter.traits.repeat != "find"
                 receipt = await self._pass_on(chat, piece)
         except NotSent as error:
-            await asyncio.to_thread(settle, "pending", error=str(error), wait_s=error.retry_s, keeps_doubt=is_doubtful)
+            await _record(settle, "pending", error=str(error), wait_s=error.retry_s, keeps_doubt=is_doubtful)
         except Rejected as error:
             _log.warning("%s refused a piece: %s", self._adapter.platform, error)
-            await asyncio.to_thread(settle, "unknown" if is_doubtful else "failed", error=str(error))
+            await _record(settle, "unknown" if is_doubtful else "failed", error=str(error))
             await self._note(str(error))
         except SendUnknown as error:
             await self._settle_doubt(piece, str(error))
@@ -118,11 +121,12 @@ class Delivery:
         except asyncio.CancelledError:
             repeats = self._adapter.traits.repeat != "never"
             state = "pending" if repeats else "unknown"
-            settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
+            with contextlib.suppress(HermesError):  # then the next start does
+                settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
             raise
         else:
             self.sent += 1
-            await asyncio.to_thread(settle, "sent", receipt=receipt, wait_s=self._edit_s)
+            await _record(settle, "sent", receipt=receipt, wait_s=self._edit_s)
 
     async def _find(self, chat: str, piece: Piece) -> str | None:
         """Return the receipt of a piece that may have arrived; None if it may be sent with its key.
@@ -152,34 +156,33 @@ class Delivery:
         _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
         await self._note(error)
         if self._adapter.traits.repeat != "never" and piece.attempts < MOST_TRIES:
-            await asyncio.to_thread(
-                self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True
-            )
+            await _record(self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True)
         else:
-            await asyncio.to_thread(self._store.settle, piece, "unknown", error=error)
+            await _record(self._store.settle, piece, "unknown", error=error)
 
     async def _note(self, error: str) -> None:
-        await asyncio.to_thread(self._store.note_error, self._adapter.platform, self._adapter.account, error)
+        with contextlib.suppress(HermesError):
+            await asyncio.to_thread(self._store.note_error, self._adapter.platform, self._adapter.account, error)
 
     async def _edit(self, chat: str, piece: Piece) -> None:
         """Let a piece show its latest text. Trying that again is safe, so no edit is in doubt."""
         settle = partial(self._store.settle_edit, piece)
         text = self._note_text + piece.text if piece.follows_unknown else piece.text
         if not isinstance(self._adapter, Editor):  # another version of it, after an update
-            await asyncio.to_thread(self._store.replace_piece, piece)
+            await _record(self._store.replace_piece, piece)
             return
         try:
             await self._adapter.edit(chat, piece.receipt, text, piece.choices)
         except NotSent as error:
-            await asyncio.to_thread(settle, is_done=False, wait_s=max(error.retry_s, self._edit_s))
+            await _record(settle, is_done=False, wait_s=max(error.retry_s, self._edit_s))
         except Rejected as error:
             _log.warning("%s refused an edit: %s", self._adapter.platform, error)
-            await asyncio.to_thread(self._store.replace_piece, piece)
+            await _record(self._store.replace_piece, piece)
         except Exception as error:  # noqa: BLE001  see `_send`
             _log.warning("%s: an edit is tried again: %s", self._adapter.platform, type(error).__name__)
-            await asyncio.to_thread(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+            await _record(settle, is_done=False, wait_s=_RETRY_EDIT_S)
         else:
-            await asyncio.to_thread(settle, is_done=True, wait_s=self._edit_s)
+            await _record(settle, is_done=True, wait_s=self._edit_s)
 
     def _cut(self, text: str) -> list[str]:
         """Return the rendered pieces of a text. Each has room for the note about the piece before it."""
@@ -197,3 +200,13 @@ class Delivery:
             self._adapter.render(piece)
             for piece in cut_markdown(text, lambda piece: measure(self._adapter.render(piece)) <= room)
         ]
+
+
+async def _record(settle: Callable[..., None], *args: Any, **options: Any) -> None:
+    """Record how sending ended, until the store takes it: else the piece would be "sending" until the next start."""
+    while True:
+        try:
+            return await asyncio.to_thread(settle, *args, **options)
+        except HermesError as error:
+            _log.error("what became of a piece is recorded later: %s", error)
+            await asyncio.sleep(_RETRY_RECORD_S)
