@@ -14,6 +14,8 @@ from hermes_exec_agent import database_files
 from hermes_exec_agent.frontends.gateway import core
 from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile
 from hermes_exec_agent.frontends.gateway.commands import classify
+from hermes_exec_agent.frontends.gateway.questions import ChatPerson
+from hermes_exec_agent.frontends.gateway.records import Address
 from hermes_exec_agent.frontends.gateway.store import Store
 from tests.rigs.bounded import until
 from tests.rigs.gateway import CODE, Held, Hub, Session
@@ -167,6 +169,82 @@ class TestEnd:
             core._ACCEPT_S, core._CLOSE_S = before
         assert session.rig.waiting
         assert session.count("inbox") == 0
+
+    @behaviour
+    async def test_what_waits_and_what_is_being_sent_arrives_before_the_end(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        await session.rig.fail("slow")
+        for word in ("one", "two"):
+            session.store.put("owner", Address("hub", "one", "ada"), word)
+        await session.rig.held.wait()
+        ending = asyncio.create_task(session.stop())
+        await asyncio.sleep(0.1)
+        session.rig.released.set()
+        await ending
+        assert session.rig.texts("ada")[-2:] == ["one", "two"]
+        assert set(session.store.count_states()) == {"sent"}
+
+    @behaviour
+    async def test_a_message_that_comes_while_the_last_turn_ends_is_recorded_and_answered_later(
+        self, session: Session
+    ) -> None:
+        model = Held()
+        await session.start(model=model, grace_s=30.0)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        ending = asyncio.create_task(session.stop())
+        await asyncio.sleep(0.05)
+        await session.say("ada", "two")
+        await session.read("ada", "Queued; 1 before it.")
+        model.go.set()
+        await ending
+        assert "echo: one" in session.rig.texts("ada")
+        assert session.requests() == ["one"]
+        await session.start(model=Held(go=True))
+        await session.read("ada", "echo: two")
+
+
+class TestClock:
+    @behaviour
+    async def test_a_key_is_too_old_also_if_the_clock_was_set_back(self, session: Session) -> None:
+        session.rig.repeat, session.rig.repeat_s = "key", 1.0
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        await session.rig.fail("unknown")
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        session.now = -0.5
+        await until(lambda: session.store.count_states().get("pending") == 1)
+        while session.store.count_states().get("pending"):
+            session.now -= 0.05  # the clock is slow
+            await asyncio.sleep(0.1)
+        assert session.store.count_states()["unknown"] == 1
+        assert len([each for each in session.rig.tries if each.text == "echo: one"]) == 1
+
+    def test_an_approval_is_not_valid_after_the_machine_slept(self) -> None:
+        async def run() -> None:
+            now = [0.0]
+            person = ChatPerson(is_guest=False, clock=lambda: now[0])
+            shown: asyncio.Queue[str] = asyncio.Queue()
+
+            async def show(text: str, _: object) -> None:
+                shown.put_nowait(text)
+
+            person.say = show
+            asking = asyncio.create_task(person.approve("run", "rm -r /"))
+            code = (await shown.get()).partition("/approve ")[2][:4]
+            now[0] = 601.0
+            assert "no such open question" in person.decide(code, allow=True)
+            assert not asking.done()
+            now[0] = 599.0
+            assert "Approved" in person.decide(code, allow=True)
+            assert await asking
+
+        asyncio.run(run())
 
 
 class TestPairing:

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from hermes_exec_agent.frontends.gateway import core
 from hermes_exec_agent.frontends.gateway.adapter import (
     AdapterTraits,
     Choice,
@@ -356,20 +357,24 @@ class Session:
         path, copy = self.folder / "gateway.sqlite", self.folder / "copy.sqlite"
         with closing(sqlite3.connect(path)) as base, closing(sqlite3.connect(copy)) as other:
             base.backup(other)
-        await self.stop()
+        await self.stop(flush_s=0.0)
         self.store.close()
         for each in self.folder.glob("gateway.sqlite*"):
             each.unlink()
         copy.replace(path)
         self.store = self._open_store(50)
 
-    async def stop(self) -> None:
-        """End the gateway."""
+    async def stop(self, *, flush_s: float = 1.0) -> None:
+        """End the gateway, which sends for so long what is left."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        before, core._FLUSH_S = core._FLUSH_S, flush_s
+        try:
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        finally:
+            core._FLUSH_S = before
 
     async def close(self) -> None:
         await self.stop()

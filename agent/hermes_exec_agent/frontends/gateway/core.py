@@ -78,6 +78,8 @@ class Gateway:
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._dirty: set[str] = set()
         """The persons with messages that their worker may not have seen."""
+        self._is_ending = False
+        """Whether no further message is worked on."""
         self._grace_s = grace_s
         self._listener = listener
         self._intake = FileIntake(store, turns.largest_file)
@@ -113,14 +115,17 @@ class Gateway:
         watching = asyncio.create_task(self._watch())
         receiving = [asyncio.create_task(self._receive(each, ready)) for each in self._adapters]
         try:
-            await asyncio.gather(*receiving, *sending)
-        finally:
+            done, _ = await asyncio.wait([*receiving, *sending], return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:  # messages are recorded until the end, because not every platform delivers them again
+            self._is_ending = True
+            await self._end_turns()
+            await self._flush()
             await _cancel([*receiving, watching])
             if self._accepting:
                 await asyncio.wait(self._accepting, timeout=_ACCEPT_S)
                 await _cancel([*self._accepting])  # the platform delivers these again
-            await self._end_turns()
-            await self._flush()
             await _cancel(sending)
             await self._turns.close()
             await asyncio.gather(*(self._close(each) for each in self._adapters))
@@ -218,7 +223,7 @@ class Gateway:
 
     def _start_worker(self, name: str) -> None:
         self._dirty.add(name)
-        if name not in self._workers:
+        if name not in self._workers and not self._is_ending:
             self._workers[name] = asyncio.create_task(self._work(name))
 
     async def _work(self, name: str) -> None:
@@ -226,7 +231,9 @@ class Gateway:
         try:
             while name in self._dirty:
                 self._dirty.discard(name)
-                while (message := await asyncio.to_thread(self._store.next_message, name)) is not None:
+                while not self._is_ending:
+                    if (message := await asyncio.to_thread(self._store.next_message, name)) is None:
+                        break
                     await self._handle(message)
         except HermesError as error:  # the store is not usable; the next message, or the next start, tries again
             _log.error("messages of %s wait: %s", name, error)
@@ -279,13 +286,17 @@ class Gateway:
         """Send for a short time what is left."""
         with contextlib.suppress(TimeoutError, HermesError):
             async with asyncio.timeout(_FLUSH_S):
-                while any(  # noqa: ASYNC110  pieces are settled in threads, which set no event
-                    [
-                        await asyncio.to_thread(self._store.pending_chats, each.platform, each.account)
-                        for each in self._adapters
-                    ]
-                ):
+                while await self._has_pieces():  # noqa: ASYNC110  pieces are settled in threads, which set no event
                     await asyncio.sleep(0.05)
+
+    async def _has_pieces(self) -> bool:
+        """Whether a piece waits, or is being sent."""
+        for adapter, delivery in zip(self._adapters, self._deliveries, strict=True):
+            if delivery.is_busy or await asyncio.to_thread(
+                self._store.pending_chats, adapter.platform, adapter.account
+            ):
+                return True
+        return False
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import Editor, FileSender, Finder, NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
-from hermes_exec_agent.frontends.gateway.records import Address
+from hermes_exec_agent.frontends.gateway.records import Address, read_uptime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ EDIT_S = 1.0
 _RETRY_EDIT_S = 3.0
 _REPEAT_S = 2.0
 MOST_TRIES = 5
-"""How often a piece that may have arrived is tried where the platform knows its key."""
+"""How often a piece that may have arrived is tried where the platform knows its key, and an edit that failed."""
 _RETRY_RECORD_S = 1.0
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
@@ -42,6 +43,9 @@ class Delivery:
         self._wake = asyncio.Event()
         self._chats: dict[str, asyncio.Task[None]] = {}
         self._edit_s = max(EDIT_S, adapter.traits.interval_s) if adapter.traits.can_edit else 0.0
+        self._tries: dict[int, float] = {}
+        """When the first try of each piece began that may have arrived, because the clock may be set back meanwhile."""
+        self._failed_edits: Counter[int] = Counter()
         self.sent = 0
         """Pieces that arrived since the start."""
         self._note_text = adapter.render(UNKNOWN_NOTE)
@@ -51,6 +55,11 @@ class Delivery:
     def wake(self) -> None:
         """Look for new pieces now."""
         self._wake.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a piece is being sent."""
+        return bool(self._chats)
 
     async def run(self) -> None:
         """Send until cancelled. A piece whose sending is cut off is unknown."""
@@ -102,6 +111,8 @@ class Delivery:
         """Send a piece, or find out that it arrived, and record how that ended."""
         settle = partial(self._store.settle, piece)
         is_doubtful = piece.doubt is not None
+        began = self._tries.pop(piece.id, read_uptime()) if is_doubtful else read_uptime()
+        self._tries[piece.id] = began
         try:
             receipt = await self._find(chat, piece) if is_doubtful else None
             if receipt is None:
@@ -125,6 +136,7 @@ class Delivery:
                 settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
             raise
         else:
+            self._tries.pop(piece.id, None)
             self.sent += 1
             await _record(settle, "sent", receipt=receipt, wait_s=self._edit_s)
 
@@ -132,11 +144,13 @@ class Delivery:
         """Return the receipt of a piece that may have arrived; None if it may be sent with its key.
 
         Raises:
+            NotSent: the platform cannot be asked now, and may be later.
             Rejected: the platform no longer knows the key.
             SendUnknown: the platform does not say whether it is there.
         """
         traits, age_s = self._adapter.traits, self._store.now() - (piece.doubt or 0.0)
-        if traits.repeat == "key" and 0 <= age_s <= traits.repeat_s:
+        passed_s = max(age_s, read_uptime() - self._tries[piece.id])
+        if traits.repeat == "key" and age_s >= 0 and passed_s <= traits.repeat_s:
             return None
         if traits.repeat == "find" and isinstance(self._adapter, Finder):
             return await self._adapter.find(chat, piece.key)
@@ -179,9 +193,15 @@ class Delivery:
             _log.warning("%s refused an edit: %s", self._adapter.platform, error)
             await _record(self._store.replace_piece, piece)
         except Exception as error:  # noqa: BLE001  see `_send`
-            _log.warning("%s: an edit is tried again: %s", self._adapter.platform, type(error).__name__)
-            await _record(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+            _log.warning("%s: an edit failed: %s", self._adapter.platform, type(error).__name__)
+            self._failed_edits[piece.id] += 1
+            if self._failed_edits[piece.id] < MOST_TRIES:
+                await _record(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+            else:  # later pieces of the chat wait for it
+                del self._failed_edits[piece.id]
+                await _record(self._store.replace_piece, piece)
         else:
+            del self._failed_edits[piece.id]
             await _record(settle, is_done=True, wait_s=self._edit_s)
 
     def _cut(self, text: str) -> list[str]:
