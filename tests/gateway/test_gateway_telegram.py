@@ -34,6 +34,16 @@ class TestTelegram(GatewayConformance, FileConformance, EditConformance):
         return start
 
     @behaviour
+    async def test_an_update_that_is_not_understood_holds_up_no_other(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        entities = [{"type": "mention", "offset": 0, "length": 1}]
+        await session.rig.pass_on("ada", "\U0001f600 cut in the middle", entities=entities)
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        assert session.requests() == ["one"]
+
+    @behaviour
     async def test_an_update_is_confirmed_only_after_it_was_recorded(self, session: Session) -> None:
         adapter = session.rig.adapter()
         await session.rig.say("ada", "one")

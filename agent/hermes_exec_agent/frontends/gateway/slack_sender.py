@@ -18,8 +18,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from hermes_exec.config.values import Source
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.downloads import check_address, download
-from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.mrkdwn import to_mrkdwn
+from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.slack_messages import (
     RETRY_S,
     AccountRefused,

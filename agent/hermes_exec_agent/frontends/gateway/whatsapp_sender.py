@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 from hermes_exec.config.values import Source
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.downloads import check_address, download
-from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.mrkdwn import to_marks
+from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.whatsapp_messages import (
     RETRY_S,
     WindowClosed,
