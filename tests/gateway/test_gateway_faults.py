@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,26 @@ class TestEnd:
         assert session.requests() == ["one"]
         await session.start(model=Held(go=True))
         await session.read("ada", "echo: two")
+
+
+class TestOtherPlatform:
+    @behaviour
+    async def test_hosts_whose_names_are_looked_up_for_long_hold_up_no_other_platform(self, session: Session) -> None:
+        other = Hub("other")
+        session.rigs.append(other)
+        found = threading.Event()
+        other.before_send = lambda: asyncio.get_running_loop().run_in_executor(None, found.wait, 60)  # as getaddrinfo
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        try:
+            for number in range(50):
+                other.post(Incoming(f"eve{number}", "1", f"id-{number}", "hello"))
+            await until(lambda: not other.waiting)
+            await until(lambda: session.store.count_states().get("sending", 0) >= 6)
+            await session.say("ada", "one")
+            await session.read("ada", "echo: one")
+        finally:
+            found.set()
 
 
 class TestClock:

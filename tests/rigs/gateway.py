@@ -115,6 +115,7 @@ class Hub:
         until it is ``released`` ("slow")."""
         self.released = asyncio.Event()
         self.never_closes = False
+        self.before_send: Callable[[], Awaitable[object]] | None = None
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -193,6 +194,8 @@ class HubAdapter:
         await self._hub.serve(accept)
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
+        if self._hub.before_send is not None:
+            await self._hub.before_send()
         fault = self._hub.faults.popleft() if self._hub.faults else ""
         if fault == "flood":
             raise NotSent("too fast", retry_s=self._hub.retry_s)

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ _log = logging.getLogger("hermes_exec.gateway")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 _WATCH_S = 1.0
+_THREADS = 128
+"""More than all accounts use for sending; each is created when it is needed."""
 _PRUNE_S = 3600.0
 _FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
@@ -99,6 +102,8 @@ class Gateway:
         Raises:
             HermesError: the store cannot be used.
         """
+        # Names of hosts are looked up in these threads, too, which takes long while a network is down.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "hermes-exec-gateway"))
         repeatable = {key for key, traits in self._traits.items() if traits.repeat != "never"}
         await asyncio.to_thread(self._store.recover, repeatable)
         async with contextlib.AsyncExitStack() as stack:

@@ -30,6 +30,8 @@ _REPEAT_S = 2.0
 MOST_TRIES = 5
 """How often a piece that may have arrived is tried where the platform knows its key, and an edit that failed."""
 _RETRY_RECORD_S = 1.0
+_MOST_SENDS = 16
+"""Chats of an account that are sent to at one time; a platform that is slow takes no more threads."""
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
 
@@ -43,6 +45,7 @@ class Delivery:
         self._wake = asyncio.Event()
         self._chats: dict[str, asyncio.Task[None]] = {}
         self._edit_s = max(EDIT_S, adapter.traits.interval_s) if adapter.traits.can_edit else 0.0
+        self._sending = asyncio.Semaphore(_MOST_SENDS)
         self._tries: dict[int, float] = {}
         """When the first try of each piece began that may have arrived, because the clock may be set back meanwhile."""
         self._failed_edits: Counter[int] = Counter()
@@ -94,18 +97,19 @@ class Delivery:
         """Send the pieces of a chat until none is left."""
         address = Address(self._adapter.platform, self._adapter.account, chat)
         while True:
-            piece = await asyncio.to_thread(self._store.claim, address, self._cut)
-            if piece is None:
-                return
-            if isinstance(piece, float | int):
-                await asyncio.sleep(
-                    min(max(piece - self._store.now(), 0.01), _POLL_S)
-                )  # a new one may be due before it
-            elif piece.receipt:
-                await self._edit(chat, piece)
-            else:
-                await self._send(chat, piece)
-                await asyncio.sleep(self._adapter.traits.interval_s)
+            async with self._sending:
+                piece = await asyncio.to_thread(self._store.claim, address, self._cut)
+                if piece is None:
+                    return
+                if isinstance(piece, float | int):  # a new one may be due before it
+                    wait_s = min(max(piece - self._store.now(), 0.01), _POLL_S)
+                elif piece.receipt:
+                    wait_s = 0.0
+                    await self._edit(chat, piece)
+                else:
+                    wait_s = self._adapter.traits.interval_s
+                    await self._send(chat, piece)
+            await asyncio.sleep(wait_s)
 
     async def _send(self, chat: str, piece: Piece) -> None:
         """Send a piece, or find out that it arrived, and record how that ended."""
