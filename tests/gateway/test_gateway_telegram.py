@@ -34,6 +34,10 @@ class TestTelegram(GatewayConformance, FileConformance, EditConformance):
         return start
 
     @behaviour
+    async def test_no_representation_has_the_token(self, session: Session) -> None:
+        assert TOKEN.partition(":")[2] not in repr(vars(session.rig.adapter()))
+
+    @behaviour
     async def test_an_update_that_is_not_understood_holds_up_no_other(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")

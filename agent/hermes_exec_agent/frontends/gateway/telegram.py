@@ -96,6 +96,13 @@ def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
     return TelegramAdapter(settings, token)
 
 
+class _QuietBot(Bot):
+    """The library's representation of a bot has its token."""
+
+    def __repr__(self) -> str:
+        return "Bot"
+
+
 class TelegramAdapter:
     """One bot."""
 
@@ -116,7 +123,7 @@ class TelegramAdapter:
         polling = HTTPXRequest(1, read_timeout=limit, connect_timeout=limit)
         base, _, end = settings.base_url.rpartition("/")
         file_url = f"{base}/file/{end}"
-        self._bot = Bot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
+        self._bot = _QuietBot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
         self._parser = MessageParser(self._bot, file_url)
         self._accept: Callable[[Incoming], Awaitable[None]] | None = None
         self._turn = asyncio.Lock()
