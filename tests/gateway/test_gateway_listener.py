@@ -199,6 +199,18 @@ class TestConnections:
 
         asyncio.run(run())
 
+    def test_a_malformed_request_leaves_no_line_in_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def run() -> None:
+            async with asyncio.timeout(10), self.listen(5.0) as (host, port):
+                for line in ("Authorization: Bearer secret-4711\x01", "A: b\r\n" * 1000, "Content-Length: -1"):
+                    reader, writer = await asyncio.open_connection(host, port)
+                    writer.write(f"GET /metrics HTTP/1.1\r\n{line}\r\n\r\n".encode())
+                    assert b" 400 " in await reader.readline()
+                    writer.close()
+
+        asyncio.run(run())
+        assert not [each for each in caplog.records if each.levelno >= 30]
+
     def test_an_account_cannot_take_the_path_of_the_metrics(self) -> None:
         class Receiver(HubAdapter):
             path = "/metrics"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.gateway.records import Measures
 
 _log = logging.getLogger("hermes_exec.gateway")
+_http_log = logging.getLogger("hermes_exec.gateway.http")
+_http_log.setLevel(logging.CRITICAL)  # its lines have parts of malformed requests, with secrets, and no limit
 LARGEST_BODY = 1 << 20
 LIMIT_S = 10.0
 """Seconds in which a request has to be read and answered."""
@@ -102,7 +104,12 @@ class Listener:
         if self._has_metrics:
             app.router.add_get(_METRICS, self._limit(self._make_metrics(measure)))
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, auto_decompress=False, shutdown_timeout=1.0
+            app,
+            access_log=None,
+            logger=_http_log,
+            handler_cancellation=True,
+            auto_decompress=False,
+            shutdown_timeout=1.0,
         )
         await runner.setup()
         server = cast("web.Server", runner.server)  # which setup has created
