@@ -203,7 +203,7 @@ class Delivery:
                 await _record(settle, is_done=False, wait_s=_RETRY_EDIT_S)
             else:  # later pieces of the chat wait for it
                 del self._failed_edits[piece.id]
-                await _record(self._store.replace_piece, piece)
+                await _record(self._store.give_up_edit, piece, type(error).__name__)
         else:
             del self._failed_edits[piece.id]
             await _record(settle, is_done=True, wait_s=self._edit_s)

@@ -7,7 +7,6 @@ import contextlib
 import hmac
 import ipaddress
 import logging
-import math
 import os
 import re
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
@@ -149,16 +148,15 @@ class Listener:
 
     async def _close_idle(self, server: web.Server) -> None:
         """Close connections without a request that is worked on, also those whose headers come too slowly."""
-        idle: dict[object, float] = {}
+        seen: dict[object, float] = {}
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(self._limit_s / 4, 1.0))
-            since = {each: idle.get(each, loop.time()) for each in server.connections if each not in self._busy}
-            for connection in [
-                each for each in server.connections if loop.time() - since.get(each, math.inf) > self._limit_s
-            ]:
-                connection.force_close()
-            idle = since
+            idle = [each for each in server.connections if each not in self._busy]
+            seen = {each: seen.get(each, loop.time()) for each in idle}
+            for connection in idle:
+                if loop.time() - seen[connection] > self._limit_s:
+                    connection.force_close()
 
     def _limit(
         self, handle: Callable[[web.Request], Awaitable[web.Response]]
