@@ -109,6 +109,34 @@ class TestMessages:
         assert session.requests() == ["two", "three"]
 
     @behaviour
+    async def test_a_message_with_a_file_can_be_deleted_and_keeps_its_file_without_its_text(
+        self, session: Session
+    ) -> None:
+        async def read(_: int) -> bytes:
+            return b"content"
+
+        def post(id: str, text: str, *, edit: bool = False, file: bool = True) -> None:
+            files = (IncomingFile("a.txt", "text/plain", 7, read),) if file else ()
+            session.rig.post(Incoming("ada", id, "id-ada", text, is_edit=edit, files=files))
+
+        model = Held()
+        await session.start(model=model)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        post("900", "late", edit=True, file=False)
+        post("900", "", edit=True, file=False)
+        for id in ("900", "901", "902"):
+            post(id, f"look {id}")
+        post("901", "", edit=True, file=False)
+        post("902", "", edit=True)
+        await until(lambda: not session.rig.waiting)
+        model.go.set()
+        await session.read("ada", "a.txt")
+        assert "look" not in "".join(session.requests())
+        assert len(session.requests()) == 2
+
+    @behaviour
     async def test_another_person_edits_nothing_and_a_command_that_waits_can_be_withdrawn(
         self, session: Session
     ) -> None:
@@ -161,13 +189,13 @@ class TestEnd:
         session.rig.post(Incoming("ada", "900", "id-ada", "one", files=(IncomingFile("a", "", None, read),)))
         await reading.wait()
         session.rig.never_closes = True
-        before = core._ACCEPT_S, core._CLOSE_S
-        core._ACCEPT_S = core._CLOSE_S = 0.1
+        before = core.ACCEPT_S, core.CLOSE_S
+        core.ACCEPT_S = core.CLOSE_S = 0.1
         try:
             async with asyncio.timeout(10):
                 await session.stop()
         finally:
-            core._ACCEPT_S, core._CLOSE_S = before
+            core.ACCEPT_S, core.CLOSE_S = before
         assert session.rig.waiting
         assert session.count("inbox") == 0
 
@@ -279,8 +307,9 @@ class TestPairing:
 
     def find_code(self, store: Store, chat: str, account: str = "one") -> str:
         store.accept("hub", account, Incoming(chat, "1", f"id-{chat}", "hello"), classify)
-        rows = store._query("SELECT text FROM outbox WHERE chat = ? ORDER BY id DESC LIMIT 1", chat)
-        found = CODE.search(rows[0]["text"] if rows else "")
+        with closing(sqlite3.connect(store.path)) as base:
+            row = base.execute("SELECT text FROM outbox WHERE chat = ? ORDER BY id DESC LIMIT 1", (chat,)).fetchone()
+        found = CODE.search(row[0] if row else "")
         return found[1] if found else ""
 
     def test_a_code_from_a_clock_that_was_ahead_is_not_valid_later(self, store: Store, clock: list[float]) -> None:

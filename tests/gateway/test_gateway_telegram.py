@@ -44,14 +44,14 @@ class TestTelegram(GatewayConformance, FileConformance, EditConformance):
         await session.say("ada", "tell me")
         await session.read("ada", "first …")
         await until(lambda: set(session.store.count_states()) == {"sent"})
-        before, delivery._RETRY_EDIT_S = delivery._RETRY_EDIT_S, 0.05
+        before, delivery.RETRY_EDIT_S = delivery.RETRY_EDIT_S, 0.05
         try:
             for _ in range(delivery.MOST_TRIES):
                 await session.rig.fail("unchanged")
             model.end("second.")
             await until(lambda: session.store.count_states().get("unknown") == 1, 30)
         finally:
-            delivery._RETRY_EDIT_S = before
+            delivery.RETRY_EDIT_S = before
         await session.say("ada", "two")
         assert (await session.read("ada", "echo: two")).startswith("(The message before this one may have arrived")
         await session.say("ada", "/again")

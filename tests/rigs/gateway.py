@@ -370,14 +370,14 @@ class Session:
     async def stop(self, *, flush_s: float = 1.0) -> None:
         """End the gateway, which sends for so long what is left."""
         task, self._task = self._task, None
-        before, core._FLUSH_S = core._FLUSH_S, flush_s
+        before, core.FLUSH_S = core.FLUSH_S, flush_s
         try:
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
         finally:
-            core._FLUSH_S = before
+            core.FLUSH_S = before
 
     async def close(self) -> None:
         await self.stop()

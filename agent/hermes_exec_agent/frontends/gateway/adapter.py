@@ -78,7 +78,7 @@ class Incoming:
     is_mention: bool = False
     """Whether the message addresses the gateway."""
     is_edit: bool = False
-    """Whether this is a new text of the message with this id; an empty text deletes it."""
+    """Whether this is a new text of the message with this id; an empty text without files deletes it."""
     files: tuple[IncomingFile, ...] = ()
 
 

@@ -41,11 +41,11 @@ _WATCH_S = 1.0
 _THREADS = 128
 """More than all accounts use for sending; each is created when it is needed."""
 _PRUNE_S = 3600.0
-_FLUSH_S = 5.0
+FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
-_ACCEPT_S = 5.0
+ACCEPT_S = 5.0
 """How long messages that are being read are waited for then."""
-_CLOSE_S = 5.0
+CLOSE_S = 5.0
 
 
 class Gateway:
@@ -129,7 +129,7 @@ class Gateway:
             await self._flush()
             await _cancel([*receiving, watching])
             if self._accepting:
-                await asyncio.wait(self._accepting, timeout=_ACCEPT_S)
+                await asyncio.wait(self._accepting, timeout=ACCEPT_S)
                 await _cancel([*self._accepting])  # the platform delivers these again
             await _cancel(sending)
             await self._turns.close()
@@ -138,7 +138,7 @@ class Gateway:
     async def _close(self, adapter: Adapter) -> None:
         """Close an adapter; that it fails, or takes long, hinders no other."""
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(CLOSE_S):
                 await adapter.close()
         except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything
             _log.warning("%s was not closed: %s", adapter.platform, type(error).__name__)
@@ -290,7 +290,7 @@ class Gateway:
     async def _flush(self) -> None:
         """Send for a short time what is left."""
         with contextlib.suppress(TimeoutError, HermesError):
-            async with asyncio.timeout(_FLUSH_S):
+            async with asyncio.timeout(FLUSH_S):
                 while await self._has_pieces():  # noqa: ASYNC110  pieces are settled in threads, which set no event
                     await asyncio.sleep(0.05)
 

@@ -25,7 +25,7 @@ _log = logging.getLogger("hermes_exec.gateway")
 UNKNOWN_NOTE = "(The message before this one may have arrived, or not. /again sends it once more.)"
 EDIT_S = 1.0
 """The shortest time between two edits of a piece."""
-_RETRY_EDIT_S = 3.0
+RETRY_EDIT_S = 3.0
 _REPEAT_S = 2.0
 MOST_TRIES = 5
 """How often a piece that may have arrived is tried where the platform knows its key, and an edit that failed."""
@@ -200,7 +200,7 @@ class Delivery:
             _log.warning("%s: an edit failed: %s", self._adapter.platform, type(error).__name__)
             self._failed_edits[piece.id] += 1
             if self._failed_edits[piece.id] < MOST_TRIES:
-                await _record(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+                await _record(settle, is_done=False, wait_s=RETRY_EDIT_S)
             else:  # later pieces of the chat wait for it
                 del self._failed_edits[piece.id]
                 await _record(self._store.give_up_edit, piece, type(error).__name__)

@@ -23,11 +23,11 @@ CREATE TABLE IF NOT EXISTS early_edits (
     message TEXT NOT NULL,
     person TEXT NOT NULL,
     text TEXT NOT NULL,
+    is_deletion INTEGER NOT NULL,
     at REAL NOT NULL,
     PRIMARY KEY (platform, account, chat, message)
 ) STRICT;"""
 _KEY = "platform = ? AND account = ? AND chat = ? AND message = ?"
-_FILES = "SELECT 1 FROM files WHERE inbox = ?"
 _KEPT_S = 86400.0
 _MOST = 1000
 """Early edits that are kept."""
@@ -44,10 +44,15 @@ def make_storable(incoming: Incoming) -> Incoming:
     return replace(incoming, chat=chat, message=message, sender=sender, text=text)
 
 
+def is_deletion(incoming: Incoming) -> bool:
+    """Whether an edit leaves nothing of a message; one without its text may still have a file."""
+    return not incoming.text.strip() and not incoming.files
+
+
 def edit_message(
     base: sqlite3.Connection, address: Address, incoming: Incoming, classify: Callable[[str], Kind], person: str
 ) -> None:
-    """Change a message that waits; one that is empty now, and has no file, is dropped.
+    """Change a message that waits, or drop it.
 
     Args:
         base: the database.
@@ -62,8 +67,7 @@ def edit_message(
     ).fetchone()
     if row is None or (incoming.sender and row["person"] != person):
         return
-    is_empty = not incoming.text.strip()
-    if is_empty and not base.execute(_FILES, (row["seq"],)).fetchone():
+    if is_deletion(incoming):
         base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (row["seq"],))
     elif row["kind"] == "request" or classify(incoming.text) == "ordered":
         base.execute("UPDATE inbox SET text = ? WHERE seq = ?", (incoming.text, row["seq"]))
@@ -75,13 +79,17 @@ def keep_early_edit(base: sqlite3.Connection, address: Address, incoming: Incomi
     (count,) = base.execute("SELECT count(*) FROM early_edits").fetchone()
     if count < _MOST:
         base.execute(
-            "INSERT OR REPLACE INTO early_edits VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*address.key, incoming.message, person, incoming.text, now),
+            "INSERT OR REPLACE INTO early_edits VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*address.key, incoming.message, person, incoming.text, is_deletion(incoming), now),
         )
 
 
-def take_early_edit(base: sqlite3.Connection, address: Address, message: str, person: str) -> str | None:
-    """Return the text that a message has by now, if an edit of it by the same person overtook it, and forget that."""
-    query = f"DELETE FROM early_edits WHERE {_KEY} RETURNING person, text"  # noqa: S608  no input in the SQL
-    row = base.execute(query, (*address.key, message)).fetchone()
-    return None if row is None or row["person"] != person else str(row["text"])
+def take_early_edit(
+    base: sqlite3.Connection, address: Address, incoming: Incoming, person: str
+) -> tuple[Incoming, bool]:
+    """Return a message as it is by now, and whether it was deleted, if an edit by the same person overtook it."""
+    query = f"DELETE FROM early_edits WHERE {_KEY} RETURNING person, text, is_deletion"  # noqa: S608  no input in the SQL
+    row = base.execute(query, (*address.key, incoming.message)).fetchone()
+    if row is None or row["person"] != person:
+        return incoming, False
+    return replace(incoming, text=str(row["text"])), bool(row["is_deletion"])

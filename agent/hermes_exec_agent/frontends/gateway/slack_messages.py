@@ -141,7 +141,8 @@ def _parse_event(event: _Event, me: str, read: Callable[[SlackFile, int], Awaita
     if event.subtype == "message_changed":
         if before is None or now is None or now.text == before.text:  # a preview of a link was added, for example
             return None
-        return _to_incoming(event.channel, now, me, "" if now.subtype == "tombstone" else now.text)
+        is_gone = now.subtype == "tombstone"
+        return _to_incoming(event.channel, now, me, "" if is_gone else now.text, None if is_gone else read)
     if event.subtype not in _WRITTEN:
         return None
     return _to_incoming(event.channel, event, me, None, read)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
@@ -84,11 +83,10 @@ class Store(OutboxStore):
                 self._refuse(base, address, incoming)
                 return None
             move_position(base, address, incoming, begins=True)
-            if (early := take_early_edit(base, address, incoming.message, person.name)) is not None:
-                incoming = replace(incoming, text=early)
-                if not early.strip() and not incoming.files:
-                    self._insert(base, address, incoming, person.name, "refused", state="done")
-                    return None
+            incoming, is_deleted = take_early_edit(base, address, incoming, person.name)
+            if is_deleted:
+                self._insert(base, address, incoming, person.name, "refused", state="done")
+                return None
             kind = classify(incoming.text)
             seq = self._insert(base, address, incoming, person.name, kind)
             _insert_files(base, seq, files)
