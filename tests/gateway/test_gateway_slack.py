@@ -280,15 +280,13 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         rig.channels["DADA"] = []
         first = await adapter.send("DADA", "first", key="k0")
         threaded = await adapter.send(f"DADA {first}", "threaded", key="t0")
-        for number in range(1, 8):
-            await adapter.send("DADA", "more", key=f"k{number}")
+        rig.channels["DADA"] += [rig.make("ada", f"word {number}") for number in range(7)]
         forged = {"event_type": "x", "event_payload": {"key": "k9"}}
         rig.channels["DADA"].append(rig.make("eve", "forged", metadata=forged))
         assert await adapter.find("DADA", "k0") == first
         assert await adapter.find("DADA", "k9") is None
         assert await adapter.find(f"DADA {first}", "t0") == threaded
-        for _ in range(20):
-            await adapter.send("DADA", "more", key="m")
+        rig.channels["DADA"] += [rig.make("ada", f"word {number}") for number in range(20)]
         with pytest.raises(SendUnknown, match="not among the newest"):
             await adapter.find("DADA", "k9")
         rig.channels["DADA"].append({"user": ME, "ts": rig.stamp(), "files": [{}], "plain": ""})

@@ -296,12 +296,12 @@ class Gateway:
 
     async def _has_pieces(self) -> bool:
         """Whether a piece waits, or is being sent."""
-        for adapter, delivery in zip(self._adapters, self._deliveries, strict=True):
-            if delivery.is_busy or await asyncio.to_thread(
-                self._store.pending_chats, adapter.platform, adapter.account
-            ):
-                return True
-        return False
+        if any(each.is_busy for each in self._deliveries):
+            return True
+        waiting = [
+            await asyncio.to_thread(self._store.pending_chats, each.platform, each.account) for each in self._adapters
+        ]
+        return any(waiting)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -43,7 +43,6 @@ LONGEST = 3000
 LARGEST_FILE = 50 << 20
 _EVENT = "hermes_exec_piece"
 _PAGES, _PAGE = 5, 200
-_FILE = "the newest message is a file, which may be the one in doubt"
 
 _PLAIN: dict[str, Any] = {"parse": "none", "link_names": False}
 """Names in a text notify no user and no channel."""
@@ -137,11 +136,12 @@ class SlackSender:
         """Return the receipt of the message with this key, among the newest; see `find`.
 
         Files carry no key. Messages of a chat are sent one after another, so only the newest one may be in doubt, and
-        the search ends at the newest one with another key, but in a thread, whose oldest message comes first.
+        the search ends at the page with the newest one that has another key; in a thread, whose oldest message comes
+        first, at the last page.
         """
         channel, thread = split_chat(chat)
         cursor: str | None = None
-        newest, is_keyless = "", False
+        newest, is_keyless, is_last = "", False, False
         for _ in range(_PAGES):
             about: dict[str, Any] = {"include_all_metadata": True, "limit": _PAGE, "cursor": cursor}
             if thread is None:
@@ -155,14 +155,11 @@ class SlackSender:
                 if payload.get("key") == key:
                     return str(message["ts"])
                 newest, is_keyless = max((newest, is_keyless), (str(message["ts"]), "key" not in payload))
-                if thread is None and not is_keyless:
-                    return None
-                if thread is None and "key" in payload:
-                    raise SendUnknown(_FILE)
+                is_last = is_last or (thread is None and "key" in payload)
             cursor = to_table(page.get("response_metadata")).get("next_cursor")
-            if not cursor and is_keyless:
-                raise SendUnknown(_FILE)
-            if not cursor:
+            if not cursor or is_last:
+                if is_keyless:
+                    raise SendUnknown("the newest message is a file, which may be the one in doubt")
                 return None
         raise SendUnknown(f"the message is not among the newest {_PAGES * _PAGE}")
 
