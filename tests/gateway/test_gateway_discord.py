@@ -271,6 +271,16 @@ class TestDiscord(GatewayConformance, FileConformance, EditConformance):
         assert len(session.rig.changes) == 1
 
     @behaviour
+    async def test_a_file_without_an_end_is_read_up_to_the_limit(self, session: Session) -> None:
+        rig = session.rig
+        async with asyncio.timeout(10), connect(rig) as (_, accepted):
+            rig.endless = True
+            rig.post(rig.make("ada", "look", attachments=[rig.make_file("a.png", b"image", "image/png")]))
+            await until(lambda: accepted)
+            with pytest.raises(Rejected, match="more than 1,000 bytes"):
+                await accepted[0].files[0].read(1000)
+
+    @behaviour
     async def test_files_in_both_directions(self, session: Session) -> None:
         rig = session.rig
         async with connect(rig) as (adapter, accepted):
@@ -282,7 +292,7 @@ class TestDiscord(GatewayConformance, FileConformance, EditConformance):
             assert (image.name, image.kind, image.size, await image.read(5)) == ("a.png", "image/png", 5, b"image")
             with pytest.raises(Rejected, match="5 bytes"):
                 await image.read(4)
-            with pytest.raises(Rejected, match="gone"):
+            with pytest.raises(Rejected, match="does not hand it out"):
                 await voice.read(100)
             await adapter.send_file(str(rig.channel("ada")), '../x"\r\ny.txt', b"content", key=KEY)
         (message,) = rig.sent(rig.channel("ada"))

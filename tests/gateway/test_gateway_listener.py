@@ -19,7 +19,7 @@ from hermes_exec_agent.frontends.gateway.load import create_listener
 from hermes_exec_agent.frontends.gateway.records import Measures
 from hermes_exec_agent.frontends.gateway.telegram import create
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, Session
+from tests.rigs.gateway import Held, Hub, HubAdapter, Session
 from tests.rigs.gateway_conformance import behaviour
 from tests.rigs.telegram_api import TOKEN, run_telegram
 
@@ -159,6 +159,72 @@ class TestTelegramWebhook:
         await session.read("eve", "gateway pair")
         assert session.rig.missing_files == 1
         assert session.count("files") == 0
+
+
+class TestConnections:
+    """A listener without accounts, which anyone may connect to."""
+
+    @asynccontextmanager
+    async def listen(self, limit_s: float) -> AsyncGenerator[tuple[str, int]]:
+        listener = Listener("127.0.0.1", 0, has_metrics=True, limit_s=limit_s)
+        async with listener.serve([], lambda: Measures([], {}, {}, {})):
+            host, port = listener.url.removeprefix("http://").split(":")
+            yield host, int(port)
+
+    def test_a_connection_whose_headers_never_end_is_closed(self) -> None:
+        async def run() -> None:
+            async with asyncio.timeout(10), self.listen(0.4) as (host, port):
+                slow, idle = [await asyncio.open_connection(host, port) for _ in range(2)]
+                slow[1].write(b"GET /metrics HTTP/1.1\r\n")
+                for _ in range(5):  # a further header now and then
+                    slow[1].write(b"A: b\r\n")
+                    await asyncio.sleep(0.05)
+                assert await slow[0].read() == await idle[0].read() == b""
+
+        asyncio.run(run())
+
+    def test_connections_that_wait_leave_descriptors_for_the_gateway(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hermes_exec_agent.frontends.gateway.listener._MOST_CONNECTIONS", 5)
+
+        async def run() -> None:
+            async with asyncio.timeout(10), self.listen(5.0) as (host, port):
+                held = [await asyncio.open_connection(host, port) for _ in range(5)]
+                reader, _ = await asyncio.open_connection(host, port)
+                assert await reader.read() == b""
+                held[0][1].close()
+                await asyncio.sleep(0.05)
+                reader, writer = await asyncio.open_connection(host, port)
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b" 200 " in await reader.readline()
+
+        asyncio.run(run())
+
+    def test_a_malformed_request_leaves_no_line_in_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def run() -> None:
+            async with asyncio.timeout(10), self.listen(5.0) as (host, port):
+                for line in ("Authorization: Bearer secret-4711\x01", "A: b\r\n" * 1000, "Content-Length: -1"):
+                    reader, writer = await asyncio.open_connection(host, port)
+                    writer.write(f"GET /metrics HTTP/1.1\r\n{line}\r\n\r\n".encode())
+                    assert b" 400 " in await reader.readline()
+                    writer.close()
+
+        asyncio.run(run())
+        assert not [each for each in caplog.records if each.levelno >= 30]
+
+    def test_an_account_cannot_take_the_path_of_the_metrics(self) -> None:
+        class Receiver(HubAdapter):
+            path = "/metrics"
+
+            async def handle(self, _: object) -> Any:
+                raise NotImplementedError
+
+        async def run() -> None:
+            listener = Listener("127.0.0.1", 0, has_metrics=True)
+            with pytest.raises(ConfigError, match="at one path"):
+                async with listener.serve([Receiver(Hub())], lambda: Measures([], {}, {}, {})):
+                    raise AssertionError
+
+        asyncio.run(run())
 
 
 class TestMetrics:

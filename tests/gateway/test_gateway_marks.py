@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hermes_exec_agent.frontends.gateway.marks import to_discord, to_signal
 from hermes_exec_agent.frontends.gateway.questions import quote_code
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.discord_api import Markup
 from tests.rigs.signal_api import read_styled
 
-EXAMPLES = 5000 if WHOLE else 100
+EXAMPLES = 5000 if IN_FULL else 300 if WHOLE else 100
 MARKS = st.text("ab *_`~#>-[]()<@&\n|!1.\\:", max_size=120)
 TEXTS = st.one_of(MARKS, st.text(max_size=80))
 PROSE = st.lists(

@@ -72,6 +72,21 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         assert session.requests() == ["one"]
 
     @behaviour
+    async def test_a_piece_is_looked_up_in_a_long_history_and_as_often_as_slack_allows(self, session: Session) -> None:
+        await session.rig.say("ada", "hello")
+        session.rig.channels["DADA"] += [session.rig.make("ada", f"old {number}") for number in range(40)]
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        session.rig.history_s = 1.0
+        for fault, word in (("lost", "one"), ("unknown", "two")):
+            await session.rig.fail(fault)
+            await session.say("ada", word)
+            await session.read("ada", f"echo: {word}")
+            await until(lambda: set(session.store.count_states()) == {"sent"})
+        assert [each for each in session.rig.texts("ada") if "echo" in each] == ["echo: one", "echo: two"]
+
+    @behaviour
     async def test_a_kill_while_a_piece_is_sent_neither_loses_nor_doubles_it(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")
@@ -265,15 +280,13 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         rig.channels["DADA"] = []
         first = await adapter.send("DADA", "first", key="k0")
         threaded = await adapter.send(f"DADA {first}", "threaded", key="t0")
-        for number in range(1, 8):
-            await adapter.send("DADA", "more", key=f"k{number}")
+        rig.channels["DADA"] += [rig.make("ada", f"word {number}") for number in range(7)]
         forged = {"event_type": "x", "event_payload": {"key": "k9"}}
         rig.channels["DADA"].append(rig.make("eve", "forged", metadata=forged))
         assert await adapter.find("DADA", "k0") == first
         assert await adapter.find("DADA", "k9") is None
         assert await adapter.find(f"DADA {first}", "t0") == threaded
-        for _ in range(20):
-            await adapter.send("DADA", "more", key="m")
+        rig.channels["DADA"] += [rig.make("ada", f"word {number}") for number in range(20)]
         with pytest.raises(SendUnknown, match="not among the newest"):
             await adapter.find("DADA", "k9")
         rig.channels["DADA"].append({"user": ME, "ts": rig.stamp(), "files": [{}], "plain": ""})

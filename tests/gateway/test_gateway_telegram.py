@@ -11,11 +11,12 @@ import pytest
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError
+from hermes_exec_agent.frontends.gateway import delivery
 from hermes_exec_agent.frontends.gateway.adapter import Choice, NotSent, PlatformDown, SendUnknown
 from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings, create
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Session
+from tests.rigs.gateway import Growing, Held, Session
 from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.telegram_api import TOKEN, TelegramRig, run_telegram
 
@@ -32,6 +33,44 @@ class TestTelegram(GatewayConformance, FileConformance, EditConformance):
                 yield rig
 
         return start
+
+    @behaviour
+    async def test_a_last_edit_that_fails_again_and_again_is_unknown_and_holds_up_nothing(
+        self, session: Session
+    ) -> None:
+        model = Growing()
+        await session.start(model=model, draft_s=0.05)
+        await session.pair("ada")
+        await session.say("ada", "tell me")
+        await session.read("ada", "first …")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        before, delivery.RETRY_EDIT_S = delivery.RETRY_EDIT_S, 0.05
+        try:
+            for _ in range(delivery.MOST_TRIES):
+                await session.rig.fail("unchanged")
+            model.end("second.")
+            await until(lambda: session.store.count_states().get("unknown") == 1, 30)
+        finally:
+            delivery.RETRY_EDIT_S = before
+        await session.say("ada", "two")
+        assert (await session.read("ada", "echo: two")).startswith("(The message before this one may have arrived")
+        await session.say("ada", "/again")
+        await session.read("ada", "first second.")
+
+    @behaviour
+    async def test_no_representation_has_the_token(self, session: Session) -> None:
+        adapter: TelegramAdapter = session.rig.adapter()
+        assert TOKEN.partition(":")[2] not in str(vars(adapter))
+
+    @behaviour
+    async def test_an_update_that_is_not_understood_holds_up_no_other(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        entities = [{"type": "mention", "offset": 0, "length": 1}]
+        await session.rig.pass_on("ada", "\U0001f600 cut in the middle", entities=entities)
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+        assert session.requests() == ["one"]
 
     @behaviour
     async def test_an_update_is_confirmed_only_after_it_was_recorded(self, session: Session) -> None:

@@ -13,11 +13,11 @@ from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown,
 from hermes_exec_agent.frontends.gateway.mrkdwn import to_marks, to_mrkdwn
 from hermes_exec_agent.frontends.gateway.questions import quote_code
 from hermes_exec_agent.frontends.gateway.rendering import to_html, to_plain
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.slack_api import read_mrkdwn
 from tests.rigs.telegram_api import Markup
 
-EXAMPLES = 5000 if WHOLE else 300
+EXAMPLES = 5000 if IN_FULL else 300 if WHOLE else 100
 WORDS = st.text("ab *_`~#>-[]()<&\n|!1.\\", max_size=120)
 PROSE = st.lists(st.sampled_from(["word", "other.", "\n\n", "\n", "```\n", "```py\n", "`x`", "- item\n"]), max_size=60)
 

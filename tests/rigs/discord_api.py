@@ -112,6 +112,8 @@ class DiscordRig:
         self.close_code = 0
         """A code with which each new session is closed."""
         self.knows_nonces = True
+        self.endless = False
+        """Whether each file has no end."""
         self.delay_s = 0.0
         """How long the server takes for each message."""
         self.url = ""
@@ -355,6 +357,11 @@ class DiscordRig:
 
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file."""
+        if self.endless:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while True:
+                await response.write(b"x" * 1000)
         content = self.contents.get(request.match_info["id"])
         return web.Response(status=404) if content is None else web.Response(body=content)
 

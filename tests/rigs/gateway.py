@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from hermes_exec_agent.frontends.gateway import core
 from hermes_exec_agent.frontends.gateway.adapter import (
     AdapterTraits,
     Choice,
@@ -110,7 +111,11 @@ class Hub:
         self.sent: list[Sent] = []
         self.tries: list[Sent] = []
         self.held = asyncio.Event()
-        """Set when an adapter waits without an end: after the piece arrived ("held"), or before ("stuck")."""
+        """Set when an adapter waits: after the piece arrived ("held"), or before ("stuck"), without an end; before,
+        until it is ``released`` ("slow")."""
+        self.released = asyncio.Event()
+        self.never_closes = False
+        self.before_send: Callable[[], Awaitable[object]] | None = None
         self.waiting: deque[Incoming] = deque()
         self.faults: deque[str] = deque()
         self.forgets_acknowledgements = False
@@ -189,6 +194,8 @@ class HubAdapter:
         await self._hub.serve(accept)
 
     async def send(self, chat: str, text: str, choices: Sequence[Choice] = (), *, key: str) -> str:
+        if self._hub.before_send is not None:
+            await self._hub.before_send()
         fault = self._hub.faults.popleft() if self._hub.faults else ""
         if fault == "flood":
             raise NotSent("too fast", retry_s=self._hub.retry_s)
@@ -197,6 +204,9 @@ class HubAdapter:
         if fault == "stuck":
             self._hub.held.set()
             await asyncio.Event().wait()
+        if fault == "slow":
+            self._hub.held.set()
+            await self._hub.released.wait()
         if fault == "lost":
             raise SendUnknown("no answer came")
         self._hub.keep(Sent(chat, text, tuple(choices), time.monotonic(), key))
@@ -223,6 +233,8 @@ class HubAdapter:
 
     async def close(self) -> None:
         """Nothing is held."""
+        if self._hub.never_closes:
+            await asyncio.Event().wait()
 
 
 class Held:
@@ -348,20 +360,24 @@ class Session:
         path, copy = self.folder / "gateway.sqlite", self.folder / "copy.sqlite"
         with closing(sqlite3.connect(path)) as base, closing(sqlite3.connect(copy)) as other:
             base.backup(other)
-        await self.stop()
+        await self.stop(flush_s=0.0)
         self.store.close()
         for each in self.folder.glob("gateway.sqlite*"):
             each.unlink()
         copy.replace(path)
         self.store = self._open_store(50)
 
-    async def stop(self) -> None:
-        """End the gateway."""
+    async def stop(self, *, flush_s: float = 1.0) -> None:
+        """End the gateway, which sends for so long what is left."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        before, core.FLUSH_S = core.FLUSH_S, flush_s
+        try:
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        finally:
+            core.FLUSH_S = before
 
     async def close(self) -> None:
         await self.stop()

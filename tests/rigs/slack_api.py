@@ -75,6 +75,9 @@ class SlackRig:
         self.is_down = False
         self.blind = False
         """Whether the history cannot be read."""
+        self.history_s = 0.0
+        """The time between two looks at a history that the server allows."""
+        self._looked_at = 0.0
         self.connections = 0
         self.connected_at = 0.0
         self.duplicates = False
@@ -381,6 +384,9 @@ class SlackRig:
     def _list(self, form: dict[str, Any], found: list[dict[str, Any]]) -> web.StreamResponse:
         if self.blind:
             return _fail("missing_scope")
+        if time.monotonic() - self._looked_at < self.history_s:
+            return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": "1"})
+        self._looked_at = time.monotonic()
         start, limit = int(form.get("cursor") or 0), min(int(form.get("limit", 100)), 3)
         if str(form.get("include_all_metadata", "")) not in {"1", "true", "True"}:
             found = [{name: value for name, value in each.items() if name != "metadata"} for each in found]

@@ -245,6 +245,8 @@ class TelegramRig:
         fault = self.faults.popleft() if self.faults else ""
         if fault == "gone":
             return _fail(400, "Bad Request: message to edit not found")
+        if fault == "unchanged":
+            return _drop(request)
         number = int(form["message_id"]) - 10_001
         plain = Markup().parse(form["text"])
         if self.sent[number]["plain"] == plain:

@@ -78,7 +78,7 @@ class Incoming:
     is_mention: bool = False
     """Whether the message addresses the gateway."""
     is_edit: bool = False
-    """Whether this is a new text of the message with this id; an empty text deletes it."""
+    """Whether this is a new text of the message with this id; an empty text without files deletes it."""
     files: tuple[IncomingFile, ...] = ()
 
 
@@ -203,7 +203,8 @@ class Finder(Protocol):
         """Return the receipt of the piece with this key, or None if it is certainly not there.
 
         Raises:
-            SendUnknown: it cannot be known now.
+            NotSent: the platform cannot be asked now, and may be after ``retry_s`` seconds.
+            SendUnknown: it cannot be known; the gateway asks a few times.
         """
         ...
 

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,14 @@ _log = logging.getLogger("hermes_exec.gateway")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 _WATCH_S = 1.0
+_THREADS = 128
+"""More than all accounts use for sending; each is created when it is needed."""
 _PRUNE_S = 3600.0
-_FLUSH_S = 5.0
+FLUSH_S = 5.0
 """How long the last answers are sent when the gateway ends."""
+ACCEPT_S = 5.0
+"""How long messages that are being read are waited for then."""
+CLOSE_S = 5.0
 
 
 class Gateway:
@@ -75,6 +81,8 @@ class Gateway:
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._dirty: set[str] = set()
         """The persons with messages that their worker may not have seen."""
+        self._is_ending = False
+        """Whether no further message is worked on."""
         self._grace_s = grace_s
         self._listener = listener
         self._intake = FileIntake(store, turns.largest_file)
@@ -97,6 +105,8 @@ class Gateway:
         Raises:
             HermesError: the store cannot be used.
         """
+        # Names of hosts are looked up in these threads, too, which takes long while a network is down.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "hermes-exec-gateway"))
         repeatable = {key for key, traits in self._traits.items() if traits.repeat != "never"}
         await asyncio.to_thread(self._store.recover, repeatable)
         async with contextlib.AsyncExitStack() as stack:
@@ -113,21 +123,33 @@ class Gateway:
         watching = asyncio.create_task(self._watch())
         receiving = [asyncio.create_task(self._receive(each, ready)) for each in self._adapters]
         try:
-            await asyncio.gather(*receiving, *sending)
-        finally:
-            await _cancel([*receiving, watching])
-            await asyncio.gather(*self._accepting, return_exceptions=True)
+            done, _ = await asyncio.wait([*receiving, *sending], return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:  # messages are recorded until the end, because not every platform delivers them again
+            self._is_ending = True
             await self._end_turns()
             await self._flush()
+            await _cancel([*receiving, watching])
+            if self._accepting:
+                await asyncio.wait(self._accepting, timeout=ACCEPT_S)
+                await _cancel([*self._accepting])  # the platform delivers these again
             await _cancel(sending)
             await self._turns.close()
-            for adapter in self._adapters:
-                with contextlib.suppress(HermesError, OSError):
-                    await adapter.close()
-                await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
+            await asyncio.gather(*(self._close(each) for each in self._adapters))
+
+    async def _close(self, adapter: Adapter) -> None:
+        """Close an adapter; that it fails, or takes long, hinders no other."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await adapter.close()
+        except Exception as error:  # noqa: BLE001  an adapter of another distribution may raise anything
+            _log.warning("%s was not closed: %s", adapter.platform, type(error).__name__)
+        with contextlib.suppress(HermesError):
+            await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop the turns of persons that another program removed; hourly, forget what is old."""
+        """Stop the turns of removed persons, and work on messages that were left; hourly, forget what is old."""
         pruned = -math.inf
         while True:
             try:
@@ -135,6 +157,9 @@ class Gateway:
                     pruned = time.monotonic()
                     await asyncio.to_thread(self._store.prune)
                 await self._turns.stop_withdrawn()
+                for name in await asyncio.to_thread(self._store.list_waiting):
+                    if name not in self._workers:  # the store was not usable, or its message was not passed on
+                        self._start_worker(name)
             except HermesError as error:
                 _log.error("the store cannot be used: %s", error)
             await asyncio.sleep(_WATCH_S)
@@ -206,7 +231,7 @@ class Gateway:
 
     def _start_worker(self, name: str) -> None:
         self._dirty.add(name)
-        if name not in self._workers:
+        if name not in self._workers and not self._is_ending:
             self._workers[name] = asyncio.create_task(self._work(name))
 
     async def _work(self, name: str) -> None:
@@ -214,7 +239,9 @@ class Gateway:
         try:
             while name in self._dirty:
                 self._dirty.discard(name)
-                while (message := await asyncio.to_thread(self._store.next_message, name)) is not None:
+                while not self._is_ending:
+                    if (message := await asyncio.to_thread(self._store.next_message, name)) is None:
+                        break
                     await self._handle(message)
         except HermesError as error:  # the store is not usable; the next message, or the next start, tries again
             _log.error("messages of %s wait: %s", name, error)
@@ -266,14 +293,18 @@ class Gateway:
     async def _flush(self) -> None:
         """Send for a short time what is left."""
         with contextlib.suppress(TimeoutError, HermesError):
-            async with asyncio.timeout(_FLUSH_S):
-                while any(  # noqa: ASYNC110  pieces are settled in threads, which set no event
-                    [
-                        await asyncio.to_thread(self._store.pending_chats, each.platform, each.account)
-                        for each in self._adapters
-                    ]
-                ):
+            async with asyncio.timeout(FLUSH_S):
+                while await self._has_pieces():  # noqa: ASYNC110  pieces are settled in threads, which set no event
                     await asyncio.sleep(0.05)
+
+    async def _has_pieces(self) -> bool:
+        """Whether a piece waits, or is being sent."""
+        if any(each.is_busy for each in self._deliveries):
+            return True
+        waiting = [
+            await asyncio.to_thread(self._store.pending_chats, each.platform, each.account) for each in self._adapters
+        ]
+        return any(waiting)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

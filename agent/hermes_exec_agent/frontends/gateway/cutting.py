@@ -12,6 +12,8 @@ _FENCE = re.compile(r" {0,3}(`{3,32}(?!`)|~{3,32}(?!~))[ \t]*(.*)")
 _LANGUAGE = 32
 """The longest language of a code block, which each of its pieces repeats; a longer one becomes a line of the code."""
 _LONGEST_FENCE = 2 * _LANGUAGE + 4
+_FIRST_TRY = 1024
+"""Characters of a beginning that is tried first."""
 _EARLIEST = 0.4
 """A piece is at least this part of what would fit, before it is cut at a boundary of a lesser kind."""
 
@@ -20,8 +22,7 @@ def cut_markdown(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Return pieces of Markdown of which each ``fits``; at least one."""
     pieces: list[str] = []
     rest = _shorten_fences(text.strip("\n"))
-    while not fits(rest):
-        length = _find_longest(rest, fits)
+    while (length := _find_longest(rest, fits)) < len(rest):
         end = _find_boundary(rest, length)
         fence = find_open_fence(rest[:end])
         head = rest[:end].rstrip() if not fence else rest[:end].rstrip("\n")
@@ -86,17 +87,29 @@ def _close(text: str, fence: str) -> str:
 
 
 def _find_longest(text: str, fits: Callable[[str], bool]) -> int:
-    """Return how many characters of the beginning fit; at least one, and more than the line of an open fence."""
+    """Return how many characters of the beginning fit: all, or at least one and more than the line of an open fence.
+
+    It tries short beginnings first, because a text may be a hundred times as long as a piece.
+    """
+
+    def has_room(length: int) -> bool:
+        head = text[:length]
+        return fits(head if length == len(text) else _close(head.rstrip("\n"), find_open_fence(head)))
+
     least = len(fence) + 2 if text.startswith(fence := text.partition("\n")[0]) and _FENCE.fullmatch(fence) else 1
-    low, high = least, max(len(text) - 1, least)
+    low, high = 0, min(max(_FIRST_TRY, least), len(text))
+    while has_room(high):
+        if high == len(text):
+            return high
+        low, high = high, min(2 * high, len(text))
+    low, high = max(low, least), max(high - 1, least)
     while low < high:
         middle = (low + high + 1) // 2
-        head = text[:middle]
-        if fits(_close(head.rstrip("\n"), find_open_fence(head))):
+        if has_room(middle):
             low = middle
         else:
             high = middle - 1
-    return low
+    return min(low, max(len(text) - 1, 1))
 
 
 def _find_boundary(text: str, length: int) -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import Editor, FileSender, Finder, NotSent, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown
-from hermes_exec_agent.frontends.gateway.records import Address
+from hermes_exec_agent.frontends.gateway.records import Address, read_uptime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes_exec_agent.frontends.gateway.adapter import Adapter
     from hermes_exec_agent.frontends.gateway.records import Piece
     from hermes_exec_agent.frontends.gateway.store import Store
@@ -22,10 +25,13 @@ _log = logging.getLogger("hermes_exec.gateway")
 UNKNOWN_NOTE = "(The message before this one may have arrived, or not. /again sends it once more.)"
 EDIT_S = 1.0
 """The shortest time between two edits of a piece."""
-_RETRY_EDIT_S = 3.0
+RETRY_EDIT_S = 3.0
 _REPEAT_S = 2.0
 MOST_TRIES = 5
-"""How often a piece that may have arrived is tried where the platform knows its key."""
+"""How often a piece that may have arrived is tried where the platform knows its key, and an edit that failed."""
+_RETRY_RECORD_S = 1.0
+_MOST_SENDS = 16
+"""Chats of an account that are sent to at one time; a platform that is slow takes no more threads."""
 _POLL_S = 0.5
 """How often the outbox is read, because other programs put texts there, too."""
 
@@ -39,6 +45,10 @@ class Delivery:
         self._wake = asyncio.Event()
         self._chats: dict[str, asyncio.Task[None]] = {}
         self._edit_s = max(EDIT_S, adapter.traits.interval_s) if adapter.traits.can_edit else 0.0
+        self._sending = asyncio.Semaphore(_MOST_SENDS)
+        self._tries: dict[int, float] = {}
+        """When the first try of each piece began that may have arrived, because the clock may be set back meanwhile."""
+        self._failed_edits: Counter[int] = Counter()
         self.sent = 0
         """Pieces that arrived since the start."""
         self._note_text = adapter.render(UNKNOWN_NOTE)
@@ -48,6 +58,11 @@ class Delivery:
     def wake(self) -> None:
         """Look for new pieces now."""
         self._wake.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a piece is being sent."""
+        return bool(self._chats)
 
     async def run(self) -> None:
         """Send until cancelled. A piece whose sending is cut off is unknown."""
@@ -82,33 +97,36 @@ class Delivery:
         """Send the pieces of a chat until none is left."""
         address = Address(self._adapter.platform, self._adapter.account, chat)
         while True:
-            piece = await asyncio.to_thread(self._store.claim, address, self._cut)
-            if piece is None:
-                return
-            if isinstance(piece, float | int):
-                await asyncio.sleep(
-                    min(max(piece - self._store.now(), 0.01), _POLL_S)
-                )  # a new one may be due before it
-            elif piece.receipt:
-                await self._edit(chat, piece)
-            else:
-                await self._send(chat, piece)
-                await asyncio.sleep(self._adapter.traits.interval_s)
+            async with self._sending:
+                piece = await asyncio.to_thread(self._store.claim, address, self._cut)
+                if piece is None:
+                    return
+                if isinstance(piece, float | int):  # a new one may be due before it
+                    wait_s = min(max(piece - self._store.now(), 0.01), _POLL_S)
+                elif piece.receipt:
+                    wait_s = 0.0
+                    await self._edit(chat, piece)
+                else:
+                    wait_s = self._adapter.traits.interval_s
+                    await self._send(chat, piece)
+            await asyncio.sleep(wait_s)
 
     async def _send(self, chat: str, piece: Piece) -> None:
         """Send a piece, or find out that it arrived, and record how that ended."""
         settle = partial(self._store.settle, piece)
         is_doubtful = piece.doubt is not None
+        began = self._tries.pop(piece.id, read_uptime()) if is_doubtful else read_uptime()
+        self._tries[piece.id] = began
         try:
             receipt = await self._find(chat, piece) if is_doubtful else None
             if receipt is None:
                 is_doubtful = is_doubtful and self._adapter.traits.repeat != "find"
                 receipt = await self._pass_on(chat, piece)
         except NotSent as error:
-            await asyncio.to_thread(settle, "pending", error=str(error), wait_s=error.retry_s, keeps_doubt=is_doubtful)
+            await _record(settle, "pending", error=str(error), wait_s=error.retry_s, keeps_doubt=is_doubtful)
         except Rejected as error:
             _log.warning("%s refused a piece: %s", self._adapter.platform, error)
-            await asyncio.to_thread(settle, "unknown" if is_doubtful else "failed", error=str(error))
+            await _record(settle, "unknown" if is_doubtful else "failed", error=str(error))
             await self._note(str(error))
         except SendUnknown as error:
             await self._settle_doubt(piece, str(error))
@@ -118,21 +136,25 @@ class Delivery:
         except asyncio.CancelledError:
             repeats = self._adapter.traits.repeat != "never"
             state = "pending" if repeats else "unknown"
-            settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
+            with contextlib.suppress(HermesError):  # then the next start does
+                settle(state, error="the gateway ended meanwhile", keeps_doubt=repeats)
             raise
         else:
+            self._tries.pop(piece.id, None)
             self.sent += 1
-            await asyncio.to_thread(settle, "sent", receipt=receipt, wait_s=self._edit_s)
+            await _record(settle, "sent", receipt=receipt, wait_s=self._edit_s)
 
     async def _find(self, chat: str, piece: Piece) -> str | None:
         """Return the receipt of a piece that may have arrived; None if it may be sent with its key.
 
         Raises:
+            NotSent: the platform cannot be asked now, and may be later.
             Rejected: the platform no longer knows the key.
             SendUnknown: the platform does not say whether it is there.
         """
         traits, age_s = self._adapter.traits, self._store.now() - (piece.doubt or 0.0)
-        if traits.repeat == "key" and 0 <= age_s <= traits.repeat_s:
+        passed_s = max(age_s, read_uptime() - self._tries[piece.id])
+        if traits.repeat == "key" and age_s >= 0 and passed_s <= traits.repeat_s:
             return None
         if traits.repeat == "find" and isinstance(self._adapter, Finder):
             return await self._adapter.find(chat, piece.key)
@@ -152,34 +174,39 @@ class Delivery:
         _log.warning("%s: a piece may have arrived: %s", self._adapter.platform, error)
         await self._note(error)
         if self._adapter.traits.repeat != "never" and piece.attempts < MOST_TRIES:
-            await asyncio.to_thread(
-                self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True
-            )
+            await _record(self._store.settle, piece, "pending", error=error, wait_s=_REPEAT_S, keeps_doubt=True)
         else:
-            await asyncio.to_thread(self._store.settle, piece, "unknown", error=error)
+            await _record(self._store.settle, piece, "unknown", error=error)
 
     async def _note(self, error: str) -> None:
-        await asyncio.to_thread(self._store.note_error, self._adapter.platform, self._adapter.account, error)
+        with contextlib.suppress(HermesError):
+            await asyncio.to_thread(self._store.note_error, self._adapter.platform, self._adapter.account, error)
 
     async def _edit(self, chat: str, piece: Piece) -> None:
         """Let a piece show its latest text. Trying that again is safe, so no edit is in doubt."""
         settle = partial(self._store.settle_edit, piece)
         text = self._note_text + piece.text if piece.follows_unknown else piece.text
         if not isinstance(self._adapter, Editor):  # another version of it, after an update
-            await asyncio.to_thread(self._store.replace_piece, piece)
+            await _record(self._store.replace_piece, piece)
             return
         try:
             await self._adapter.edit(chat, piece.receipt, text, piece.choices)
         except NotSent as error:
-            await asyncio.to_thread(settle, is_done=False, wait_s=max(error.retry_s, self._edit_s))
+            await _record(settle, is_done=False, wait_s=max(error.retry_s, self._edit_s))
         except Rejected as error:
             _log.warning("%s refused an edit: %s", self._adapter.platform, error)
-            await asyncio.to_thread(self._store.replace_piece, piece)
+            await _record(self._store.replace_piece, piece)
         except Exception as error:  # noqa: BLE001  see `_send`
-            _log.warning("%s: an edit is tried again: %s", self._adapter.platform, type(error).__name__)
-            await asyncio.to_thread(settle, is_done=False, wait_s=_RETRY_EDIT_S)
+            _log.warning("%s: an edit failed: %s", self._adapter.platform, type(error).__name__)
+            self._failed_edits[piece.id] += 1
+            if self._failed_edits[piece.id] < MOST_TRIES:
+                await _record(settle, is_done=False, wait_s=RETRY_EDIT_S)
+            else:  # later pieces of the chat wait for it
+                del self._failed_edits[piece.id]
+                await _record(self._store.give_up_edit, piece, type(error).__name__)
         else:
-            await asyncio.to_thread(settle, is_done=True, wait_s=self._edit_s)
+            del self._failed_edits[piece.id]
+            await _record(settle, is_done=True, wait_s=self._edit_s)
 
     def _cut(self, text: str) -> list[str]:
         """Return the rendered pieces of a text. Each has room for the note about the piece before it."""
@@ -197,3 +224,13 @@ class Delivery:
             self._adapter.render(piece)
             for piece in cut_markdown(text, lambda piece: measure(self._adapter.render(piece)) <= room)
         ]
+
+
+async def _record(settle: Callable[..., None], *args: Any, **options: Any) -> None:
+    """Record how sending ended, until the store takes it: else the piece would be "sending" until the next start."""
+    while True:
+        try:
+            return await asyncio.to_thread(settle, *args, **options)
+        except HermesError as error:
+            _log.error("what became of a piece is recorded later: %s", error)
+            await asyncio.sleep(_RETRY_RECORD_S)

@@ -8,7 +8,8 @@ import hmac
 import ipaddress
 import logging
 import os
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+import re
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, HermesError
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.gateway.records import Measures
 
 _log = logging.getLogger("hermes_exec.gateway")
+_http_log = logging.getLogger("hermes_exec.gateway.http")
+_http_log.setLevel(logging.CRITICAL)  # its lines have parts of malformed requests, with secrets, and no limit
 LARGEST_BODY = 1 << 20
 LIMIT_S = 10.0
 """Seconds in which a request has to be read and answered."""
 _MOST_REQUESTS = 64
 """Requests that are worked on at one time."""
+_MOST_CONNECTIONS = 256
+_METRICS = "/metrics"
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
 
@@ -74,7 +79,8 @@ class Listener:
         self._has_metrics = has_metrics
         self._metrics_token = metrics_token
         self._limit_s = limit_s
-        self._requests = 0
+        self._busy: set[object] = set()
+        """The connections with a request that is worked on."""
         self.url = ""
         """Its own address, while it listens."""
 
@@ -89,33 +95,68 @@ class Listener:
 
         app = web.Application(client_max_size=LARGEST_BODY)
         receivers = [each for each in adapters if isinstance(each, WebhookReceiver) and each.path]
-        paths = [each.path for each in receivers]
+        paths = [*(each.path for each in receivers), *([_METRICS] if self._has_metrics else [])]
         if len(set(paths)) != len(paths):
-            raise ConfigError("two accounts take requests at one path")
+            raise ConfigError("two accounts, or an account and the metrics, take requests at one path")
         for receiver in receivers:
             app.router.add_route("*", receiver.path, self._limit(receiver.handle))
         if self._has_metrics:
-            app.router.add_get("/metrics", self._limit(self._make_metrics(measure)))
+            app.router.add_get(_METRICS, self._limit(self._make_metrics(measure)))
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, auto_decompress=False, shutdown_timeout=1.0
+            app,
+            access_log=None,
+            logger=_http_log,
+            handler_cancellation=True,
+            auto_decompress=False,
+            shutdown_timeout=1.0,
         )
         await runner.setup()
+        server = cast("web.Server", runner.server)  # which setup has created
         try:
+            listening = await self._listen(server)
+            closing = asyncio.create_task(self._close_idle(server))
             try:
-                await web.TCPSite(runner, *self._address).start()
-            except OSError as error:
-                where = to_printable(f"{self._address[0]}:{self._address[1]}")
-                raise ConfigError(
-                    f"cannot listen on {where}: {os.strerror(error.errno or 0)}",
-                    remedy='[gateway] listen = "127.0.0.1:PORT"',
-                ) from error
-            host, port = runner.addresses[0][:2]
-            self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-            _log.info("listening on %s", self.url)
-            yield
+                host, port = listening.sockets[0].getsockname()[:2]
+                self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+                _log.info("listening on %s", self.url)
+                yield
+            finally:
+                self.url = ""
+                closing.cancel()
+                listening.close()
         finally:
-            self.url = ""
             await runner.cleanup()
+
+    async def _listen(self, server: web.Server) -> asyncio.Server:
+        """Take connections; refuse those beyond the limit, so that they leave descriptors for the gateway's own.
+
+        Raises:
+            ConfigError: the address is not available.
+        """
+
+        def create() -> asyncio.BaseProtocol:
+            return _Refusal() if len(server.connections) >= _MOST_CONNECTIONS else server()
+
+        try:
+            return await asyncio.get_running_loop().create_server(create, *self._address, reuse_address=True)
+        except OSError as error:
+            where = to_printable(f"{self._address[0]}:{self._address[1]}")
+            raise ConfigError(
+                f"cannot listen on {where}: {os.strerror(error.errno or 0)}",
+                remedy='[gateway] listen = "127.0.0.1:PORT"',
+            ) from error
+
+    async def _close_idle(self, server: web.Server) -> None:
+        """Close connections without a request that is worked on, also those whose headers come too slowly."""
+        seen: dict[object, float] = {}
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(self._limit_s / 4, 1.0))
+            idle = [each for each in server.connections if each not in self._busy]
+            seen = {each: seen.get(each, loop.time()) for each in idle}
+            for connection in idle:
+                if loop.time() - seen[connection] > self._limit_s:
+                    connection.force_close()
 
     def _limit(
         self, handle: Callable[[web.Request], Awaitable[web.Response]]
@@ -124,9 +165,9 @@ class Listener:
         from aiohttp import web
 
         async def answer(request: web.Request) -> web.Response:
-            if self._requests >= _MOST_REQUESTS:
+            if len(self._busy) >= _MOST_REQUESTS:
                 return web.Response(status=503)
-            self._requests += 1
+            self._busy.add(request.protocol)
             try:
                 async with asyncio.timeout(self._limit_s):
                     return await handle(request)
@@ -141,7 +182,7 @@ class Listener:
                 _log.exception("a request failed")
                 return web.Response(status=500)
             finally:
-                self._requests -= 1
+                self._busy.discard(request.protocol)
 
         return answer
 
@@ -166,6 +207,23 @@ class Listener:
         if any(each in request.headers for each in _FORWARDED):
             return False
         return _is_loopback(request.remote or "") and _is_loopback(request.url.host or "")
+
+
+class _Refusal(asyncio.Protocol):
+    """Ends a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def check_path_name(name: str, where: str) -> None:
+    """Check that the name of an account can be its path.
+
+    Raises:
+        ConfigError: it has other characters.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ConfigError(f"{where}: the name has other characters than letters, digits, - and _")
 
 
 def _is_loopback(host: str) -> bool:

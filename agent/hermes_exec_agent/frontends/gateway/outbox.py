@@ -257,6 +257,16 @@ class OutboxStore:
                 (piece.id,),
             )
 
+    def give_up_edit(self, piece: Piece, error: str) -> None:
+        """Record that a piece may show its last text, or an earlier one; a draft is edited again when it changes."""
+        now = self._clock()
+        with self._transact() as base:
+            base.execute(
+                "UPDATE outbox SET shown = revision, state = CASE is_draft WHEN 1 THEN state ELSE 'unknown' END,"
+                " error = ?, changed = ? WHERE id = ? AND state = 'sent' AND revision = ?",
+                (error, now, piece.id, piece.revision),
+            )
+
     def recover(self, repeatable: Collection[tuple[str, str]] = ()) -> int:
         """Mark the pieces that an earlier run was sending as unknown, and return the number of all of them.
 

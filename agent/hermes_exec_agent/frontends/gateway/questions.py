@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
 from hermes_exec_agent.frontends.gateway.adapter import Choice
+from hermes_exec_agent.frontends.gateway.records import read_uptime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,13 +29,17 @@ class _Question:
     summary: str
     answer: asyncio.Future[str] = field(repr=False)
     is_approval: bool
+    until: float
+    """The last moment, by a clock that runs while the machine sleeps."""
 
 
 class ChatPerson:
     """One person in a chat; implements `hermes_exec_agent.tools.tool.Person`."""
 
-    def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S, clock: Callable[[], float] = read_uptime) -> None:
+        """``clock`` runs while the machine sleeps, so that no old button is valid when it wakes."""
         self.is_guest = is_guest
+        self._clock = clock
         self._limit_s = limit_s
         self._questions: dict[str, _Question] = {}
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
@@ -77,7 +82,8 @@ class ChatPerson:
         """Return the answer; empty if none came in time."""
         if self.say is None:
             raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
-        question = _Question(summary, asyncio.get_running_loop().create_future(), is_approval)
+        until = self._clock() + self._limit_s
+        question = _Question(summary, asyncio.get_running_loop().create_future(), is_approval, until)
         self._questions[token] = question
         try:
             await self.say(text, choices)
@@ -100,7 +106,7 @@ class ChatPerson:
         if not token and self.pending:
             listed = "\n".join(f"- {quote_code(each, is_inline=True)}" for each in self.pending)
             return f"Which one? Write its code, as in {'/approve' if allow else '/deny'} CODE.\n\n{listed}"
-        if question is None or not question.is_approval or question.answer.done():
+        if question is None or not question.is_approval or not self._is_open(question):
             return "There is no such open question. Each is answered once, within ten minutes, by the person it is for."
         question.answer.set_result("yes" if allow else "no")
         return f"{'Approved' if allow else 'Denied'}: {quote_code(question.summary, is_inline=True)}"
@@ -108,7 +114,7 @@ class ChatPerson:
     def reply(self, text: str) -> bool:
         """Give a text as the answer to an open question that is no approval; return whether there was one."""
         question = self._questions.get("")
-        if question is None or question.answer.done():
+        if question is None or not self._is_open(question):
             return False
         question.answer.set_result(text)
         return True
@@ -117,7 +123,10 @@ class ChatPerson:
     def is_awaiting(self) -> bool:
         """Whether a question is open that a text answers."""
         question = self._questions.get("")
-        return question is not None and not question.answer.done()
+        return question is not None and self._is_open(question)
+
+    def _is_open(self, question: _Question) -> bool:
+        return not question.answer.done() and self._clock() <= question.until
 
     @property
     def pending(self) -> list[str]:

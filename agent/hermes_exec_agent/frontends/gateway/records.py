@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,6 +126,11 @@ class Measures:
     """Messages since the start, by platform and account."""
     sent: dict[tuple[str, str], int]
     """Pieces that arrived since the start, by platform and account."""
+
+
+def read_uptime() -> float:
+    """Return the seconds since the machine started, where the system counts them with the time that it slept."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def to_message(row: sqlite3.Row, files: Sequence[sqlite3.Row] = ()) -> Message:

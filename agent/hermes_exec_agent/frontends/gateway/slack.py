@@ -20,6 +20,7 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, PlatformDown
+from hermes_exec_agent.frontends.gateway.listener import check_path_name
 from hermes_exec_agent.frontends.gateway.payloads import to_table
 from hermes_exec_agent.frontends.gateway.slack_messages import parse_body, parse_payload, translate_error
 from hermes_exec_agent.frontends.gateway.slack_sender import (
@@ -48,8 +49,7 @@ def create(name: str, table: Mapping[str, object]) -> SlackAdapter:
     """
     where = f"[gateway.platforms.{name}]"
     settings = validate_table(SlackSettings, table, where)
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise ConfigError(f"{where}: the name has other characters than letters, digits, - and _")
+    check_path_name(name, where)
     sources = {"token": settings.token}
     second = "signing_secret" if settings.webhook else "app_token"
     source = settings.signing_secret if settings.webhook else settings.app_token

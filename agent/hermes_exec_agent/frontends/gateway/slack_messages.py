@@ -141,7 +141,8 @@ def _parse_event(event: _Event, me: str, read: Callable[[SlackFile, int], Awaita
     if event.subtype == "message_changed":
         if before is None or now is None or now.text == before.text:  # a preview of a link was added, for example
             return None
-        return _to_incoming(event.channel, now, me, "" if now.subtype == "tombstone" else now.text)
+        is_gone = now.subtype == "tombstone"
+        return _to_incoming(event.channel, now, me, "" if is_gone else now.text, None if is_gone else read)
     if event.subtype not in _WRITTEN:
         return None
     return _to_incoming(event.channel, event, me, None, read)
@@ -232,6 +233,10 @@ def to_blocks(text: str, choices: Sequence[Choice]) -> list[dict[str, object]]:
     return [section, {"type": "actions", "elements": buttons}]
 
 
+class AccountRefused(NotSent):
+    """Slack takes no such request of this account, until its token or its rights have changed."""
+
+
 def translate_error(error: Exception) -> NotSent | Rejected | SendUnknown:
     """Return what an error says about the piece, without the address and the content of the request."""
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
@@ -244,7 +249,7 @@ def translate_error(error: Exception) -> NotSent | Rejected | SendUnknown:
     if status >= 500 or code in _UNCERTAIN or not code:
         return SendUnknown(f"Slack failed ({code or f'status {status}'})")
     if code in _LATER:
-        return NotSent(f"Slack refuses the account ({code})", retry_s=60.0)
+        return AccountRefused(f"Slack refuses the account ({code})", retry_s=60.0)
     return Rejected(f"Slack refused the piece ({code})")
 
 

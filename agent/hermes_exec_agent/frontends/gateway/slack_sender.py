@@ -20,7 +20,13 @@ from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendU
 from hermes_exec_agent.frontends.gateway.downloads import check_address, download
 from hermes_exec_agent.frontends.gateway.mrkdwn import to_mrkdwn
 from hermes_exec_agent.frontends.gateway.payloads import to_table
-from hermes_exec_agent.frontends.gateway.slack_messages import RETRY_S, split_chat, to_blocks, translate_error
+from hermes_exec_agent.frontends.gateway.slack_messages import (
+    RETRY_S,
+    AccountRefused,
+    split_chat,
+    to_blocks,
+    translate_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -78,6 +84,8 @@ class SlackSender:
         self._token = token
         # Without its handlers of retries: they would send a message again after a connection was cut.
         self._web: Any = _make_client(token.reveal(), settings.base_url, settings.limit_s, retry_handlers=[])
+        self._missed: dict[str, float] = {}
+        """When each key was first not found."""
         self._me = ""
         """The id of the agent's user, once it is known."""
 
@@ -103,24 +111,37 @@ class SlackSender:
         )  # fmt: skip
 
     async def find(self, chat: str, key: str) -> str | None:
-        """Look up a message by its key, and once more a little later: Slack may still have been working on it."""
+        """Look up a message by its key, and once more a little later: Slack may still have been working on it.
+
+        Slack allows some apps one look a minute, so the second one may come with a later call.
+        """
+        clock = asyncio.get_running_loop().time
         try:
             await self._identify()
-            if (found := await self._look_up(chat, key)) is None:
-                await asyncio.sleep(self._settings.settle_s)
+            found = await self._look_up(chat, key)
+            missed = self._missed.setdefault(key, clock())
+            if found is None and (rest := missed + self._settings.settle_s - clock()) > 0:
+                await asyncio.sleep(rest)
                 found = await self._look_up(chat, key)
         except ERRORS as error:
-            raise SendUnknown(f"the message could not be looked up: {translate_error(error)}") from error
+            reason = translate_error(error)
+            if isinstance(reason, NotSent) and not isinstance(reason, AccountRefused):
+                raise reason from error
+            self._missed.pop(key, None)
+            raise SendUnknown(f"the message could not be looked up: {reason}") from error
+        self._missed.pop(key, None)
         return found
 
     async def _look_up(self, chat: str, key: str) -> str | None:
         """Return the receipt of the message with this key, among the newest; see `find`.
 
-        Files carry no key. Messages of a chat are sent one after another, so only the newest one may be in doubt.
+        Files carry no key. Messages of a chat are sent one after another, so only the newest one may be in doubt, and
+        the search ends at the page with the newest one that has another key; in a thread, whose oldest message comes
+        first, at the last page.
         """
         channel, thread = split_chat(chat)
         cursor: str | None = None
-        newest, is_keyless = "", False
+        newest, is_keyless, is_last = "", False, False
         for _ in range(_PAGES):
             about: dict[str, Any] = {"include_all_metadata": True, "limit": _PAGE, "cursor": cursor}
             if thread is None:
@@ -134,10 +155,11 @@ class SlackSender:
                 if payload.get("key") == key:
                     return str(message["ts"])
                 newest, is_keyless = max((newest, is_keyless), (str(message["ts"]), "key" not in payload))
+                is_last = is_last or (thread is None and "key" in payload)
             cursor = to_table(page.get("response_metadata")).get("next_cursor")
-            if not cursor and is_keyless:
-                raise SendUnknown("the newest message is a file, which may be the one in doubt")
-            if not cursor:
+            if not cursor or is_last:
+                if is_keyless:
+                    raise SendUnknown("the newest message is a file, which may be the one in doubt")
                 return None
         raise SendUnknown(f"the message is not among the newest {_PAGES * _PAGE}")
 

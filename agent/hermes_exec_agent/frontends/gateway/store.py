@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.gateway.edits import edit_message, keep_early_edit, make_storable, take_early_edit
 from hermes_exec_agent.frontends.gateway.outbox import (
     KEY,
     UNPAIRED,
@@ -34,11 +35,11 @@ CODE_S = 3600.0
 """How long a pairing code is valid, and how long wrong codes lock pairing."""
 _WRONG_CODES = 5
 _MOST_CODES = 50
-"""Codes that are valid at one time; further strangers get none, so that they cannot fill the disk."""
+"""Codes of an account that are valid at one time; further strangers get none, so that they cannot fill the disk."""
+_VALID = f"until > ? AND until <= ? + {CODE_S}"
+"""Whether a code is valid at a time; one from a clock that was ahead is not."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _FILES = "SELECT name, kind, size, error FROM files WHERE inbox = ? ORDER BY id"
-_LONGEST = 100_000
-"""Characters of a message that are kept."""
 
 
 class Store(OutboxStore):
@@ -66,10 +67,11 @@ class Store(OutboxStore):
         gets a pairing code once in its time, and nothing of their text is kept. ``is_awaited`` says whether the turn of
         a person waits for a text, which then is not announced as queued.
         """
+        incoming = make_storable(incoming)
         address = Address(platform, account, incoming.chat)
         with self._transact() as base:
             if incoming.is_edit:
-                _edit(base, address, incoming)
+                self._edit(base, address, incoming, classify)
                 return None
             move_position(base, address, incoming)
             if _is_known(base, address, incoming):
@@ -81,6 +83,10 @@ class Store(OutboxStore):
                 self._refuse(base, address, incoming)
                 return None
             move_position(base, address, incoming, begins=True)
+            incoming, is_deleted = take_early_edit(base, address, incoming, person.name)
+            if is_deleted:
+                self._insert(base, address, incoming, person.name, "refused", state="done")
+                return None
             kind = classify(incoming.text)
             seq = self._insert(base, address, incoming, person.name, kind)
             _insert_files(base, seq, files)
@@ -90,8 +96,8 @@ class Store(OutboxStore):
             reply = self._find_early_reply(base, person, kind, seq, incoming)
             if reply is not None and (reply[1] or not is_awaited(person.name)):
                 insert_text(base, person.name, address, reply[0], self._clock(), origin=f"{seq}:received")
-                if reply[1]:
-                    base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (seq,))
+                if reply[1]:  # it counts for no limit
+                    base.execute("UPDATE inbox SET state = 'done', kind = 'refused' WHERE seq = ?", (seq,))
                     return None
             return _to_message(base, base.execute("SELECT * FROM inbox WHERE seq = ?", (seq,)).fetchone())
 
@@ -113,16 +119,35 @@ class Store(OutboxStore):
 
     def _count_used(self, base: sqlite3.Connection, person: str) -> int:
         """Return the requests of a person in 24 hours."""
-        query = "SELECT count(*) FROM inbox WHERE person = ? AND kind = 'request' AND at > ?"
-        (used,) = base.execute(query, (person, self._clock() - 86400)).fetchone()
+        query = "SELECT count(*) FROM inbox WHERE person = ? AND kind = 'request' AND at > ? AND at <= ?"
+        now = self._clock()
+        (used,) = base.execute(query, (person, now - 86400, now)).fetchone()
         return int(used)
 
-    def _insert(self, base: sqlite3.Connection, address: Address, incoming: Incoming, person: str, kind: Kind) -> int:
-        text = incoming.text[:_LONGEST]
-        values = (*address.key, incoming.message, person, kind, text, incoming.is_group, self._clock())
+    def _edit(
+        self, base: sqlite3.Connection, address: Address, incoming: Incoming, classify: Callable[[str], Kind]
+    ) -> None:
+        """Change a message of the same person whose turn has not begun; keep an edit that overtook its message."""
+        person = _find_person(base, address.platform, address.account, incoming.sender)
+        if _is_known(base, address, incoming):
+            edit_message(base, address, incoming, classify, "" if person is None else person.name)
+        elif person is not None and (not incoming.is_group or _is_for_us(base, address, incoming, person)):
+            keep_early_edit(base, address, incoming, person.name, self._clock())
+
+    def _insert(
+        self,
+        base: sqlite3.Connection,
+        address: Address,
+        incoming: Incoming,
+        person: str,
+        kind: Kind | Literal["refused"],
+        *,
+        state: str = "queued",
+    ) -> int:
+        values = (*address.key, incoming.message, person, kind, incoming.text, incoming.is_group, state, self._clock())
         cursor = base.execute(
             "INSERT INTO inbox (platform, account, chat, message, person, kind, text, is_group, state, at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             values,
         )
         return int(cursor.lastrowid or 0)
@@ -146,12 +171,13 @@ class Store(OutboxStore):
     def _refuse(self, base: sqlite3.Connection, address: Address, incoming: Incoming) -> None:
         """Give a stranger a code if they have none; their message leaves no row."""
         now = self._clock()
-        base.execute("DELETE FROM codes WHERE until <= ?", (now,))
+        base.execute(f"DELETE FROM codes WHERE NOT ({_VALID})", (now, now))  # noqa: S608  no input in the SQL
         known = base.execute(
             "SELECT 1 FROM codes WHERE platform = ? AND account = ? AND sender = ?",
             (address.platform, address.account, incoming.sender),
         ).fetchone()
-        (valid,) = base.execute("SELECT count(*) FROM codes").fetchone()
+        query = "SELECT count(*) FROM codes WHERE platform = ? AND account = ?"
+        (valid,) = base.execute(query, (address.platform, address.account)).fetchone()
         if known or valid >= _MOST_CODES:
             return
         code = "".join(secrets.choice(_LETTERS) for _ in range(8))
@@ -248,12 +274,12 @@ class Store(OutboxStore):
         """
         now = self._clock()
         with self._transact() as base:
-            base.execute("DELETE FROM wrong_codes WHERE at <= ?", (now - CODE_S,))
+            base.execute("DELETE FROM wrong_codes WHERE NOT (at > ? AND at <= ?)", (now - CODE_S, now))
             (wrong,) = base.execute("SELECT count(*) FROM wrong_codes").fetchone()
             found = None
             if wrong < _WRONG_CODES:
-                query = "DELETE FROM codes WHERE code = ? AND until > ? RETURNING *"
-                found = base.execute(query, (code.strip().upper(), now)).fetchone()
+                query = f"DELETE FROM codes WHERE code = ? AND {_VALID} RETURNING *"  # noqa: S608  no input in the SQL
+                found = base.execute(query, (code.strip().upper(), now, now)).fetchone()
                 if found is None:
                     base.execute("INSERT INTO wrong_codes VALUES (?)", (now,))
             person = None if found is None else _pair(base, found, name, role, now)
@@ -311,22 +337,18 @@ class Store(OutboxStore):
                 base.execute("INSERT INTO groups VALUES (?, ?, ?, ?)", (*address.group.key, person))
 
 
-def _edit(base: sqlite3.Connection, address: Address, incoming: Incoming) -> None:
-    """Change a message whose turn has not begun; one that is empty now, and has no file, is dropped."""
-    row = base.execute(
-        f"UPDATE inbox SET text = ? WHERE {KEY} AND message = ?"  # noqa: S608  no input in the SQL
-        " AND state = 'queued' AND kind = 'request' RETURNING seq",
-        (incoming.text[:_LONGEST], *address.key, incoming.message),
-    ).fetchone()
-    if row is not None and not incoming.text.strip() and not base.execute(_FILES, (row["seq"],)).fetchone():
-        base.execute("UPDATE inbox SET state = 'done' WHERE seq = ?", (row["seq"],))
-
-
 def _insert_files(base: sqlite3.Connection, seq: int, files: Sequence[ReceivedFile]) -> None:
     base.executemany(
         "INSERT INTO files (inbox, name, kind, size, error, content) VALUES (?, ?, ?, ?, ?, ?)",
-        [(seq, each.name, each.kind, each.size, each.error, each.content) for each in files],
+        [
+            (seq, _to_storable(each.name), _to_storable(each.kind), each.size, each.error, each.content)
+            for each in files
+        ],
     )
+
+
+def _to_storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_known(base: sqlite3.Connection, address: Address, incoming: Incoming) -> bool:

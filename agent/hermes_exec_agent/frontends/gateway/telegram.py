@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 for _name in ("httpx", "httpcore", "telegram"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
 os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
+_log = logging.getLogger("hermes_exec.gateway")
 _RETRY_S = 5.0
 _NOT_MODIFIED = "message is not modified"
 _HEADER = "X-Telegram-Bot-Api-Secret-Token"
@@ -95,6 +96,13 @@ def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
     return TelegramAdapter(settings, token)
 
 
+class _QuietBot(Bot):
+    """The library's representation of a bot has its token."""
+
+    def __repr__(self) -> str:
+        return "Bot"
+
+
 class TelegramAdapter:
     """One bot."""
 
@@ -115,7 +123,7 @@ class TelegramAdapter:
         polling = HTTPXRequest(1, read_timeout=limit, connect_timeout=limit)
         base, _, end = settings.base_url.rpartition("/")
         file_url = f"{base}/file/{end}"
-        self._bot = Bot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
+        self._bot = _QuietBot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
         self._parser = MessageParser(self._bot, file_url)
         self._accept: Callable[[Incoming], Awaitable[None]] | None = None
         self._turn = asyncio.Lock()
@@ -180,7 +188,12 @@ class TelegramAdapter:
         return web.Response()
 
     async def _pass_on(self, update: Update, accept: Callable[[Incoming], Awaitable[None]]) -> None:
-        if (incoming := self._parser.parse(update)) is not None:
+        try:
+            incoming = self._parser.parse(update)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:  # it would come again and again
+            _log.warning("an update of Telegram was not understood: %s", type(error).__name__)
+            return
+        if incoming is not None:
             await accept(incoming)
         if update.callback_query is not None:
             await self._acknowledge(update.callback_query)
@@ -228,7 +241,7 @@ class TelegramAdapter:
         try:
             await self._bot.answer_callback_query(query.id)
         except TelegramError as error:
-            logging.getLogger("hermes_exec.gateway").info("a button was not acknowledged: %s", _describe(error))
+            _log.info("a button was not acknowledged: %s", _describe(error))
 
 
 def _to_markup(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:

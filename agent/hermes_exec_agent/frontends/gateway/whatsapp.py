@@ -18,6 +18,7 @@ from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, NotSent, PlatformDown, Rejected, SendUnknown
+from hermes_exec_agent.frontends.gateway.listener import check_path_name
 from hermes_exec_agent.frontends.gateway.whatsapp_messages import WINDOW_CLOSED, parse_webhook
 from hermes_exec_agent.frontends.gateway.whatsapp_sender import (
     LARGEST_FILE,
@@ -42,7 +43,9 @@ def create(name: str, table: Mapping[str, object]) -> WhatsAppAdapter:
     Raises:
         ConfigError: the table is wrong, or one of its secrets is missing.
     """
-    settings = validate_table(WhatsAppSettings, table, f"[gateway.platforms.{name}]")
+    where = f"[gateway.platforms.{name}]"
+    settings = validate_table(WhatsAppSettings, table, where)
+    check_path_name(name, where)
     sources = {"token": settings.token, "app_secret": settings.app_secret, "verify_token": settings.verify_token}
     return WhatsAppAdapter(name, settings, resolve_secrets(sources, os.environ))
 
