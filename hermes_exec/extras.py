@@ -36,6 +36,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "prices": ("genai_prices",),
     "providers": ("pydantic_ai", "anthropic", "google"),
     "ray": ("ray",),
+    "rl": ("httpx2",),
     "web": ("ddgs", "trafilatura"),
     "web-view": ("aiohttp",),
     "cron": ("cronsim",),

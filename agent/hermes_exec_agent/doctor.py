@@ -468,18 +468,39 @@ def _check_mcp() -> list[Check]:
     return [_check_mcp_server(name, each) for name, each in servers.items()]
 
 
+def _check_login(row: str, name: str, settings: McpSettings) -> Check | None:
+    """Return why the keys of a login at a server are of no use; None if they are, or there are none."""
+    if settings.url is None or settings.token is not None:
+        return None
+    from hermes_exec_agent.mcp.login import read_login
+
+    login = read_login(name, os.environ)
+    if login is None:
+        return None
+    if login.url != settings.url:
+        return Check(row, "warning", "the login is for another address", f"hermes-exec mcp login {name}")
+    if login.expires_at is not None and login.expires_at < time.time() and login.tokens.refresh_token is None:
+        return Check(row, "warning", "the login has expired", f"hermes-exec mcp login {name}")
+    return None
+
+
 def _check_mcp_server(name: str, settings: McpSettings) -> Check:
     from hermes_exec.config.secrets import resolve_secrets
+    from hermes_exec.terminal.opening import plan_open
     from hermes_exec_agent.mcp.pins import read_pins
     from hermes_exec_agent.mcp.servers import is_allowed
 
     row = f"mcp {name}"
-    if settings.command is not None and shutil.which(settings.command) is None:
+    if settings.command is not None and settings.target is None and shutil.which(settings.command) is None:
         detail = f"there is no program {to_printable(settings.command)} on the PATH"
         return Check(row, "missing", detail, f"install it, or correct command in [mcp.{name}]")
     try:
         resolve_secrets(settings.sources, os.environ)
         pins = read_pins(name, os.environ)
+        if settings.target is not None:
+            plan_open(settings.target)
+        if (login := _check_login(row, name, settings)) is not None:
+            return login
     except HermesError as error:
         return Check(row, "missing", error.what, error.remedy)
     if pins is None:

@@ -23,6 +23,8 @@ NETWORKED = frozenset(
 """Kinds of file systems that several machines may write to, where a local lock does not exclude the others."""
 WEB_KEY = "web-key"
 """The file, in the state folder, of the key that signs sessions of the web view."""
+WEB_ENDED = "web-ended"
+"""The file, in the state folder, of the sessions of the web view that were ended before their time."""
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _NO_FILE_SYSTEM = frozenset({"autofs"})
 

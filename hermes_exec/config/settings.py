@@ -240,16 +240,30 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Variables that the program gets besides PATH, HOME and LANG: names, or a table of `NAME = source`."""
     cwd: LocalPath | None = None
     """The folder that the program starts in; the present one when left out."""
+    target: str | None = None
+    """The target that the program runs in, such as `bubblewrap` or a profile; this machine when left out."""
     url: str | None = None
     """The address of a server over HTTP, in place of `command`."""
     token: Source | None = None
     """Source of the token that this server needs: env:NAME, file:/path or {command = [argv]}."""
+    client_id: Argument | None = None
+    """The number of this program at the authorization server, if `mcp login` cannot register it there by itself."""
+    client_secret: Source | None = None
+    """Source of the secret that belongs to `client_id`."""
+    login_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """The port of this machine to which the browser comes back after `mcp login`; 0 selects a free one."""
     tools: Names = ()
     """Names of the tools that the agent may use; `*` for all."""
     approval: Literal["ask", "allow", "deny"] | None = None
     """Mode of these tools, unless `--approve deny` denies them all; that of the conversation when left out."""
     trust_hints: bool = False
     """Whether its word counts that a tool only reads, or may be called twice with the effect of one call."""
+    resources: bool = True
+    """Whether the agent may list and read its resources and prompts; reading needs approval, as its tools do."""
+    sampling: bool = False
+    """Whether it may have the agent's second model write text for it, which counts into the agent's budgets."""
+    elicitation: bool = False
+    """Whether it may ask the person questions."""
     timeout_s: Seconds = 60.0
     """Seconds after which a call has no answer."""
     enabled: bool = True
@@ -267,9 +281,15 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
         if self.url is None:
             if self.token is not None:
                 raise ValueError("'token' is for a server with 'url'; 'env' gives a program its variables")
+            if self.client_id is not None or self.client_secret is not None or self.login_port:
+                raise ValueError("'client_id', 'client_secret' and 'login_port' are for a server with 'url'")
+            if self.target is not None and self.cwd is not None:
+                raise ValueError("'cwd' is for a program of this machine; the profile of 'target' has its own")
             return self
-        if self.args or self.env or self.cwd:
-            raise ValueError("'args', 'env' and 'cwd' are for a server with 'command'")
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("'client_secret' belongs to a 'client_id'")
+        if self.args or self.env or self.cwd or self.target:
+            raise ValueError("'args', 'env', 'cwd' and 'target' are for a server with 'command'")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError("'url' should be an address such as https://example.org/mcp, without a user")

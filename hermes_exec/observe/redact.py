@@ -78,6 +78,11 @@ class StreamRedactor:
         """The number of bytes that are held back."""
         return len(self._held)
 
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest form of a secret: so many before a position decide what follows it."""
+        return self._forms.longest
+
     def feed(self, data: bytes) -> bytes:
         """Add a chunk, and return the bytes that later ones cannot change."""
         return self._advance(data, last=False) if self._forms.labels else data

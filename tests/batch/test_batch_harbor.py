@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.batch.formats.grading import CheckFault
 from hermes_exec_agent.batch.formats.harbor_box import create_profile
 from hermes_exec_agent.batch.formats.harbor_rewards import choose_reward, parse_rewards
+from hermes_exec_agent.batch.start import RunArguments, plan_run
 from hermes_exec_agent.batch.tasks import TaskFaults, load_tasks
 from hermes_exec_agent.batch.trials import Trial
+from tests.rigs import daytona_rig
 from tests.rigs.batches import BatchPerson
+from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import DEBIAN, engine
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hermes_exec_agent.batch.formats.harbor_spec import BoxSpec
 
 leave_out("takes long")
 
@@ -88,23 +94,25 @@ def test_a_scripted_agent_works_as_the_user_of_the_task(person: BatchPerson) -> 
     assert (row["reward"], row["check"]["rewards"]) == (0.5, {"reward": 0.5}), row
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("echo nan > /logs/verifier/reward.txt", "no finite number"),
-        ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
-        ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
-        ("true", "wrote no reward"),
-        ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
-        ("sleep 60", "did not end"),
-    ],
-)
-def test_a_reward_that_cannot_be_used_is_no_reward(person: BatchPerson, script: str, why: str) -> None:
-    write_task(person.home / "odd", "timeout_sec = 3\n", test=script)
+ODD_REWARDS = {
+    "nan": ("echo nan > /logs/verifier/reward.txt", "no finite number"),
+    "link": ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
+    "huge": ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
+    "none": ("true", "wrote no reward"),
+    "two": ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
+    "slow": ("sleep 60", "did not end"),
+}
+
+
+def test_a_reward_that_cannot_be_used_is_no_reward(person: BatchPerson) -> None:
+    for name, (script, _) in ODD_REWARDS.items():
+        write_task(person.home / "odd" / name, "timeout_sec = 3\n", test=script)
     done = person.run("run", "odd", "--agent", "oracle", "--into", "r")
-    row = results(person)["odd"]
-    assert (done.returncode, row["state"], row["reward"]) == (1, "ungraded", None)
-    assert why in row["reason"]
+    found = results(person)
+    assert (done.returncode, len(found)) == (1, len(ODD_REWARDS)), done.stderr
+    for name, (_, why) in ODD_REWARDS.items():
+        assert (found[name]["state"], found[name]["reward"]) == ("ungraded", None), found[name]
+        assert why in found[name]["reason"]
 
 
 def test_an_agent_leaves_no_reward_and_no_tests_of_its_own(person: BatchPerson) -> None:
@@ -269,15 +277,64 @@ def test_tests_in_a_container_of_their_own_get_the_artifacts_alone(person: Batch
     assert not [each for each in labels if "hermes" in json.dumps(each)], labels
 
 
-def test_addresses_are_restricted_where_a_target_can(tmp_path: Path) -> None:
+def test_addresses_are_restricted_where_a_target_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(
         tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.0.0.1", "10.1.0.0/16"]\n'
     )
-    person = BatchPerson(tmp_path)
-    for argv, why in (((), "containers here do not restrict"), (("--on", "docker"), "which it does not restrict")):
-        done = person.run("run", "one", "--agent", "oracle", *argv)
-        assert (done.returncode, why in done.stderr) == (2, True), done.stderr
-    (task,), _ = load_tasks(str(tmp_path / "one"))
-    assert task.harbor is not None
-    profile = create_profile(Trial("k" * 24, task, "modal", "", 1), task.harbor.box, tmp_path)
+    config = tmp_path / "hermes.toml"
+    config.write_text(
+        "[backends.narrow]\ntype = 'modal'\nallow = ['10.0.0.0/16']\n[backends.shut]\ntype = 'modal'\n"
+        "network = 'blocked'\n[backends.wide]\ntype = 'modal'\nallow = ['10.0.0.0/8']\n"
+    )
+    monkeypatch.setenv("HERMES_EXEC_CONFIG", str(config))
+    for on, why in (
+        ((), "containers here do not restrict"),
+        (("docker",), "which it does not restrict"),
+        (("narrow",), "that this profile does not allow"),
+        (("shut",), "that this profile does not allow"),
+    ):
+        with pytest.raises(UsageError) as found:
+            plan_run(RunArguments(str(tmp_path / "one"), on, agent={"agent": "oracle"}))
+        assert why in str(found.value)
+    assert plan_run(RunArguments(str(tmp_path / "one"), ("wide",), agent={"agent": "oracle"})).tasks
+    profile = create_profile(read_trial(tmp_path / "one", "modal"), read_box(tmp_path / "one"), tmp_path)
     assert getattr(profile, "allow", ()) == ("10.0.0.1/32", "10.1.0.0/16")
+
+
+@pytest.mark.timeout(120)
+def test_a_sandbox_of_daytona_gets_the_addresses_of_its_task(tmp_path: Path) -> None:
+    (service,) = daytona_rig.checked()
+    write_task(tmp_path / "one", '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["10.1.0.0/16"]\n')
+    person = BatchPerson(tmp_path, **{daytona_rig.VARIABLE: os.environ[daytona_rig.VARIABLE]})
+    config = tmp_path / ".config/hermes_exec/hermes.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        f"[backends.far]\ntype = 'daytona'\nimage = 'python:3.11'\napi_url = '{service.api_url}'\n"
+        f"api_key = 'env:{daytona_rig.VARIABLE}'\n"
+    )
+    process = person.start("run", "one", "--agent", "oracle", "--on", "far", "--into", "r")
+    wait_until(lambda: service.sandboxes or process.poll() is not None)
+    lists = [each.wanted.get("networkAllowList") for each in service.sandboxes.values()]
+    output = process.communicate(timeout=100)
+    assert (process.returncode, lists) == (0, ["10.1.0.0/16"]), output
+
+
+@pytest.mark.parametrize(("target", "closed"), [("modal", "blocked"), ("daytona", "blocked"), ("docker", "none")])
+def test_a_task_without_a_network_has_none_on_other_targets(tmp_path: Path, target: str, closed: str) -> None:
+    write_task(tmp_path / "two", '[environment]\nnetwork_mode = "no-network"\n')
+    named = f"{target}:debian:12"
+    profile = create_profile(read_trial(tmp_path / "two", named), read_box(tmp_path / "two"), tmp_path)
+    assert (getattr(profile, "type", ""), getattr(profile, "network", "")) == (target, closed)
+
+
+def read_box(folder: Path) -> BoxSpec:
+    """The container of a task."""
+    (task,), _ = load_tasks(str(folder))
+    assert task.harbor is not None
+    return task.harbor.box
+
+
+def read_trial(folder: Path, target: str) -> Trial:
+    """A trial of a task on a target."""
+    (task,), _ = load_tasks(str(folder))
+    return Trial("k" * 24, task, target, "", 1)

@@ -160,9 +160,9 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("form", ["unittest", "django", "sympy"])
-def test_rows_of_other_programs_than_pytest_are_run_and_read(tmp_path: Path, form: str) -> None:
-    repo = tmp_path / "repos" / ("django" if form == "django" else "calc")
+def create_row(repos: Path, form: str) -> tuple[dict[str, Any], int]:
+    """A row over a repository whose tests another program runs, and how many of them pass without its patch."""
+    repo = repos / form
     (repo / "tests/calc_app").mkdir(parents=True)
     git(repo, "init", "-q")
     before, added, tests = CASES, NEW_CASE, ["test_add (tests.calc_app.test_calc.CalcTests)"]
@@ -185,19 +185,26 @@ def test_rows_of_other_programs_than_pytest_are_run_and_read(tmp_path: Path, for
     git(repo, "add", "-A")
     git(repo, "commit", "-qm", "base")
     row = {
-        "instance_id": "calc-1", "repo": "someone/calc" if form != "django" else "django/django",
+        "instance_id": f"{form}-1", "repo": f"someone/{form}",
         "base_commit": git(repo, "rev-parse", "HEAD").strip(), "problem_statement": "add is wrong.",
         "test_patch": diff(repo, "tests/calc_app/test_calc.py", before + added),
         "patch": diff(repo, "calc.py", BROKEN.replace("a - b", "a + b")),
         "FAIL_TO_PASS": json.dumps(tests), "PASS_TO_PASS": json.dumps(passing), "test_cmd": command,
     }  # fmt: skip
+    return row, len(passing)
+
+
+def test_rows_of_other_programs_than_pytest_are_run_and_read(tmp_path: Path) -> None:
     person = BatchPerson(tmp_path)
-    person.write_tasks([row], "rows.jsonl")
-    for agent, reward, count in (("oracle", 1.0, len(tests + passing)), ("nop", 0.0, len(passing))):
+    rows = {form: create_row(tmp_path / "repos", form) for form in ("unittest", "django", "sympy")}
+    person.write_tasks([row for row, _ in rows.values()], "rows.jsonl")
+    for agent, reward in (("oracle", 1.0), ("nop", 0.0)):
         done = person.run("run", "rows.jsonl", "--agent", agent, "--repos", "repos", "--into", agent)
         assert done.returncode == 0, done.stderr
-        (found,) = map(json.loads, person.run("export", agent).stdout.splitlines())
-        assert (found["reward"], found["check"]["passed"]) == (reward, count), found
+        found = {each["task"]: each for each in map(json.loads, person.run("export", agent).stdout.splitlines())}
+        for form, (_, count) in rows.items():
+            each = found[f"{form}-1"]
+            assert (each["reward"], each["check"]["passed"]) == (reward, count + (agent == "oracle")), each
 
 
 def test_a_test_passes_only_if_each_of_its_lines_says_so() -> None:
@@ -207,3 +214,14 @@ def test_a_test_passes_only_if_each_of_its_lines_says_so() -> None:
     again = "test_b (m.C.test_b)\nIt works. ... noise ok\ntest_s (m.C) ... skipped 'no'\n"
     assert find_missing(again, "unittest", ["test_b (m.C)", "It works.", "test_s (m.C)"]) == ["test_s (m.C)"]
     assert choose_command("unittest", "django/django").startswith("python3 tests/runtests.py")
+    forged = "test_a (m.C) ... ok\nFAIL\ntest_b (m.C)\nIt works. ... ok\nFAIL\n\n"
+    summary = f"FAIL: test_a (m.C)\n{'-' * 70}\nERROR: test_b (m.C) [x] (n=1)\nIt works.\n"
+    wanted = ["test_a (m.C)", "test_b (m.C)", "It works."]
+    assert find_missing(forged, "unittest", wanted) == []
+    assert find_missing(forged + summary, "unittest", wanted) == wanted
+
+
+def test_a_parameter_with_spaces_is_found_whole_and_as_the_dataset_cuts_it() -> None:
+    text = "PASSED a.py::t[x - y]\nPASSED a.py::t[x]\nPASSED a.py::s[1 2]\nFAILED a.py::s[1 3] - assert 0\n"
+    assert find_missing(text, "pytest", ["a.py::t[x - y]", "a.py::t[x", "a.py::t[x]", "a.py::s[1 2]"]) == []
+    assert find_missing(text, "pytest", ["a.py::s[1", "a.py::s[1 3]"]) == ["a.py::s[1", "a.py::s[1 3]"]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import atif
 import pytest
 
-from hermes_exec_agent.batch.trajectories.reading import RecordedConversation
+from hermes_exec_agent.batch.run_folder import PREPAID, RunFolder
+from hermes_exec_agent.batch.trajectories.message_forms import to_openai
+from hermes_exec_agent.batch.trajectories.reading import RecordedConversation, Selection, TrajectoryReader
 from hermes_exec_agent.batch.trajectories.token_form import find_cause
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.runtime.token_record import TokenReader
-from tests.rigs.batches import BatchPerson
+from tests.rigs.batches import BatchPerson, read_state
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.tokens import ChatTokenizer, load_tokenizer, render
 from tests.runtime.conftest import log, talk
@@ -191,14 +195,36 @@ def test_a_trajectory_with_a_secret_is_left_out(tmp_path: Path) -> None:
         assert [each.data["tokens"].get("redacted") for each in events][:1] == [True]
 
 
-def test_scripted_trials_are_exported_only_if_asked_for(tmp_path: Path) -> None:
-    person = BatchPerson(tmp_path)
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> BatchPerson:
+    person = BatchPerson(tmp_path_factory.mktemp("scripted"))
     person.write_tasks(TASKS)
     assert person.run("run", "tasks.jsonl", "--model", person.write_replies("true"), "--into", "r").returncode == 0
+    return person
+
+
+def test_scripted_trials_are_exported_only_if_asked_for(scripted: BatchPerson) -> None:
+    person = scripted
     done = person.run("export", "r", "--as", "openai")
     assert (done.stdout, "2 scripted" in done.stderr) == ("", True)
     assert len(person.run("export", "r", "--as", "openai", "--scripted").stdout.splitlines()) == 2
     assert person.run("export", "r", "--scripted").returncode == 2
+
+
+@pytest.mark.parametrize("data", ["{}", "[1]", "no JSON", '{"message": 5, "tool_calls": "x", "content": 7}'])
+def test_a_forged_record_of_a_sandbox_leaves_out_its_trial_alone(scripted: BatchPerson, data: str) -> None:
+    folder = RunFolder(scripted.home / "r")
+    (path,) = folder.path.glob("shards/s*/conversations.sqlite")
+    (path.parent / PREPAID).touch()
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.execute("DROP TRIGGER IF EXISTS nothing_changes")
+        forged = (data, f"{folder.trials[0].key}.1")
+        base.execute("UPDATE events SET data = ? WHERE conversation = ? AND kind != 'started'", forged)
+        base.commit()
+    with TrajectoryReader(folder, read_state(folder.path), Selection(scripted=True), str) as reader:
+        rows = [row for each in reader.read() for row in reader.convert(each, to_openai)]
+    assert [row["key"] for row in rows] == [folder.trials[1].key]
+    assert reader.left_out == {"with a damaged record": 1}
 
 
 def test_a_delegated_task_is_embedded(tmp_path: Path) -> None:

@@ -6,13 +6,32 @@ import json
 import os
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.models import say
+from hermes_exec_agent.models.messages import Message, ToolCall
+from hermes_exec_agent.models.protocol import Reply
+from hermes_exec_backends.profiles import SingularityProfile
+from tests.batch.test_batch_harbor import write_task
+from tests.rigs import apptainer
+from tests.rigs.batches import PROGRAM, BatchPerson
 from tests.rigs.breadth import leave_out
-from tests.rigs.peers import install_peer, run_peer
+from tests.rigs.docker_engine import DEBIAN, engine
+from tests.rigs.endpoint import ScriptedEndpoint, Streamed
+from tests.rigs.ordinary import run_as_nobody
+from tests.rigs.peers import find_python, install_peer, run_peer
 from tests.rigs.processes import with_mark
+from tests.rigs.sshd import Sshd
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.config.profile import Profile
 
 leave_out("takes long")
 
@@ -28,17 +47,65 @@ OTHER_USERS = {"test_exec_as_user", "test_exec_as_nonexistent_user"}
 """Only root runs commands as another user."""
 
 
+CHECKS = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", ".", "-rA",
+          "inspect_checks.py"]  # fmt: skip
+
+
+def read_failed(output: str) -> set[str]:
+    """Return the checks that failed."""
+    ends = {name: end for end, name in re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", output, re.MULTILINE)}
+    assert len(ends) >= 44, output[-2000:]
+    return {name for name, end in ends.items() if end != "PASSED"}
+
+
 @pytest.mark.timeout(600)
 def test_a_local_sandbox_passes_the_checks_that_inspect_ships(tmp_path: Path) -> None:
     python = install_peer(*INSPECT)
     shutil.copy(PEER / "inspect_checks.py", tmp_path)
-    argv = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", ".", "-rA"]
-    done = run_peer(python, *argv, "inspect_checks.py", cwd=tmp_path)
-    lines = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", done.stdout, re.MULTILINE)
-    ends = {name: end for end, name in lines}
-    failed = {name for name, end in ends.items() if end != "PASSED"}
-    assert len(ends) >= 44, done.stdout[-2000:]
+    failed = read_failed(run_peer(python, *CHECKS, cwd=tmp_path).stdout)
     assert failed == AS_ROOT if os.geteuid() == 0 else failed <= OTHER_USERS, failed
+
+
+@pytest.mark.timeout(600)
+def test_an_ordinary_user_passes_the_checks_that_inspect_ships() -> None:
+    python = install_peer(*INSPECT)
+    with TemporaryDirectory(prefix="hx-inspect-", dir="/tmp") as name:
+        home = Path(name)
+        home.chmod(0o777)
+        shutil.copy(PEER / "inspect_checks.py", home)
+        env = {"PATH": os.defpath, "HOME": name, "LANG": "C.UTF-8"}
+        done = run_as_nobody(CHECKS, cwd=home, env=env, limit_s=500, program=(str(python),))
+        assert read_failed(done.stdout.decode()) == {"test_exec_as_user"}, done.stderr[-500:]
+
+
+@contextmanager
+def open_place(kind: str, folder: Path) -> Generator[Profile]:
+    """Yield a target of that kind; commands in the first two run as an ordinary user."""
+    if kind == "docker":
+        yield engine().profile(DEBIAN, user="nobody")
+    elif kind == "ssh":
+        with Sshd() as daemon:
+            yield daemon.profile()
+    else:
+        apptainer.program()
+        yield SingularityProfile(image=str(apptainer.tree(folder)))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["docker", "ssh", "singularity"])
+def test_other_targets_pass_the_checks_that_inspect_ships(tmp_path: Path, kind: str) -> None:
+    python = install_peer(*INSPECT, extras="docker,ssh,singularity")
+    shutil.copy(PEER / "inspect_checks.py", tmp_path)
+    folder = tmp_path / ".config/hermes_exec"
+    folder.mkdir(parents=True)
+    with open_place(kind, tmp_path) as profile:
+        values = profile.model_dump(mode="json", exclude_unset=True) | {"type": profile.type}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]
+        (folder / "hermes.toml").write_text("\n".join(["[backends.box]", *lines]))
+        done = run_peer(python, *CHECKS, cwd=tmp_path, limit_s=500, more={"HERMES_TARGET": "box"})
+    # The images have no `adduser`, and only root could run it. Root in a container reads and writes every file.
+    as_root: set[str] = AS_ROOT if kind == "singularity" and os.geteuid() == 0 else set()
+    assert read_failed(done.stdout) == {"test_exec_as_user"} | as_root, done.stdout[-2000:]
 
 
 @pytest.mark.timeout(600)
@@ -66,3 +133,75 @@ def test_mini_swe_agent_works_in_a_target(tmp_path: Path) -> None:
     assert (found["slow"]["output"], found["slow"]["returncode"]) == ("before\n", -1)
     assert "hello" not in json.dumps(found["serialized"])
     assert not with_mark("31.5")
+
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+
+
+def answer(body: dict[str, Any]) -> Streamed:
+    """Say good to the harness of the test, and write it into a file for our agent."""
+    last = body["messages"][-1]
+    if not body.get("tools") or last["role"] != "user":
+        return Streamed(say("good"), usage=USAGE)
+    call = ToolCall(f"call_{len(body['messages'])}", "terminal", json.dumps({"command": "echo good > answer"}))
+    return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"), usage=USAGE)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("harness", ["of the test", "our agent"])
+def test_a_rollout_of_verifiers_runs_in_a_target(tmp_path: Path, harness: str) -> None:
+    python = install_peer("verifiers==0.4.0")
+    program = "-" if harness == "of the test" else str(PROGRAM)
+    shutil.copy(PEER / "verifiers_rollout.py", tmp_path)
+    with ScriptedEndpoint([answer], forever=True) as endpoint:
+        done = run_peer(python, "verifiers_rollout.py", "local", endpoint.url, program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["ok"], found["errors"], found["reward"]) == (True, [], 1.0), found
+    assert found["nodes"] >= (2 if program == "-" else 4)
+    assert found["missing"] == 127
+    assert not Path(found["folder"]).exists()
+    assert not with_mark("4711.5")
+    assert not [*Path("/tmp").glob("hermes-harness.*"), *Path("/tmp").glob("hermes-prompt-*")]
+
+
+ENVIRONMENT = "hermes_exec_agent.bridges.harbor:HermesExecEnvironment"
+AGENT = "hermes_exec_agent.bridges.harbor:HermesAgent"
+
+
+def work(body: dict[str, Any]) -> Streamed:
+    """Solve the task of Harbor's format."""
+    if body["messages"][-1]["role"] != "user":
+        return Streamed(say("Done."), usage=USAGE)
+    call = ToolCall("call_1", "terminal", json.dumps({"command": "echo hello > out"}))
+    return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"), usage=USAGE)
+
+
+@pytest.mark.timeout(600)
+def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path) -> None:
+    python = install_peer("harbor==0.24.0", extras="agent,docker", interpreter=find_python())
+    dock = engine()
+    dock.image(DEBIAN)
+    write_task(tmp_path / "tasks/first")
+    user = '[agent]\nuser = "nobody"\n'
+    write_task(tmp_path / "tasks/second", user, dockerfile=f"FROM {DEBIAN}\nWORKDIR /app\nRUN chmod 777 /app\n")
+    with ScriptedEndpoint([work], forever=True) as endpoint:
+        environ = {"DOCKER_HOST": dock.address, "LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url,
+                   "DEFAULT_MODEL": "m"}  # fmt: skip
+        for agent, reward in (("oracle", 1.0), ("nop", 0.0), (AGENT, 1.0)):
+            jobs = str(tmp_path / agent.replace(":", "-"))
+            argv = ["-p", "tasks", "-e", ENVIRONMENT, "-a", agent, "--jobs-dir", jobs, "-n", "2", "-y"]
+            program = str(python.with_name("harbor"))
+            done = run_peer(python, program, "run", *argv, cwd=tmp_path, more=environ)
+            assert done.returncode == 0, done.stderr[-2000:]
+            found = json.loads(run_peer(python, str(PEER / "harbor_job.py"), jobs, cwd=tmp_path).stdout)
+            assert {name: each["rewards"] for name, each in found.items()} == {
+                "first": {"reward": reward}, "second": {"reward": reward}
+            }, found  # fmt: skip
+            if agent == AGENT:
+                assert {each["tokens"] for each in found.values()} == {14}
+    person = BatchPerson(tmp_path, DOCKER_HOST=dock.address)
+    done = person.run("run", "tasks", "--agent", "oracle", "--into", "batch")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(row)["reward"] for row in person.run("export", "batch").stdout.splitlines()] == [1.0, 1.0]
+    dock.wait_until_none()

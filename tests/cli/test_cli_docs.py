@@ -23,7 +23,7 @@ BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
 GROUPS = (
     "profile", "policy", "skill", "conversations", "memory", "user", "learn", "audit", "curator", "review", "proposals",
-    "batch", "cron", "gateway", "mcp",
+    "batch", "rl", "cron", "gateway", "mcp",
 )  # fmt: skip
 SKILL_COMMANDS = (
     "check", "new", "add", "import", "edit", "search", "trust", "grant", "run", "script", "list", "show",

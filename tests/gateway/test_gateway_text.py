@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hermes_exec_agent.frontends.gateway.commands import classify
 from hermes_exec_agent.frontends.gateway.cutting import cut_lines, cut_markdown, find_open_fence
-from hermes_exec_agent.frontends.gateway.questions import quote_code
 from hermes_exec_agent.frontends.gateway.mrkdwn import to_marks, to_mrkdwn
+from hermes_exec_agent.frontends.gateway.questions import quote_code
 from hermes_exec_agent.frontends.gateway.rendering import to_html, to_plain
 from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.slack_api import read_mrkdwn

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.mcp.connection import Connection
     from hermes_exec_agent.mcp.servers import Servers
-    from hermes_exec_agent.mcp.tool import McpTool
-    from hermes_exec_agent.tools.tool import Mode
+    from hermes_exec_agent.tools.tool import Mode, Tool
     from tests.cli.conftest import Cli
 
 __all__ = ["cli", "nap", "running"]
@@ -97,10 +96,10 @@ class Talk:
     servers: Servers
     told: list[str]
     person: Somebody
-    late: list[McpTool] = field(default_factory=list["McpTool"])
+    late: list[Tool] = field(default_factory=list["Tool"])
 
     @property
-    def tools(self) -> dict[str, McpTool]:
+    def tools(self) -> dict[str, Tool]:
         """The tools that the model has by now."""
         self.late += self.servers.take_new_tools()
         return {tool.spec.name: tool for tool in (*self.servers.tools, *self.late)}

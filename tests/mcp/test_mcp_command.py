@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -120,10 +119,11 @@ def test_the_doctor_has_a_row_for_each_server(cli: Cli, rig: Rig) -> None:
     with file(cli).open("a") as out:
         out.write('\n[mcp.none]\ncommand = "no-such-program"\n[mcp.new]\ncommand = "true"\n')
         out.write('[mcp.off]\ncommand = "no-such-program"\nenabled = false\n')
+        out.write('[mcp.there]\ncommand = "no-such-program"\ntarget = "no-such-profile"\n')
     reports = {report["type"]: report["checks"] for report in json.loads(cli("doctor", "--json").stdout)}
     rows = {row["name"]: row for row in reports["agent"] if row["name"].startswith("mcp ")}
     assert {name: row["status"] for name, row in rows.items()} == {
-        "mcp rig": "ok", "mcp none": "missing", "mcp new": "warning",
+        "mcp rig": "ok", "mcp none": "missing", "mcp new": "warning", "mcp there": "missing",
     }  # fmt: skip
     assert rows["mcp new"]["remedy"] == "hermes-exec mcp test new"
     assert f"1 of {len(TOOLS)} tools" in rows["mcp rig"]["detail"]
@@ -153,26 +153,15 @@ def test_a_denied_chat_calls_nothing(cli: Cli, rig: Rig) -> None:
     assert rig.seen() == []
 
 
-@pytest.mark.live
-def test_the_reference_server_of_npm_is_used(cli: Cli, tmp_path: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed, which installs the reference server")
-    folder = os.environ.get("HERMES_TEST_MCP_EVERYTHING", "")
-    if not folder:
-        folder = str(tmp_path / "npm")
-        argv = [npm, "install", "--prefix", folder, "@modelcontextprotocol/server-everything"]
-        subprocess.run(argv, check=True, capture_output=True)
-    server = shutil.which("mcp-server-everything", path=f"{folder}/node_modules/.bin")
-    assert server
-    added = cli("mcp", "add", "all", "--allow", "echo", "--allow", "get-sum", "--", server)
+def test_the_server_of_the_documentation_is_added_and_used_from_an_empty_folder(cli: Cli) -> None:
+    page = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
+    program_text = page.partition("```python\n")[2].partition("```")[0]
+    commands = [line.removeprefix("$ hermes-exec ") for line in page.splitlines() if line.startswith("$ hermes-exec ")]
+    add, test = (line for line in commands if " clock" in line)
+    (cli.cwd / "clock.py").write_text(program_text)
+    added = cli(*shlex.split(add.replace("-- python ", f"-- {sys.executable} ")))
     assert added.returncode == 0, added.stderr
-    calls = [
-        {"name": "mcp__all__echo", "arguments": {"message": "hello"}},
-        {"name": "mcp__all__get-sum", "arguments": {"a": 20, "b": 22}},
-    ]
-    done = chat(cli, {"content": "", "tool_calls": calls}, {"content": "done"})
+    assert cli(*shlex.split(test)).returncode == 0
+    done = chat(cli, {"content": "", "tool_calls": [{"name": "mcp__clock__now", "arguments": {}}]}, {"content": "done"})
     assert done.returncode == 0, done.stderr
-    shown = cli("conversations", "export", "last", "--format", "jsonl").stdout.decode()
-    assert "Echo: hello" in shown
-    assert "42" in shown
+    assert "+00:00" in cli("conversations", "export", "last", "--format", "jsonl").stdout.decode()

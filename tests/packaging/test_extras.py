@@ -35,7 +35,7 @@ README = (ROOT / "README.md").read_text()
 README_EXTRAS = re.findall(r"pip install '\.\[([\w,]+)\]'", README)[0]
 OTHERS = {"pydantic", "pydantic_core", "typer", "rich"}
 """What every installation has."""
-HOSTS = {"inspect_ai", "minisweagent"}
+HOSTS = {"harbor", "inspect_ai", "minisweagent", "verifiers"}
 """The projects whose harnesses import a bridge of ours; they are not installed for us."""
 BROUGHT = {"certifi", "requests", "httpx", "httpx2", "grpclib", "yarl"}
 """What an SDK brings along, imported only after the SDK itself."""
@@ -188,10 +188,20 @@ class Installed:
             said = ""
             for line in child.stdout:
                 said += line
-                if line.startswith("{"):
+                if line.startswith("{") and not line.startswith('{"error"'):  # which ends it without a signal
                     child.send_signal(signal.SIGINT)
             code = child.wait(LIMIT_S)
         return (0 if code == 130 else code), said
+
+    def find_missing(self) -> set[str]:
+        """Return the extras with a module that is not in the environment; another extra may have brought it."""
+        program = (
+            "import json, sys\nfrom importlib.util import find_spec\n"
+            "print(json.dumps([e for e, names in json.load(sys.stdin).items() if not all(map(find_spec, names))]))"
+        )
+        argv = [str(self.bin / "python"), "-I", "-c", program]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, input=json.dumps(EXTRAS))
+        return set(json.loads(done.stdout))
 
     def _in_terminal(self, argv: list[str], typed: bytes, options: dict[str, Any]) -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -240,7 +250,7 @@ def test_each_command_works_or_names_the_extra_that_it_needs(wheel: Path, tmp_pa
         else:
             assert code == form.code, (form, code, said)
         if form.words == "doctor --json":
-            check_doctor(said, has)
+            check_doctor(said, installed)
 
 
 def forms_of(extra: str) -> list[Form]:
@@ -263,19 +273,13 @@ def to_text(line: str) -> str:
     return f"{error['message']}. Try: {error['remedy']}"
 
 
-OF_EVERY_INSTALLATION = {"gateway"}
-"""The extras whose packages a dependency of the core brings: rich uses markdown-it."""
-BRINGING = {"otel": {"daytona", "mcp", "providers"}, "prices": {"providers"}}
-"""The extras whose packages bring those of another one."""
-
-
-def check_doctor(said: str, has: set[str]) -> None:
-    """Each missing extra is one row, in the place that needs it or beside our own checks."""
+def check_doctor(said: str, installed: Installed) -> None:
+    """Each extra whose modules are missing is one row, in the place that needs it or among our own checks."""
     rows = [check for kind in json.loads(said) for check in kind["checks"]]
+    missing = installed.find_missing()
     for extra in OFFERED:
         offered = [row for row in rows if f"[{extra}]'" in row["remedy"]]
-        brought = extra in OF_EVERY_INSTALLATION or has & BRINGING.get(extra, set())
-        assert len(offered) == (0 if extra in has or brought else 1), (extra, offered)
+        assert len(offered) == (1 if extra in missing else 0), (extra, offered)
 
 
 @thorough

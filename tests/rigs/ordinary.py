@@ -31,10 +31,19 @@ mount -t tmpfs -o mode=755 none "$kept"
 
 
 def run_as_nobody(
-    words: list[str], *, cwd: Path, env: Mapping[str, str], full: Path | None = None, limit_s: float = 120
+    words: list[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    full: Path | None = None,
+    limit_s: float = 120,
+    program: tuple[str, ...] = (sys.executable, "-m", "hermes_exec"),
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``hermes-exec`` with these words; ``full`` is a folder of which a copy on a full disk takes the place."""
-    command = [sys.executable, "-m", "hermes_exec", *words]
+    """Run ``hermes-exec``, or a ``program`` of the checkout, with these words.
+
+    ``full`` is a folder of which a copy on a full disk takes the place.
+    """
+    command = [*program, *words]
     paths = [str(ROOT), *(str(ROOT / name) for name in ("backends", "policies", "agent"))]
     known = {**env, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     if os.geteuid() != 0:

@@ -7,6 +7,7 @@ import json
 import re
 import ssl
 import stat
+import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from hermes_exec.config.secrets import Secret
-from hermes_exec_agent.frontends.web.access import LINK_S, SESSION_S, Access
+from hermes_exec_agent.frontends.web.access import LINK_S, SESSION_S, SLOW_S, Access
 from hermes_exec_agent.frontends.web.app import load_static
 from tests.rigs.certificates import write_certificate
 from tests.rigs.web_view import View
@@ -72,6 +73,10 @@ def test_nothing_is_written_without_a_session_a_header_or_an_origin(view: View, 
         ({"Origin": "null"}, 403),
         ({"Origin": "http://evil.test"}, 403),
         ({"Origin": f"{view.root}.evil.test"}, 403),
+        ({"Origin": f"{view.root}/x"}, 403),
+        ({"Origin": f"http://x@127.0.0.1:{view.port}"}, 403),
+        ({"Origin": f"https://127.0.0.1:{view.port}"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
         ({"Content_Type": "text/plain"}, 415),
     ):
         assert view.call(path, {}, cookie=cookie, **change)[0] == code, change
@@ -79,7 +84,8 @@ def test_nothing_is_written_without_a_session_a_header_or_an_origin(view: View, 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/state", "/api/session"])
 def test_another_host_name_is_refused_on_every_path(view: View, cookie: str, path: str) -> None:
-    for host in ("evil.test", f"evil.test:{view.port}", "127.0.0.1.evil.test", "", "[::1"):
+    for host in ("evil.test", f"evil.test:{view.port}", "127.0.0.1.evil.test", "", "[::1", "127.0.0.1.", "x@127.0.0.1",
+                 "127.0.0.1/x", "127.0.0.1?x", "127.0.0.1#x"):  # fmt: skip
         assert view.call(path, cookie=cookie, Host=host)[0] in {400, 421}, host
     assert view.call("/", Host=f"localhost:{view.port}")[0] == 200
 
@@ -87,6 +93,9 @@ def test_another_host_name_is_refused_on_every_path(view: View, cookie: str, pat
 def test_a_foreign_origin_is_refused_on_reads_too(view: View, cookie: str) -> None:
     assert view.call("/api/state", cookie=cookie, Origin="http://evil.test")[0] == 403
     assert view.call("/api/state", cookie=cookie, Origin=view.root)[0] == 200
+    for site, status in (("same-site", 403), ("cross-site", 403), ("same-origin", 200), ("none", 200)):
+        assert view.call("/api/terminals", cookie=cookie, Sec_Fetch_Site=site)[0] == status, site
+        assert view.call("/", Sec_Fetch_Site=site)[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/static/none", "/api/state", "/none"])
@@ -131,22 +140,70 @@ def test_bodies_are_bounded_objects(view: View, cookie: str) -> None:
         {},
         {"allow": "yes"},
         {"allow": True},
-        {"allow": True, "job": "x", "revision": "y"},
+        {"allow": True, "job": "x", "revision": "1"},
+        {"allow": True, "job": "\ud800", "revision": "1"},
+        {"allow": True, "job": "1", "revision": "y"},
         {"allow": True, "run": "../x"},
     ):
         assert view.call("/api/approvals", wrong, cookie=cookie)[0] == 400, wrong
 
 
-def test_wrong_tokens_lock_the_token_for_a_minute(machine: Cli) -> None:
+def test_a_session_that_was_ended_stays_ended_for_copies_of_its_cookie(machine: Cli) -> None:
+    fresh = View.start(machine)
+    first, link = fresh.sign_in(), fresh.link
+    fresh.link = f"{fresh.root}/{json.loads(fresh.call('/api/link', {}, cookie=first)[2])['fragment']}"
+    second = fresh.sign_in()
+    assert fresh.call("/api/session/end", {}, cookie=first)[0] == 200
+    assert (fresh.call("/api/state", cookie=first)[0], fresh.call("/api/state", cookie=second)[0]) == (401, 200)
+    fresh.stop()
+    fresh.restart()
+    assert (fresh.call("/api/state", cookie=first)[0], fresh.call("/api/state", cookie=second)[0]) == (401, 200)
+    fresh.stop()
+    fresh.options = ("--allow-input",)  # the session was opened for a view that only shows
+    fresh.restart()
+    assert fresh.call("/api/state", cookie=second)[0] == 401
+    assert link != fresh.link
+    fresh.stop()
+
+
+def test_a_link_opens_one_session_when_two_requests_race(view: View, cookie: str) -> None:
+    secret = json.loads(view.call("/api/link", {}, cookie=cookie)[2])["fragment"].removeprefix("#link=")
+
+    async def race() -> list[int]:
+        headers = {"X-Hermes-Web": "1", "Origin": view.root}
+
+        async def use(session: aiohttp.ClientSession) -> int:
+            async with session.post(f"{view.root}/api/session", json={"secret": secret}, headers=headers) as response:
+                return response.status
+
+        async with aiohttp.ClientSession() as session:
+            return await asyncio.gather(*[use(session) for _ in range(8)])
+
+    assert sorted(asyncio.run(race())) == [200] + [403] * 7
+
+
+def test_strangers_slow_guesses_and_lock_no_person_out(machine: Cli) -> None:
     (machine.cwd / "token").write_text("t" * 32)
     (machine.cwd / "token").chmod(0o600)
     fresh = View.start(machine, "--token-from", "file:" + str(machine.cwd / "token"))
-    assert fresh.call("/api/session", {"secret": "t" * 32})[0] == 200
-    codes = [fresh.call("/api/session", {"secret": "x" * 43})[0] for _ in range(12)]
-    assert codes == [403] * 10 + [429] * 2
-    assert fresh.call("/api/session", {"secret": "t" * 32})[0] == 429
+    assert [fresh.call("/api/session", {"secret": "x" * 43})[0] for _ in range(10)] == [403] * 10
+    began = time.monotonic()
     assert fresh.call("/api/session", {"secret": fresh.link.partition("#link=")[2]})[0] == 200
+    assert time.monotonic() - began < SLOW_S
+    began = time.monotonic()
+    assert fresh.call("/api/session", {"secret": "t" * 32})[0] == 200
+    assert time.monotonic() - began >= SLOW_S
     fresh.stop()
+
+
+def test_a_key_that_is_too_short_signs_nothing(machine: Cli) -> None:
+    key = Path(machine.env["XDG_STATE_HOME"]) / "hermes_exec" / "web-key"
+    kept = key.read_text()
+    key.write_text("")
+    done = machine("web", "--port", "0")
+    key.write_text(kept)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"remove it" in done.stderr
 
 
 def test_a_session_outlasts_a_restart_and_its_key_is_private(machine: Cli) -> None:
@@ -170,23 +227,23 @@ def test_links_and_sessions_end_in_time() -> None:
     response = web.Response()
     late, link = access.create_link(), ""
     now[0] += LINK_S + 1
-    assert not access.open_session(late, response)
+    assert not asyncio.run(access.open_session(late, response))
     link = access.create_link()
-    assert access.open_session(link, response)
+    assert asyncio.run(access.open_session(link, response))
     value: str = response.cookies["hermes-web"].value
 
     class Asked:
         cookies = {"hermes-web": value}  # noqa: RUF012  read only
 
     asked: Any = Asked()
-    assert access.has_session(asked)
+    assert access.find_session(asked)
     expiry, nonce, mac = value.split(".")
     for changed in (f"{int(expiry) + 9}.{nonce}.{mac}", f"{expiry}.x.{mac}", f"{expiry}.{nonce}.", "", "..", "1e9.x.y"):
         asked.cookies = {"hermes-web": changed}
-        assert not access.has_session(asked), changed
+        assert access.find_session(asked) is None, changed
     asked.cookies = {"hermes-web": value}
     now[0] += SESSION_S + 1
-    assert not access.has_session(asked)
+    assert access.find_session(asked) is None
 
 
 @pytest.mark.parametrize(
@@ -196,6 +253,11 @@ def test_links_and_sessions_end_in_time() -> None:
         (["--host", "0.0.0.0", "--token-from", "env:T", "--name", "a"], "--behind-tls"),
         (["--tls-cert", "x"], "belong together"),
         (["--server", "8080"], "it is no URL"),
+        (["--server", "http://"], "it is no URL"),
+        (["--server", "http://a:b@127.0.0.1"], "it is no URL"),
+        (["--name", ""], "it is no host name"),
+        (["--name", "https://view.test"], "it is no host name"),
+        (["--host", "a..b", "--token-from", "env:T", "--name", "a", "--behind-tls"], "a..b:0: the address is not"),
         (["--token-from", "file:/none"], "/none"),
     ],
 )
@@ -204,6 +266,12 @@ def test_an_unsafe_command_line_is_refused_in_one_line(machine: Cli, words: list
     assert done.returncode in {2, 125}
     assert why in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
+
+
+def test_a_port_that_is_taken_is_named_in_one_line(machine: Cli, view: View) -> None:
+    done = machine("web", "--port", str(view.port))
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert f"127.0.0.1:{view.port}: Address already in use. Try: another --port" in done.stderr.decode()
 
 
 def test_an_agent_cannot_start_it(machine: Cli) -> None:
@@ -216,12 +284,13 @@ def test_beyond_this_machine_the_token_opens_a_secure_session(machine: Cli) -> N
     machine.env["HERMES_EXEC_WEB_TOKEN"] = "t" * 32
     fresh = View.start(machine, "--host", "0.0.0.0", "--name", "view.test", "--behind-tls")
     del machine.env["HERMES_EXEC_WEB_TOKEN"]
+    assert fresh.link.startswith("https://view.test/#link=")  # what a browser can open
     fresh.root = f"http://127.0.0.1:{fresh.port}"
     given = {"Host": "view.test", "Origin": "https://view.test"}
     assert fresh.call("/", Host="127.0.0.1")[0] == 421
     assert fresh.call("/api/session", {"secret": "t" * 32}, **given)[0] == 200
     headers = fresh.call("/api/session", {"secret": "t" * 32}, **given)[1]
-    assert headers["Set-Cookie"].startswith("__Host-hermes-web=")
+    assert headers["Set-Cookie"].startswith(f"__Host-hermes-web-{fresh.port}=")
     assert "Secure" in headers["Set-Cookie"].split("; ")
     assert fresh.call("/api/session", {"secret": "t" * 31}, **given)[0] == 403
     assert fresh.call("/api/session", {"secret": "t" * 32}, Host="view.test", Origin="http://view.test")[0] == 403

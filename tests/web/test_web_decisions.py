@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from hermes_exec_agent.frontends.http.runs import RequestApprover
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.scheduler.job import JobSpec
-from hermes_exec_agent.scheduler.jobs import add_job, find_job
+from hermes_exec_agent.scheduler.jobs import add_job, find_job, remove_job
 from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.skills.registry.home import default_home
 from hermes_exec_agent.tools.tool import Approvals
@@ -24,7 +28,7 @@ from tests.rigs.web_view import View, read_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from tests.cli.conftest import Cli
 
@@ -33,9 +37,21 @@ leave_out("it starts a browser")
 __all__ = ["serve"]
 
 
+@pytest.fixture(scope="module")
+def view(machine: Cli) -> View:
+    return View.start(machine)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, view: View) -> Page:
+    return new_page(browser, view.link)
+
+
 def propose(machine: Cli, name: str) -> None:
     with CronStore.of_user(machine.env) as store:
-        add_job(store, JobSpec(schedule="every 15m", prompt="look"), time.time(), name=name, author="a model")
+        spec = JobSpec(schedule="every 15m", prompt="look", approve="allow", deliver=("file:/srv/found",))
+        origin = {"sources": [{"tool": "web_fetch", "source": "http://evil.test"}]}
+        add_job(store, spec, time.time(), name=name, author="a model", origin=origin)
 
 
 def state_of(machine: Cli, name: str) -> str:
@@ -79,30 +95,75 @@ def test_a_call_of_a_run_is_allowed_once(browser: Browser, machine: Cli, serve: 
     assert TOKEN not in view.child.err.read().decode()
 
 
-def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli) -> None:
-    for name in ("good", "bad", "changed"):
+def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli, view: View, page: Page) -> None:
+    cookie = read_cookie(page)
+    for name in ("good", "bad", "changed", "replaced"):
         propose(machine, name)
-    view = View.start(machine)
-    cookie = view.sign_in()
-    jobs = {each["name"]: each["revision"] for each in read_json(view, "/api/approvals", cookie)["jobs"]}
-    assert set(jobs) == {"good", "bad", "changed"}
+    jobs = {each["name"]: each for each in read_json(view, "/api/approvals", cookie)["jobs"]}
+    assert set(jobs) == {"good", "bad", "changed", "replaced"}
+    facts = dict(jobs["good"]["facts"])
+    assert (facts["tools that change something"], facts["deliver"]) == ("allow", "file:/srv/found")
+    assert facts["read before"] == "web_fetch http://evil.test"
 
-    def decide(name: str, revision: int, *, allow: bool) -> int:
-        return view.call("/api/approvals", {"job": name, "revision": revision, "allow": allow}, cookie=cookie)[0]
+    def decide(name: str, *, allow: bool, changes: int = 0) -> int:
+        body = {"job": jobs[name]["id"], "revision": jobs[name]["revision"] + changes, "allow": allow}
+        return view.call("/api/approvals", body, cookie=cookie)[0]
 
-    assert decide("changed", jobs["changed"] + 1, allow=True) == 400
-    assert decide("good", jobs["good"], allow=True) == 200
-    assert decide("good", jobs["good"], allow=True) == 400
-    assert decide("bad", jobs["bad"], allow=False) == 200
-    assert (state_of(machine, "good"), state_of(machine, "changed")) == ("active", "waiting")
-    assert [each["name"] for each in read_json(view, "/api/approvals", cookie)["jobs"]] == ["changed"]
-    view.stop()
+    assert decide("changed", allow=True, changes=1) == 400
+    assert decide("good", allow=True) == 200
+    assert decide("good", allow=True) == 400
+    assert decide("bad", allow=False) == 200
+    with CronStore.of_user(machine.env) as store:  # the agent withdraws its job, and proposes another of that name
+        remove_job(store, find_job(store, "replaced"), time.time())
+    propose(machine, "replaced")
+    assert decide("replaced", allow=True) == 400
+    assert {state_of(machine, each) for each in ("changed", "replaced")} == {"waiting"}
+    assert state_of(machine, "good") == "active"
 
 
-def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: Cli, tmp_path: Path) -> None:
+def test_a_question_that_moves_under_the_pointer_is_not_answered(machine: Cli, page: Page) -> None:
+    for name in ("first", "second"):
+        propose(machine, name)
+    show(page, "#/approvals")
+    page.get_by_role("button", name="Allow second").wait_for()
+    page.evaluate("""() => new MutationObserver(() => {
+      if (!document.querySelector("[aria-label='Allow first']"))
+        document.querySelector("[aria-label='Allow second']")?.click();
+    }).observe(document.querySelector("#body"), {childList: true})""")
+    machine("cron", "remove", "first")
+    page.locator("#live", has_text="Look again").wait_for()
+    assert state_of(machine, "second") == "waiting"
+    page.wait_for_timeout(800)
+    page.get_by_role("button", name="Allow second").click()
+    wait_until(lambda: state_of(machine, "second") == "active")
+    assert broken(page) == []
+
+
+def test_many_questions_of_a_server_arrive_in_full(machine: Cli) -> None:
+    question = {"run_id": "run_1", "approval_id": "1", "tool": "terminal", "summary": "x" * 2000, "asked_at": 1.0}
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"object": "list", "data": [question] * 200}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        machine.env["SERVED"] = TOKEN
+        address = f"http://127.0.0.1:{served.server_port}"
+        view = View.start(machine, "--server", address, "--server-token-from", "env:SERVED")
+        del machine.env["SERVED"]
+        found = read_json(view, "/api/approvals", view.sign_in())
+        view.stop()
+        served.shutdown()
+    assert (found["error"], len(found["runs"])) == ("", 200)
+
+
+def test_a_proof_is_begun_once_and_its_end_is_shown(machine: Cli, view: View, page: Page, tmp_path: Path) -> None:
     registered(default_home(machine.env), tmp_path / "skill")
-    view = View.start(machine)
-    page = new_page(browser, view.link)
     show(page, "#/skills")
     page.get_by_role("button", name="Prove add-numbers again").click()
     cookie = read_cookie(page)
@@ -117,5 +178,3 @@ def test_a_proof_is_begun_once_and_its_end_is_shown(browser: Browser, machine: C
     assert proof()["state"] in {"accepted", "refused", "failed"}, proof()  # without a sandbox it fails
     assert proof()["text"] not in {"", "internal error"}
     page.locator(".badge", has_text=proof()["state"]).wait_for()
-    page.context.close()
-    view.stop()

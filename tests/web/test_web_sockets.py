@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
+from hermes_exec_agent.frontends.web.streams import SESSION_ENDED
 from tests.rigs.bounded import PATIENCE_S
-from tests.rigs.web_view import View, find_entry, start_job
+from tests.rigs.web_view import View, find_entry, read_json, start_job
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
+SECRET = "s3cr3t-of-the-test-0123456789"
+
+
 @pytest.fixture(scope="module")
 def view(machine: Cli) -> View:
+    machine.configure('[backends.box]\ntype = "local"\nsecrets = ["TOKEN"]\n')
+    machine.env["TOKEN"] = SECRET
     return View.start(machine)
 
 
@@ -66,10 +76,12 @@ def test_the_number_of_streams_is_bounded_and_wrong_messages_end_one(machine: Cl
     async def work() -> None:
         async with aiohttp.ClientSession() as session:
             opened = [await connect(session, view, cookie, entry).__aenter__() for _ in range(16)]
-            with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
-                await connect(session, view, cookie, entry).__aenter__()
+            for each in opened:
+                assert json.loads((await each.receive()).data)["type"] == "begin"
+            async with connect(session, view, cookie, entry) as refused:
+                assert "16 terminals are open" in json.loads((await refused.receive()).data)["message"]
+                assert (await refused.receive()).type is aiohttp.WSMsgType.CLOSE
             for socket, text in zip(opened, ("{", "[]", '{"type":"x"}', '{"type":"ack"}', "x" * 70_000), strict=False):
-                await socket.receive()
                 await socket.send_str(text)
                 async with asyncio.timeout(PATIENCE_S):
                     while (await socket.receive()).type not in {
@@ -98,3 +110,81 @@ def test_input_is_refused_unless_it_was_allowed(machine: Cli, view: View, cookie
     assert view.call("/api/terminals/end", end, cookie=cookie)[0] == 403
     assert machine("logs", entry["job"]).stdout == b""
     assert find_entry(view, cookie, entry["job"])["state"] == "running"
+
+
+def test_no_part_of_a_secret_is_sent_however_it_is_cut(machine: Cli, view: View, cookie: str) -> None:
+    half = len(SECRET) // 2
+    command = f"printf 'a {SECRET[:half]}'; while [ ! -e more ]; do sleep 0.05; done; echo '{SECRET[half:]} b'"
+    entry = find_entry(view, cookie, start_job(machine, command, "--on", "box"))
+
+    async def read(offset: int) -> bytes:
+        data = b""
+        async with aiohttp.ClientSession() as session, connect(session, view, cookie, entry, offset=offset) as socket:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    data += message.data[8:]
+                elif json.loads(message.data)["type"] == "begin" and not (machine.cwd / "more").exists():
+                    await asyncio.sleep(1)  # the program pauses within the secret
+                    (machine.cwd / "more").touch()
+        return data
+
+    async def read_all() -> list[bytes]:
+        whole = await read(0)
+        return [whole, *await asyncio.gather(*(read(offset) for offset in (2, 3, 2 + half, 1 + len(SECRET))))]
+
+    for data in asyncio.run(read_all()):
+        assert data.removeprefix(b"a ") == b"[secret TOKEN] b\n"
+
+
+def test_a_stream_ends_with_its_session(machine: Cli, view: View, cookie: str) -> None:
+    entry = find_entry(view, cookie, start_job(machine, "sleep 600"))
+    view.link = f"{view.root}/{json.loads(view.call('/api/link', {}, cookie=cookie)[2])['fragment']}"
+    other = view.sign_in()
+
+    async def end() -> object:
+        async with (
+            aiohttp.ClientSession() as session,
+            connect(session, view, cookie, entry) as kept,
+            connect(session, view, other, entry) as socket,
+        ):
+            assert json.loads((await socket.receive()).data)["type"] == "begin"
+            assert json.loads((await kept.receive()).data)["type"] == "begin"
+            assert (await asyncio.to_thread(view.call, "/api/session/end", {}, cookie=other))[0] == 200
+            closed = await socket.receive()
+            assert not kept.closed
+            return closed.data
+
+    assert asyncio.run(end()) == SESSION_ENDED
+
+
+def test_a_guest_that_hangs_delays_no_other_one(machine: Cli, view: View, cookie: str) -> None:
+    hung = start_job(machine, "echo $PPID; sleep 600", "--on", "box")
+    other = find_entry(view, cookie, start_job(machine, "sleep 600"))
+    assert find_entry(view, cookie, hung)["guest"] != other["guest"]
+    stopped = find_ancestors(int(machine("logs", hung).stdout))
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        slowest, waiting = 0.0, list[Any]()
+        give_up = time.monotonic() + PATIENCE_S
+        while not waiting and time.monotonic() < give_up:
+            began = time.monotonic()
+            found = read_json(view, "/api/terminals", cookie)
+            slowest = max(slowest, time.monotonic() - began)
+            waiting = found["waiting"]
+            assert other["job"] in {each["job"] for each in found["places"]}
+            time.sleep(0.2)
+        assert waiting == [{"target": "box", "failed": True}]
+        assert slowest < 4
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def find_ancestors(pid: int) -> list[int]:
+    """A process and its ancestors, without that which started them all."""
+    found: list[int] = []
+    while pid > 1 and pid != os.getpid():
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found

@@ -19,6 +19,7 @@ from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
 
 if TYPE_CHECKING:
+    from hermes_exec import Terminal
     from hermes_exec_agent.batch.places import AttemptPlace
     from hermes_exec_agent.batch.settings import AgentSettings
     from hermes_exec_agent.batch.trials import Trial
@@ -109,6 +110,25 @@ async def _run_command(place: AttemptPlace, command: str, env: dict[str, str], l
     end.detail = "" if done.ok else f"{done.reason}: {last[:200]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request to our agent, and where it works on it."""
+
+    terminal: Terminal
+    target: str
+    folder: str
+    """Empty for the working folder of the target."""
+    name: str
+    """Unique; the conversation names it."""
+    instruction: str
+    tools: tuple[str, ...]
+    steps: int
+    """Replies of the model."""
+    time_limit_s: float
+    max_tokens: int | None = None
+    """Of each reply."""
+
+
 async def _hold_conversation(
     trial: Trial,
     name: str,
@@ -118,32 +138,53 @@ async def _hold_conversation(
     log: EventLog,
     end: AgentEnd,
 ) -> None:
-    context = Context(
+    work = Work(
         place.terminal,
         trial.target,
-        AbsentPerson(),
+        place.folder or "",
         name,
+        trial.task.instruction,
+        settings.tools,
+        trial.task.steps or settings.steps,
+        trial.task.time_limit_s or settings.time_limit_s,
+        settings.max_tokens,
+    )
+    await hold_conversation(work, models, log, end, parent=f"trial {trial.key}")
+
+
+async def hold_conversation(work: Work, models: Models, log: EventLog, end: AgentEnd, *, parent: str) -> None:
+    """Let our agent work without a person; ``end`` has how it ended, also after an error.
+
+    Raises:
+        ModelError: no model replied.
+        HermesError: the target failed.
+    """
+    context = Context(
+        work.terminal,
+        work.target,
+        AbsentPerson(),
+        work.name,
         model=models.main.name,
         models=models,
         repair_skills=False,
         participant=Participant(is_guest=True),
         approvals=Approvals("allow"),
         delegate=Delegator(models, log),
-        folder=place.folder or "",
+        folder=work.folder,
     )
     options = Options(
-        budget=trial.task.steps or settings.steps,
+        budget=work.steps,
         unattended=True,
-        parent=f"trial {trial.key}",
-        max_tokens=settings.max_tokens,
-        time_limit_s=trial.task.time_limit_s or settings.time_limit_s,
+        parent=parent,
+        max_tokens=work.max_tokens,
+        time_limit_s=work.time_limit_s,
     )
-    tools = create_tools(context, settings.tools)
+    tools = create_tools(context, work.tools)
     conversation = Conversation(models=models, tools=tools, context=context, log=log, options=options)
     end.conversation = conversation.id
     try:
         await conversation.begin()
-        answer = await conversation.ask(trial.task.instruction)
+        answer = await conversation.ask(work.instruction)
         end.outcome, end.steps, end.calls = answer.outcome, answer.steps, answer.calls
     finally:
         end.usage = conversation.usage

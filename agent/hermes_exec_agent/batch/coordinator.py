@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.batch.claims import may_try
 from hermes_exec_agent.batch.engine import ShardOrder, find_engine
 from hermes_exec_agent.batch.formats.function_grading import find_check
 from hermes_exec_agent.batch.run_folder import BEGUN, HANGS_S, HEARTBEAT_S
@@ -81,6 +82,8 @@ class Coordinator:
         try:
             with ShardLog(folder) as log:
                 settlement = Settlement(self._run, self.state, log, epoch.number)
+                if epoch.number > 1 and (end_earlier := getattr(engine, "end_earlier", None)) is not None:
+                    await end_earlier()
                 await self._settle_before(settlement, epoch, listener)
                 self.state.full = ""  # that was the disk of an earlier command
                 epoch = self._run.plan_epoch(epoch, self.state.find_todo(self._only))
@@ -241,7 +244,8 @@ class Coordinator:
                 count += not self._live
             elif state.last is not None and not state.last.get("final"):
                 retried = state.last["state"] in ("failed", "lost")
-                count += retried and state.claimed - base < epoch.settings.attempts
+                unbegun = sum(number > base for number in state.unbegun)
+                count += retried and may_try(epoch, state.claimed - base, unbegun)
         return count
 
     async def _submit(self, epoch: Epoch, engine: Engine) -> None:

@@ -44,8 +44,19 @@ class ShardOrder:
                 "--slots", str(self.slots)]  # fmt: skip
 
 
+class EndsEarlier(Protocol):
+    """An engine that can end what earlier commands of a run left, so that it is settled before its leases are over."""
+
+    async def end_earlier(self) -> None:
+        """End the machines of earlier shards as far as they can be reached, and record which have ended."""
+        ...
+
+
 class Engine(Protocol):
-    """Starts shards somewhere. A class of this form is an entry point of the group ``hermes_exec.engines``."""
+    """Starts shards somewhere. A class of this form is an entry point of the group ``hermes_exec.engines``.
+
+    It may have `EndsEarlier.end_earlier`, too.
+    """
 
     @classmethod
     def check(cls, options: Mapping[str, str]) -> None:

@@ -106,6 +106,17 @@ class Amounts:
 
 
 _NO_CAP = 1 << 62
+_ONE_EACH = Amounts(1, 1, 1, 1)
+
+
+def read_trial_caps(caps: Caps) -> Amounts:
+    """Return the caps of one trial as amounts."""
+    return Amounts(
+        _NO_CAP if caps.trial_money is None else math.floor(caps.trial_money * _NANO),
+        caps.trial_tokens or _NO_CAP,
+        _NO_CAP,
+        _NO_CAP,
+    )
 
 
 def read_caps(caps: Caps) -> Amounts:
@@ -150,15 +161,18 @@ class Ledger:
             if self._append(shard, grant):
                 return grant
 
-    def draw_part(self, shard: str, parts: int) -> Amounts:
-        """Grant a shard one of so many equal parts of what is left of each cap; nothing of what has no cap.
+    def draw_part(self, shard: str, parts: int, most: Amounts) -> Amounts:
+        """Grant a shard one of so many equal parts of what is left of each cap, at most ``most``.
+
+        It gets nothing of what has no cap.
 
         Raises:
             OSError: the grant cannot be written.
         """
         while True:
             self.refresh()
-            part = (self._cap - self.total) // parts
+            part = (self._cap - self.total + _ONE_EACH * (parts - 1)) // parts  # rounded up, so that it is at least 1
+            part = part.smaller(most)
             grant = Amounts(
                 *(
                     0 if cap == _NO_CAP else max(each, 0)
@@ -208,6 +222,8 @@ def settle_shard(run: RunFolder, shard: str, cap: Amounts) -> None:
             used += Amounts.from_record(event) - Amounts.from_record(event["reserved"])
         elif event["event"] == "returned" and not is_prepaid:
             return
+    if is_prepaid:  # its log was in the reach of agents
+        used = used.larger(Amounts()).smaller(granted)
     ledger.give_back(shard, granted - used)
 
 
@@ -293,12 +309,7 @@ class TrialAccount:
 
     def __init__(self, caps: Caps, shard: ShardAccount) -> None:
         """``shard`` is the account of the shard that runs the trial."""
-        self._cap = Amounts(
-            _NO_CAP if caps.trial_money is None else math.floor(caps.trial_money * _NANO),
-            caps.trial_tokens or _NO_CAP,
-            _NO_CAP,
-            _NO_CAP,
-        )
+        self._cap = read_trial_caps(caps)
         self._shard = shard
         self._used = Amounts()
 

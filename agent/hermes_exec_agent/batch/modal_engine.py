@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import shutil
-import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +26,8 @@ from hermes_exec.pool.options import Pool
 from hermes_exec.pool.pooled_terminal import plan_terminal
 from hermes_exec.terminal.opening import create_terminal, open_transport, plan_open
 from hermes_exec_agent.batch.gpu_hours import count_target_gpus
-from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
+from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID, DiskFull
+from hermes_exec_agent.batch.sandbox_results import LARGEST, unpack
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
 from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable
@@ -60,8 +60,9 @@ _END_S = 60.0
 _PROBE = """cd "$1" && touch "epochs/$2.heartbeat" || exit 1
 [ -z "$4" ] || printf %s "$4" > "control/$2"
 find results -type f -name '[!.]*' | wc -l
-[ -n "$(find "shards/$3/heartbeat" -newermt '-30 seconds' 2>/dev/null)" ] && echo fresh
+beaten=$(stat -c %Y "shards/$3/heartbeat" 2>/dev/null) && [ $(($(date +%s) - beaten)) -lt 30 ] && echo fresh
 exit 0"""
+"""Both times of the heartbeat's age are of the sandbox's own clock."""
 _PACK = """
 import os, sqlite3, sys, tarfile
 os.chdir(sys.argv[1])
@@ -122,11 +123,17 @@ class ModalEngine:
         self._log: ShardLog | None = None
         self._shards: dict[str, asyncio.Task[None]] = {}
 
+    async def end_earlier(self) -> None:
+        """End the sandboxes that earlier commands left, and remove their copies; see `EndsEarlier`."""
+        for path in self._run.path.glob(f"shards/*/{PREPAID}"):
+            await asyncio.to_thread(shutil.rmtree, self._run.path / "engine" / path.parent.name, ignore_errors=True)
+        records = list(self._run.path.glob("shards/*/sandbox"))
+        ended = await asyncio.gather(*(_end_sandbox(record) for record in records))
+        if any(ended):
+            _log.info("%d sandboxes of earlier commands have ended", sum(ended))
+
     async def open(self) -> None:
-        """End the sandboxes that earlier commands left; see `Engine.open`."""
-        ended = await asyncio.gather(*(_end_sandbox(path) for path in self._run.path.glob("shards/*/sandbox")))
-        if ended:
-            _log.info("%d sandboxes of earlier commands have ended", len(ended))
+        """Do nothing; see `Engine.open`."""
 
     async def submit(self, orders: Sequence[ShardOrder]) -> None:
         """Claim attempts for sandboxes, and start them; see `Engine.submit`."""
@@ -136,9 +143,20 @@ class ModalEngine:
             folder.mkdir(mode=0o700)
             self._log = ShardLog(folder)
         left = await asyncio.to_thread(count_claimable, self._run, epoch)
+        failures: list[Exception] = []
         for place, order in enumerate(orders):
             share = min(-(-left // (len(orders) - place)), order.slots * _TRIALS)
-            left -= await self._start(epoch, order, share)
+            try:
+                left -= await self._start(epoch, order, share)
+            except (HermesError, OSError) as error:
+                failures.append(error)
+                # What it has claimed did not begin, and is settled at once.
+                with contextlib.suppress(OSError):
+                    (self._run.shard(order.id) / LOST).touch(mode=0o600)
+        if len(failures) == len(orders):
+            raise HermesError(f"no sandbox can be started: {failures[0]}") from failures[0]
+        for failure in failures:
+            _log.warning("a sandbox was not started: %s", failure)
 
     async def _start(self, epoch: Epoch, order: ShardOrder, share: int) -> int:
         """Claim attempts for a shard, and begin it; return how many were claimed."""
@@ -217,11 +235,14 @@ class _Sandbox:
             await shield_to_completion(self._settle(is_gone=is_gone), limit_s=_END_S)
 
     async def _settle(self, *, is_gone: bool) -> None:
-        """Record that the sandbox has ended, if that is so."""
-        is_gone = is_gone or await _end_sandbox(self._own / "sandbox")
+        """Record that the sandbox has ended, if that is so, or that no attempt has begun in it."""
+        record = self._own / "sandbox"
+        if is_gone:
+            await asyncio.to_thread(_record_end, record)
+        else:
+            await _end_sandbox(record)
         await asyncio.to_thread(shutil.rmtree, self._staging, ignore_errors=True)
-        # Targets of other kinds end with their leases; only those of the sandbox itself ended with it.
-        if is_gone and not (self._own / "ended").exists() and not self._part.has_other_targets:
+        if not (self._own / BEGUN).exists() and not (self._own / "ended").exists():
             (self._own / LOST).touch(mode=0o600)
 
     async def _use_sandbox(self) -> bool:
@@ -232,7 +253,8 @@ class _Sandbox:
             _open(target, self._run.settings.lease_s) as (terminal, resource, life_s),
         ):
             self._drain_at = time.monotonic() + max(life_s - _DRAIN_S, life_s / 2)
-            write_private(self._own / "sandbox", json.dumps({"target": target, "sandbox": resource}).encode())
+            record = {"target": target, "sandbox": resource, "others": self._part.has_other_targets}
+            write_private(self._own / "sandbox", json.dumps(record).encode())
             await self._upload(terminal)
             await stop_beating()
             await self._work(terminal)
@@ -280,7 +302,7 @@ class _Sandbox:
         shard = [self._python, "-m", "hermes_exec", *self._part.order.to_argv(_THERE), "--detached"]
         argv = ["/bin/sh", "-c", 'output=$1; shift; exec "$@" </dev/null >"$output" 2>&1', "sh",
                 f"{_THERE}/shards/{self._id}/output.txt", *shard]  # fmt: skip
-        (self._own / BEGUN).touch(mode=0o600)
+        await asyncio.to_thread(self._part.begin)
         running = asyncio.ensure_future(terminal.run(argv, cwd="/", env=env))
         try:
             while not running.done():
@@ -308,12 +330,23 @@ class _Sandbox:
             raise PlaceUnavailable(f"the folder of the shard cannot be read: {done.reason}")
         if "fresh" in state:
             await asyncio.to_thread(self._run.beat, self._own / "heartbeat")
-        if int(count) > self._copied and time.monotonic() >= self._copy_after:
+        if int(count) > self._copied and time.monotonic() >= self._copy_after and await self._has_space():
             began = time.monotonic()
             await self._copy(terminal)
             self._copied = int(count)
             took = time.monotonic() - began
             self._copy_after = time.monotonic() + max(_COPY_S, took * _SHARE)
+
+    async def _has_space(self) -> bool:
+        """Whether the disk of the run has space for a copy; else the sandbox begins no more trials."""
+        try:
+            await asyncio.to_thread(self._run.check_space)
+        except DiskFull as error:
+            self._drain_at = 0.0
+            self._copy_after = time.monotonic() + _COPY_S
+            _log.warning("%s: %s", self._id, error)
+            return False
+        return True
 
     async def _copy(self, terminal: Terminal) -> None:
         """Copy what the shard found so far into the folder of the run."""
@@ -322,8 +355,8 @@ class _Sandbox:
             raise PlaceUnavailable(f"its results cannot be packed: {done.stderr_text.strip()[-200:] or done.reason}")
         archive, folder = self._staging / "out.tar", self._staging / "out"
         await asyncio.to_thread(archive.unlink, missing_ok=True)
-        await terminal.download(f"{_THERE}/.out.tar", archive)
-        await asyncio.to_thread(_unpack, archive, folder)
+        await terminal.download(f"{_THERE}/.out.tar", archive, progress=_check_size)
+        await asyncio.to_thread(unpack, archive, folder, self._part.is_wanted)
         # Results have to be whole when this is cancelled meanwhile.
         await shield_to_completion(asyncio.to_thread(self._part.take, folder), limit_s=None)
 
@@ -347,18 +380,9 @@ async def _open(target: str, lease_s: float) -> AsyncGenerator[tuple[Terminal, s
         yield terminal, get_resource_id(plan.backend), float(getattr(plan.backend.profile, "timeout", 3600))
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive of a sandbox into a new folder; nothing is written outside of it.
-
-    Raises:
-        HermesError: it is damaged.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-    except tarfile.TarError as error:
-        raise HermesError(f"the archive of a sandbox is damaged: {to_printable(str(error))}") from error
+def _check_size(done: int, *_: int) -> None:
+    if done > LARGEST:
+        raise HermesError(f"the files of a sandbox have more than {LARGEST >> 20} MiB")
 
 
 def _get_last_line(text: str) -> str:
@@ -382,5 +406,14 @@ async def _end_sandbox(record: Path) -> bool:
             return False
     except (HermesError, OSError):
         return False
-    await asyncio.to_thread(record.rename, record.with_name("sandbox-ended"))
+    await asyncio.to_thread(_record_end, record)
     return True
+
+
+def _record_end(record: Path) -> None:
+    """Record that a sandbox has ended, and with it its shard, unless that has targets elsewhere, which have leases."""
+    with contextlib.suppress(FileNotFoundError):
+        has_others = json.loads(record.read_bytes()).get("others", True)
+        if not has_others and not record.with_name("ended").exists():
+            record.with_name(LOST).touch(mode=0o600)
+        record.rename(record.with_name("sandbox-ended"))

@@ -63,6 +63,8 @@ PREPAID = "prepaid"
 """The file of a shard that has a ledger of its own, with all that it was granted."""
 LOST = "lost"
 """The file of a shard whose machine has ended, as its engine has proven."""
+UNBEGUN = "unbegun"
+"""The key of a result that says that the attempt never began, so that it does not count as a try."""
 HEARTBEAT_S = 5.0
 HANGS_S = 60.0
 """Seconds without a heartbeat after which a shard of this machine is killed."""

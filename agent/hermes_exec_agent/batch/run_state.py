@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_exec_agent.batch.run_folder import UNBEGUN
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class TrialState:
     accepted: dict[str, Any] | None = None
     """The latest final result, which is the trial's."""
 
+    unbegun: list[int] = field(default_factory=list[int])
+    """The attempts that never began."""
+
     @property
     def is_running(self) -> bool:
         """Whether an attempt has no result yet."""
@@ -46,6 +50,8 @@ class TrialState:
         """Take the result of an attempt."""
         number = int(record["attempt"])
         self.claimed = max(self.claimed, number)
+        if record.get(UNBEGUN):
+            self.unbegun.append(number)
         if number >= self.ended:
             self.ended, self.last = number, record
             if record.get("final"):
@@ -67,7 +73,7 @@ class Summary:
     failures: dict[str, int] = field(default_factory=dict[str, int])
     """Trials that are not solved, by what failed."""
     attempts: int = 0
-    """Results of all attempts."""
+    """Results of all attempts that began."""
     prompt: int = 0
     completion: int = 0
     cost: float | None = None
@@ -136,7 +142,7 @@ class RunState:
             return
         state.counted |= bit
         state.add(record)
-        self._attempts += 1
+        self._attempts += not record.get(UNBEGUN)
         if usage := record.get("usage"):
             self._usage["prompt"] += int(usage["prompt"])
             self._usage["completion"] += int(usage["completion"])

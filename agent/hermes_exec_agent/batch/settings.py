@@ -84,6 +84,8 @@ class RunSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Targets; each task's own if empty."""
     models: tuple[str, ...] = Field(default=("",), strict=False)
     """Models by name; ``replay:NAME@DIGEST`` for scripted ones; one empty name for an agent that asks none."""
+    policy: str = ""
+    """The version of the policy that answers, where a trainer changes it; each result records it."""
     samples: Count = 1
     agent: AgentSettings = AgentSettings()
     caps: Caps = Caps()

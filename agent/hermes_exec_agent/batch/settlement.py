@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.ledger import read_caps, settle_shard
 from hermes_exec_agent.batch.places import end_place
-from hermes_exec_agent.batch.run_folder import PREPAID
+from hermes_exec_agent.batch.run_folder import BEGUN, PREPAID, UNBEGUN
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
@@ -75,27 +75,61 @@ class Settlement:
         return held
 
     async def _settle_shard(self, shard: str, attempts: list[tuple[str, int]]) -> int:
-        over = await asyncio.to_thread(self._run.is_shard_over, shard)
+        over = await asyncio.to_thread(self._is_shard_over, shard, attempts[0])
         lease_over = await asyncio.to_thread(self._run.is_lease_over, shard, self._run.settings.lease_s)
         if over is False:
             await asyncio.to_thread(self._run.kill_hung_shard, shard)
         if over is False or (over is None and not lease_over):
             return len(attempts)
-        places = await asyncio.to_thread(self._read_places, shard)
-        is_remote = (self._run.shard(shard) / PREPAID).exists()
-        how = "its machine has ended" if is_remote else "before its target ran anything"
-        done = await asyncio.gather(
-            *(self._settle_attempt(each, places.get(each, []), how, lease_over=lease_over) for each in attempts)
-        )
+        places, running = await asyncio.to_thread(self._read_log, shard)
+        folder = self._run.shard(shard)
+        if (folder / PREPAID).exists():  # its log names no targets
+            # Its log is whole if it ended by itself; otherwise any attempt may have begun since the last copy.
+            begun = set(attempts) if (folder / BEGUN).exists() else set[tuple[str, int]]()
+            begun &= running if (folder / "ended").exists() else begun
+            done = [
+                await self._settle_remote(each, has_begun=each in begun, lease_over=lease_over) for each in attempts
+            ]
+        else:
+            how = "before its target ran anything"
+            done = await asyncio.gather(
+                *(self._settle_attempt(each, places.get(each, []), how, lease_over=lease_over) for each in attempts)
+            )
         return done.count(False)
 
-    def _read_places(self, shard: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
-        """Return the targets of each attempt, of which a separate verifier is one more."""
+    def _is_shard_over(self, shard: str, attempt: tuple[str, int]) -> bool | None:
+        """Whether a shard has ended, or has not begun before its command ended, after which it does not begin."""
+        folder = self._run.shard(shard)
+        is_unbegun = (folder / PREPAID).exists() and not (folder / BEGUN).exists()
+        if is_unbegun and self._run.read_claim(*attempt)["epoch"] < self._epoch:
+            return True
+        return self._run.is_shard_over(shard)
+
+    async def _settle_remote(self, attempt: tuple[str, int], *, has_begun: bool, lease_over: bool) -> bool:
+        """Record an attempt of a sandbox as lost once it is proven over; return whether it was.
+
+        A target of its own may outlive the sandbox by its lease.
+        """
+        if not has_begun:
+            return await self._record(attempt, "its shard ended; it had not begun", unbegun=True)
+        how = "its machine has ended"
+        if self._run.find_trial(attempt[0]).target != "local":
+            if not lease_over:
+                return False
+            how = "the lease of its target is over"
+        return await self._record(attempt, f"its shard ended; {how}")
+
+    def _read_log(self, shard: str) -> tuple[dict[tuple[str, int], list[dict[str, Any]]], set[tuple[str, int]]]:
+        """Return the targets of each attempt, of which a separate verifier is one more, and the attempts that began."""
         found: defaultdict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-        for event in LogTail(self._run.shard(shard)).read():
+        running: set[tuple[str, int]] = set()
+        for event in LogTail(self._run.shard(shard), "place", "running").read():
+            attempt = event["key"], event["attempt"]
             if event["event"] == "place":
-                found[event["key"], event["attempt"]].append(event["record"])
-        return found
+                found[attempt].append(event["record"])
+            else:
+                running.add(attempt)
+        return found, running
 
     async def _settle_attempt(
         self, attempt: tuple[str, int], places: list[dict[str, Any]], how: str, *, lease_over: bool
@@ -104,15 +138,19 @@ class Settlement:
 
         ``how`` says how it ended if it has no target.
         """
-        key, number = attempt
         for place in places:
             async with self._slots:
                 how = await end_place(place)
             if not how and not lease_over:
                 return False
             how = f"its target was {how}" if how else "the lease of its target is over"
-        reason = f"its shard ended; {how}"
+        return await self._record(attempt, f"its shard ended; {how}")
+
+    async def _record(self, attempt: tuple[str, int], reason: str, *, unbegun: bool = False) -> bool:
+        """Record an attempt as lost; return whether that could be written."""
+        key, number = attempt
         record = create_end(self._run, key, number, "lost", "infrastructure", reason, epoch=self._epoch, shard="")
+        record |= {UNBEGUN: True} if unbegun else {}
         try:
             accepted = await asyncio.to_thread(self._run.write_result, key, number, record)
         except HermesError:

@@ -359,6 +359,8 @@ class Shard:
         again = may_retry(attempt.state, attempt.failure) and tries < self._epoch.settings.attempts
         final = not again and attempt.state not in ("interrupted", "capped")
         record = attempt.to_record() | {"shard": self._id, "epoch": self._epoch.number, "final": final}
+        if policy := self._epoch.settings.policy:
+            record["policy"] = policy
         if self._redactor:
             record = json.loads(self._redactor.redact(json.dumps(record)))
         try:

@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from hermes_exec_agent.tools.toolset import find_tools
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hermes_exec.config.profile import Profile
     from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
 
 _OF_CORE = 8
@@ -169,7 +171,7 @@ def _check_agent(agent: AgentSettings, arguments: RunArguments, tasks: Sequence[
         raise UsageError(f"--agent {agent.agent} asks no model", remedy="leave --model out")
     if agent.agent == "oracle" and (missing := [task.id for task in tasks if task.solution is None]):
         raise UsageError(f"--agent oracle: the task {missing[0]} has no 'solution'", remedy="another agent")
-    if not agent.check and (missing := [task.id for task in tasks if task.check is None]):
+    if not agent.check and (missing := [task.id for task in tasks if not task.has_check]):
         raise UsageError(
             f"{to_printable(arguments.tasks)}: the task {missing[0]} has no 'check'",
             remedy="add one, or give --check FILE.py:FUNCTION",
@@ -192,8 +194,8 @@ def _check_harbor(name: str, spec: HarborSpec, settings: RunSettings) -> None:
     if settings.agent.check and spec.has_steps:
         raise UsageError(f"--check: the task {name} has steps with checks of their own", remedy="leave --check out")
     for target in settings.on:
-        kind = resolve(target, load_settings()).profile.type
-        why = ""
+        profile = resolve(target, load_settings()).profile
+        kind, why = profile.type, ""
         if kind in ("local", "ssh", "slurm"):
             why = "tasks in Harbor's format need a container"
         elif target != HARBOR_TARGET and spec.has_users:
@@ -202,8 +204,26 @@ def _check_harbor(name: str, spec: HarborSpec, settings: RunSettings) -> None:
             why = f"the task {name} has a container for its tests"
         elif has_hosts and kind not in _RESTRICT_ADDRESSES:
             why = f"the task {name} has 'allowed_hosts', which it does not restrict"
+        elif has_hosts and _is_widened(profile, [host for box in boxes for host in box.hosts]):
+            why = f"the task {name} has 'allowed_hosts' that this profile does not allow"
+        elif spec.box.network == "none" and not hasattr(profile, "network"):
+            why = f"the task {name} has no network, and it cannot be without one"
         if why:
             raise UsageError(f"--on {to_printable(target)}: {why}", remedy="leave --on out")
+
+
+def _is_widened(profile: Profile, hosts: Sequence[str]) -> bool:
+    """Whether addresses are not among those that a profile allows."""
+    if getattr(profile, "network", "open") != "open":
+        return True
+    allowed = [ip_network(each, strict=False) for each in getattr(profile, "allow", ())]
+    return bool(allowed) and not all(any(_is_within(ip_network(host), each) for each in allowed) for host in hosts)
+
+
+def _is_within(inner: IPv4Network | IPv6Network, outer: IPv4Network | IPv6Network) -> bool:
+    if isinstance(inner, IPv4Network):
+        return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
+    return isinstance(outer, IPv6Network) and inner.subnet_of(outer)
 
 
 def _check_targets(targets: set[str]) -> None:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import make_private_folder, write_private
-from hermes_exec_agent.batch.claims import find_next
-from hermes_exec_agent.batch.ledger import Amounts, Ledger, read_caps
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_agent.batch.claims import count_unbegun, find_next
+from hermes_exec_agent.batch.ledger import Ledger, read_caps, read_trial_caps
+from hermes_exec_agent.batch.run_folder import BEGUN
+from hermes_exec_agent.batch.sandbox_results import read_events, read_result
 from hermes_exec_agent.batch.shard_log import NAME as LOG
-from hermes_exec_agent.batch.tasks import refuse_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from hermes_exec_agent.batch.engine import ShardOrder
     from hermes_exec_agent.batch.run_folder import Epoch, RunFolder
@@ -30,15 +31,8 @@ if TYPE_CHECKING:
 ASSIGNED = "assigned.json"
 """In the folder of a shard: the attempts that are claimed for it."""
 _FOLDERS = ("epochs", "control", "shards", "claims", "results", "ledger", "files", "scripts", "patches")
-_EVENTS = frozenset({"running", "reserved", "settled", "returned", "ended", "full"})
-_FIELDS = frozenset({
-    "key", "attempt", "task", "target", "model", "sample", "state", "failure", "reason", "reward", "check", "outcome",
-    "steps", "calls", "conversation", "usage", "began", "seconds", "shard", "epoch", "final",
-})  # fmt: skip
-"""Of a result."""
-_STATES = frozenset({"graded", "ungraded", "failed", "interrupted", "capped"})
-_LONGEST = 4 << 20
-"""Bytes of a result, or of a line of a log."""
+_OWN_FILES = frozenset({LOG, "output.txt", "conversations.sqlite"})
+"""Files of a shard that it sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +53,15 @@ class SubRun:
     def draw_caps(self) -> Caps | None:
         """Return the caps of the shard: an equal part of what is left; None if nothing is left of one.
 
+        It is at most what its trials may use, as a lost shard's part counts in full.
+
         Raises:
             OSError: the grant cannot be written.
         """
         caps = self.epoch.settings.caps
         parts = max(self.epoch.settings.shards, 1)
-        grant = Ledger(self.run.path / "ledger", read_caps(caps)).draw_part(self.order.id, parts)
+        most = read_trial_caps(caps) * len(self.attempts)
+        grant = Ledger(self.run.path / "ledger", read_caps(caps)).draw_part(self.order.id, parts, most)
         money = None if caps.money is None else grant.to_dollars()
         tokens = None if caps.tokens is None else grant.tokens
         steps = None if caps.steps is None else grant.steps
@@ -94,62 +91,93 @@ class SubRun:
             folder / f"epochs/{number}.json",
             json.dumps(begun | {"settings": settings.model_dump(mode="json")}).encode(),
         )
-        todo = {key: self.epoch.todo[key] for key in self.attempts}
+        todo = {key: self._count_base(key, number) for key, number in self.attempts.items()}
         write_private(folder / f"epochs/{number}.todo", json.dumps(todo).encode())
         write_private(folder / f"epochs/{number}.heartbeat", b"")
         make_private_folder(folder / "shards" / self.order.id)
         write_private(folder / "shards" / self.order.id / ASSIGNED, json.dumps(dict(self.attempts)).encode())
 
+    def begin(self) -> None:
+        """Record that attempts may begin from now on.
+
+        Raises:
+            PlaceUnavailable: another command runs the batch, and has settled them.
+        """
+        if self.run.last_epoch() != self.epoch.number:
+            raise PlaceUnavailable("another command runs this batch")
+        (self.run.shard(self.order.id) / BEGUN).touch(mode=0o600)
+
+    def _count_base(self, key: str, number: int) -> int:
+        """Return the attempts at a trial that do not count as tries of this epoch."""
+        base = self.epoch.todo[key]
+        return base + count_unbegun(self.run, key, range(base + 1, number))
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether a file of the shard's folder is taken: one of its own, or of its attempts; ``name`` has no ``..``."""
+        match name.split("/"):
+            case ["shards", self.order.id, file]:
+                return file in _OWN_FILES
+            case ["results", _, file]:
+                return self._is_own(file)
+            case ["patches", file]:
+                return file.endswith(".diff") and self._is_own(file.removesuffix(".diff"))
+            case ["artifacts", folder, _, *_]:
+                return self._is_own(folder)
+            case _:
+                return False
+
+    def _is_own(self, name: str) -> bool:
+        key, _, number = name.partition(".")
+        return key in self.attempts and number == str(self.attempts[key])
+
     def take(self, folder: Path) -> int:
         """Take over the results, the patches, the artifacts and the log of a shard; return how many results are new.
+
+        The first result of an attempt is taken with its files; later ones are left.
 
         Raises:
             HermesError, OSError: they cannot be written.
         """
         own, there = self.run.shard(self.order.id), folder / "shards" / self.order.id
-        for name in ("conversations.sqlite", "output.txt"):
-            if (there / name).is_file() and not (there / name).is_symlink():
-                (there / name).replace(own / name)
-        results = dict(self._read_results(folder))
-        for key in results:
-            name = f"{key}.{self.attempts[key]}"
-            _take_file(folder / "patches" / f"{name}.diff", self.run.path / "patches" / f"{name}.diff")
-            if (folder / "artifacts" / name).is_dir() and not (folder / "artifacts" / name).is_symlink():
-                make_private_folder(self.run.path / "artifacts")
-                shutil.rmtree(self.run.path / "artifacts" / name, ignore_errors=True)
-                (folder / "artifacts" / name).replace(self.run.path / "artifacts" / name)
-        new = sum(self.run.write_result(key, self.attempts[key], record) for key, record in results.items())
-        lines = (json.dumps(event, separators=(",", ":")) + "\n" for event in self._read_events(there, results))
+        for name in _OWN_FILES - {LOG}:
+            _take_file(there / name, own / name)
+        new = sum(self._take_result(folder, key, number) for key, number in self.attempts.items())
+        lines = (json.dumps(event, separators=(",", ":")) + "\n" for event in self._list_events(there))
         write_private(own / LOG, "".join(lines).encode())
         return new
 
-    def _read_results(self, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for key, number in self.attempts.items():
-            record = _read_record(folder / "results" / key[:2] / f"{key}.{number}")
-            trial = self.run.find_trial(key)
-            expected = {
-                "key": key, "attempt": number, "task": trial.task.id, "target": trial.target, "model": trial.model,
-                "sample": trial.sample, "shard": self.order.id, "epoch": self.epoch.number,
-            }  # fmt: skip
-            if record is None or record.keys() != _FIELDS or record["state"] not in _STATES:
-                continue
-            if all(record[name] == value for name, value in expected.items()):
-                yield key, record
+    def _take_result(self, folder: Path, key: str, number: int) -> bool:
+        if self.run.read_result(key, number) is not None:
+            return False
+        trial = self.run.find_trial(key)
+        expected = {
+            "key": key, "attempt": number, "task": trial.task.id, "target": trial.target, "model": trial.model,
+            "sample": trial.sample, "shard": self.order.id, "epoch": self.epoch.number,
+        }  # fmt: skip
+        name = f"{key}.{number}"
+        record = read_result(folder / "results" / key[:2] / name, expected)
+        if record is None:
+            return False
+        _take_file(folder / "patches" / f"{name}.diff", self.run.path / "patches" / f"{name}.diff")
+        if (folder / "artifacts" / name).is_dir():
+            make_private_folder(self.run.path / "artifacts")
+            shutil.rmtree(self.run.path / "artifacts" / name, ignore_errors=True)
+            (folder / "artifacts" / name).replace(self.run.path / "artifacts" / name)
+        return self.run.write_result(key, number, record)
 
-    def _read_events(self, there: Path, results: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield the events that others may read: an end is that of a result, and targets are left out."""
-        path = there / LOG
-        if path.is_symlink() or not path.is_file():
-            return
-        for line in path.read_bytes().splitlines():
-            event = _parse(line)
-            if event is None:
-                continue
-            if event.get("event") == "ended_attempt":
-                if (found := results.get(str(event.get("key")))) is not None:
-                    yield {"event": "ended_attempt", "at": time.time(), **found}
-            elif event.get("event") in _EVENTS and _has_amounts(event):
+    def _list_events(self, there: Path) -> Iterator[dict[str, Any]]:
+        """Yield the events that are kept; an end is that of the result that was taken.
+
+        Those of an earlier call come first and unchanged, as others have read them.
+        """
+        for event in read_events(there / LOG):
+            if (key := event.get("key")) is None:
                 yield event
+            elif self.attempts.get(key) == event["attempt"]:
+                if event["event"] == "running":
+                    yield event
+                elif (found := self.run.read_result(key, event["attempt"])) and found["shard"] == self.order.id:
+                    yield event | found
 
 
 def claim_part(run: RunFolder, epoch: Epoch, shard: str, most: int) -> dict[str, int]:
@@ -173,34 +201,6 @@ def claim_part(run: RunFolder, epoch: Epoch, shard: str, most: int) -> dict[str,
 def count_claimable(run: RunFolder, epoch: Epoch) -> int:
     """Return how many trials have an attempt that is not claimed yet."""
     return sum(find_next(run, epoch, key)[0] is not None for key in epoch.todo)
-
-
-def _read_record(path: Path) -> dict[str, Any] | None:
-    try:
-        if path.is_symlink() or path.stat().st_size > _LONGEST:
-            return None
-        return _parse(path.read_bytes())
-    except OSError:
-        return None
-
-
-def _parse(data: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(data, parse_constant=refuse_constant) if len(data) <= _LONGEST else None
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
-
-
-def _has_amounts(event: dict[str, Any]) -> bool:
-    try:
-        for each in (event, event.get("reserved") or {}):
-            amounts = Amounts.from_record(each)
-            if not Amounts().fits(amounts):
-                return False
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        return False
-    return True
 
 
 def _take_file(source: Path, target: Path) -> None:

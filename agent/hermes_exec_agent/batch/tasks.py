@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Self, cast
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from hermes_exec.config.check import nearest_name, validate_table
 from hermes_exec.config.paths import to_printable
@@ -39,6 +39,16 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
+class WeightedCheck(BaseModel, frozen=True, extra="forbid", strict=True):
+    """One of several checks of a task."""
+
+    command: Annotated[str, Field(min_length=1)]
+    """A shell command that runs in the target after the agent ended; exit code 0 counts as 1, another one as 0."""
+    weight: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 1.0
+    """The share of the reward, in relation to the other weights."""
+    timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 60.0
+
+
 class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """One task, as a line of a file of tasks has it."""
 
@@ -50,6 +60,8 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     """A shell command that runs in the target after the agent ended; exit code 0 is the reward 1, another one 0. A run
     whose tasks have none needs ``--check``."""
     check_timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 60.0
+    checks: dict[str, WeightedCheck] = Field(default_factory=dict[str, WeightedCheck])
+    """Several checks in place of ``check``, by name; the reward is the weighted mean, and each part is recorded."""
     on: str | None = None
     """The target, unless the command line has ``--on``."""
     cwd: str | None = None
@@ -95,6 +107,17 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
         if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
             raise ValueError("holds a name or a value that no environment can have")
         return value
+
+    @model_validator(mode="after")
+    def _check_checks(self) -> Self:
+        if self.check is not None and self.checks:
+            raise ValueError("has both 'check' and 'checks'")
+        return self
+
+    @property
+    def has_check(self) -> bool:
+        """Whether it has a check of its own."""
+        return self.check is not None or bool(self.checks)
 
     @property
     def digest(self) -> str:

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 import hermes_exec
 from hermes_exec.errors import PlaceError, TransferError, UsageError
+from hermes_exec_agent.bridges._users import UserSwitch, UserUnavailable
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 _MACHINES = frozenset({"local", "ssh", "slurm", "bubblewrap"})
 """Kinds of targets whose files outlast a terminal, so that each sample gets a folder of its own."""
-_RUNUSER = "/usr/sbin/runuser"
+_PREFIX = "/tmp/hermes-inspect."  # noqa: S108  its name cannot be guessed
+_CREATE = f"umask 077; mktemp -d {_PREFIX}XXXXXXXX"
 _CANNOT_RUN = 126
 _PREPARE_S = 60.0
 
@@ -63,7 +65,7 @@ class HermesExecSandbox(SandboxEnvironment):
         self._folder = folder
         self._stack = stack
         self._own_folder = own_folder
-        self._user: tuple[str, str] | None = None
+        self._users = UserSwitch(terminal)
 
     @classmethod
     async def sample_init(
@@ -90,10 +92,11 @@ class HermesExecSandbox(SandboxEnvironment):
     async def _open(cls, target: str) -> HermesExecSandbox:
         async with AsyncExitStack() as stack:
             terminal = await stack.enter_async_context(hermes_exec.open(target))
-            own = terminal.kind in _MACHINES
-            command = "umask 077; mktemp -d /tmp/hermes-inspect.XXXXXXXX" if own else "pwd -P"
+            # A user of a container may not write into the folder of its image.
+            command = _CREATE if terminal.kind in _MACHINES else f"if [ -w . ]; then pwd -P; else {_CREATE}; fi"
             found = await terminal.run(command, timeout=_PREPARE_S, check=True)
-            return cls(terminal, found.stdout_text.rstrip("\n"), stack.pop_all(), own_folder=own)
+            folder = found.stdout_text.rstrip("\n")
+            return cls(terminal, folder, stack.pop_all(), own_folder=folder.startswith(_PREFIX))
         raise AssertionError  # the context never suppresses
 
     @classmethod
@@ -130,7 +133,10 @@ class HermesExecSandbox(SandboxEnvironment):
         concurrency: bool = True,  # noqa: ARG002, FBT001, FBT002  the target bounds itself
     ) -> ExecResult[str]:
         """Run a command; see `SandboxEnvironment.exec`."""
-        argv = [*(await self._switch_user(user)), *cmd]
+        try:
+            argv = [*(await self._users.prefix(user)), *cmd]
+        except UserUnavailable as error:
+            raise SandboxUserUnsupportedError(str(error)) from error
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         folder = self._resolve(cwd or ".")
         try:
@@ -154,33 +160,25 @@ class HermesExecSandbox(SandboxEnvironment):
             raise PermissionError(done.stderr_text)
         return ExecResult(done.ok, done.shell_code, done.stdout_text, done.stderr_text)
 
-    async def _switch_user(self, user: str | None) -> list[str]:
-        """Return the beginning of a command that runs as another user; only root can."""
-        if user is None:
-            return []
-        if self._user is None:
-            found = await self.terminal.run("id -un; id -u", timeout=_PREPARE_S)
-            name, _, number = found.stdout_text.strip().partition("\n")
-            self._user = name, number
-        if user in self._user:
-            return []
-        if self._user[1] != "0":
-            raise SandboxUserUnsupportedError(f"commands run as {self._user[0]!r} there, not as {user!r}")
-        named = await self.terminal.run(["/usr/bin/id", "-un", user], timeout=_PREPARE_S)
-        if not named.ok:
-            raise SandboxUserUnsupportedError(f"there is no user {user!r}")
-        return [_RUNUSER, "-u", named.stdout_text.strip(), "--"]
-
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, with its folders; see `SandboxEnvironment.write_file`."""
         data = contents.encode() if isinstance(contents, str) else contents
         path = self._resolve(file)
         try:
+            await self._refuse_read_only(path)
             await self.terminal.files.write(path, data, parents=True)
         except TransferError as error:
             raise _to_builtin(error, path) from error
         except PlaceError as error:
             raise SandboxUnavailableError(str(error)) from error
+
+    async def _refuse_read_only(self, path: str) -> None:
+        """Refuse a file that the user may not write: a write replaces the file, for which its folder counts."""
+        if await self._users.is_root():
+            return
+        argv = ["/bin/sh", "-c", '[ ! -e "$1" ] || [ -w "$1" ]', "sh", path]
+        if not (await self.terminal.run(argv, timeout=_PREPARE_S)).ok:
+            raise PermissionError(errors.EACCES, os.strerror(errors.EACCES), path)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...  # noqa: FBT002  the form of inspect

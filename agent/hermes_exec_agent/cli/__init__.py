@@ -34,7 +34,12 @@ COMMANDS = (
     _agent(
         "web", "Show terminals, conversations, skills and costs in a browser.", _AGENT, "browser ui dashboard page view"
     ),
-    _agent("gateway", "Reach the agent from messengers.", _AGENT, "messenger telegram slack whatsapp discord signal irc bot pair"),
+    _agent(
+        "gateway",
+        "Reach the agent from messengers.",
+        _AGENT,
+        "messenger telegram slack whatsapp discord signal irc bot pair",
+    ),
     _agent("mcp", "Serve a target over MCP, and use tools of other servers.", _AGENT, "tools servers protocol"),
     _agent(
         "skill",
@@ -45,6 +50,7 @@ COMMANDS = (
     ),
     _agent("audit", "Report on what tasks of the agent cost and how they ended.", _LEARNING, "usage report stats"),
     _agent("batch", "Run many trials of tasks, and report on them.", _LEARNING, "eval evaluate trials rollouts"),
+    _agent("rl", "Post scored groups of trials to a trainer.", _LEARNING, "train training reinforcement atropos"),
     _agent("learn", "List and judge outcomes of tasks, and measure what helps.", _LEARNING, "outcomes rate judge"),
     _agent("curator", "Archive unused skills of the agent, and merge similar ones.", _LEARNING, "curate archive merge"),
     _agent("review", "Look at past tasks once more, and keep what is worth it.", _LEARNING, "reviews reflect"),

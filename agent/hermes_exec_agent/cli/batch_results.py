@@ -183,7 +183,7 @@ def _export_trajectories(reader: "TrajectoryReader", form: Form, output: str | N
         nonlocal trajectories, rows
         for each in reader.read():
             trajectories += 1
-            for row in convert(each):
+            for row in reader.convert(each, convert):
                 rows += 1
                 yield row
 

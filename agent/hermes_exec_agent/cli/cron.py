@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -333,25 +333,12 @@ def show(job: Name, *, json: Json = False) -> int:
 
 def _print_job(job: "Job") -> None:
     """Print what a job does; each text is one line, which moves no cursor."""
-    spec = job.spec
-    facts: list[tuple[str, object]] = [
-        ("job", f"{job.name} (number {job.id}), {job.state}" + (f": {job.reason}" if job.reason else "")),
-        ("proposed by", f"the agent with {job.author}" if job.author else ""),
-        ("schedule", f"{spec.schedule} ({spec.zone})"),
-        ("next", ", ".join(_show_time(job, slot) for slot in _next_slots(job, 3)) or "-"),
-        ("request", spec.prompt), ("command", spec.command), ("target", spec.target or "the configured default"),
-        ("folder", spec.cwd), ("model", spec.model), ("skill", spec.skill),
-        ("tools that change something", "" if spec.is_command else spec.approve), ("replies", spec.budget),
-        ("deliver", ", ".join(spec.deliver)), ("time limit", f"{spec.time_limit_s:g} s"),
-        ("most cost", f"{spec.most_cost:g} $" if spec.most_cost else ""), ("if missed", spec.if_missed),
-        ("overlap", spec.overlap), ("missed after", f"{job.late_s:g} s"),
-        ("failures in a row", job.failures or ""),
-    ]  # fmt: skip
-    for name, value in facts:
-        if value:
-            print(_clean(f"{name}: {value}"))
-    for source in cast("list[dict[str, object]]", job.origin.get("sources", [])):
-        print(_clean(f"read before: {source.get('tool', '')} {source.get('source', '')}"))
+    from hermes_exec_agent.scheduler.job import describe_job
+
+    print(_clean(f"job: {job.name} (number {job.id}), {job.state}" + (f": {job.reason}" if job.reason else "")))
+    print(f"next: {', '.join(_show_time(job, slot) for slot in _next_slots(job, 3)) or '-'}")
+    for name, value in describe_job(job):
+        print(_clean(f"{name}: {value}"))
 
 
 def _clean(text: str) -> str:

@@ -98,6 +98,12 @@ _BATCH = {
     "batch regrade": ("batch regrade RUN --reward math:isfinite", "batch regrade RUN --reward math:isfinite --json"),
     "batch export": ("batch export RUN", "batch export RUN --min-reward 1 --output good.jsonl"),
     "batch check": ("batch check tasks.jsonl", "batch check tasks.jsonl --json"),
+    "rl": ("rl serve tasks.jsonl --model main", "rl status"),
+    "rl serve": (
+        "rl serve tasks.jsonl --on docker:python:3.11 --model main --group-size 8",
+        "rl serve tasks.jsonl --policy gpu --adapters ./adapters -- vllm serve Qwen/Qwen3-8B --enable-lora",
+    ),
+    "rl status": ("rl status", "rl status ./rl --json"),
     "batch shard": (
         "batch shard RUN --shard s --epoch 1 --slots 2",
         "batch shard RUN --shard s --epoch 2",
@@ -140,5 +146,6 @@ _REACH = {
     "mcp list": ("mcp list", "mcp list --json"),
     "mcp test": ("mcp test files", "mcp test files --accept"),
     "mcp remove": ("mcp remove files",),
+    "mcp login": ("mcp login notes",),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {**_CHAT, **_MEMORY, **_SKILLS, **_LEARNING, **_BATCH, **_CRON, **_REACH}

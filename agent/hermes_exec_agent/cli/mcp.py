@@ -15,8 +15,9 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec.extras import require
+from hermes_exec.extras import missing_modules, require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.cli.mcp_login import login, run_login
 from hermes_exec_agent.cli.mcp_serve import serve
 from hermes_exec_agent.cli.options import complete_servers
 from hermes_exec_agent.quoting import flatten
@@ -41,10 +42,11 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     group.command("list")(list_servers)
     group.command("test")(examine_server)
     group.command("remove")(remove_server)
+    group.command("login")(login)
     app.add_typer(group, name=name, short_help=summary)
 
 
-def add_server(
+def add_server(  # noqa: PLR0913  the options of one command
     name: Name,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[COMMAND...]", help="The program of the server, and its arguments.")
@@ -54,6 +56,12 @@ def add_server(
     token_from: Annotated[
         str | None,
         typer.Option(metavar="SOURCE", help="Send the token from env:NAME or file:/path to it, with --url."),
+    ] = None,
+    logs_in: Annotated[
+        bool, typer.Option("--login", help="Log in at the server first, as mcp login does, with --url.")
+    ] = False,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="TARGET", help="Run the program in this target, not on this machine.")
     ] = None,
     env: Annotated[
         list[str] | None,
@@ -79,9 +87,11 @@ def add_server(
     config_edit.check_name(name)
     if name in load_settings().mcp:
         raise UsageError(f"there is an MCP server {name}", remedy=f"hermes-exec mcp remove {name}, or another name")
-    fields = _make_fields(command or [], url, token_from, env or [], allow or [])
+    fields = _make_fields(command or [], url, token_from, env or [], allow or [], on)
     text = config_edit.read_file(os.environ)
     settings = _parse(name, config_edit.add_server(text, name, fields))
+    if logs_in:
+        run_login(name, settings, browser=True)
     listing = _examine(name, settings)
     _check_allowed(allow or [], listing)
     if not allow and not json and sys.stdin.isatty():
@@ -90,7 +100,7 @@ def add_server(
             fields["tools"] = [_ALL]
     changed = config_edit.add_server(config_edit.read_file(os.environ), name, fields)
     settings = _parse(name, changed)
-    accepted = pins.write_pins(name, listing.tools, listing.version, os.environ)
+    accepted = pins.write_pins(name, listing.tools, listing.version, os.environ, features=listing.features)
     try:
         config_edit.write_file(changed, os.environ)
     except HermesError:
@@ -103,7 +113,12 @@ def add_server(
 
 
 def _make_fields(
-    command: "Sequence[str]", url: str | None, token_from: str | None, env: "Sequence[str]", allow: "Sequence[str]"
+    command: "Sequence[str]",
+    url: str | None,
+    token_from: str | None,
+    env: "Sequence[str]",
+    allow: "Sequence[str]",
+    on: str | None,
 ) -> dict[str, Any]:
     """Return the keys of the server's table."""
     if bool(command) == (url is not None):
@@ -112,7 +127,7 @@ def _make_fields(
         )
     given: dict[str, Any] = {
         "command": command[0] if command else None, "args": list(command[1:]), "env": list(env), "url": url,
-        "token": token_from, "tools": list(dict.fromkeys(allow)),
+        "token": token_from, "tools": list(dict.fromkeys(allow)), "target": on,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value}
 
@@ -199,16 +214,19 @@ def examine_server(
     if not json:
         _show_changes(known, listing)
     if known is None or accept:
-        known = pins.write_pins(name, listing.tools, listing.version, os.environ)
+        known = pins.write_pins(name, listing.tools, listing.version, os.environ, features=listing.features)
     return _report(name, settings, known, listing, as_json=json)
 
 
 def remove_server(name: Name) -> int:
-    """Remove a server from your configuration, and its accepted descriptions."""
+    """Remove a server from your configuration, with its accepted descriptions and the keys of a login."""
     from hermes_exec_agent.mcp import config_edit, pins
 
     refuse_agents_descendant()
-    _find(name)
+    if _find(name).url is not None and not missing_modules("mcp"):
+        from hermes_exec_agent.mcp.login import remove_login
+
+        remove_login(name, os.environ)
     config_edit.write_file(config_edit.remove_server(config_edit.read_file(os.environ), name), os.environ)
     pins.remove_pins(name, os.environ)
     return 0

@@ -1,6 +1,9 @@
 """``mcp serve``: serve a target's commands and files to programs that speak the Model Context Protocol."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +19,7 @@ from hermes_exec.extras import require
 if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
     from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec_agent.mcp.served_tools import ServedTool
 
 HOST = "127.0.0.1"
 PORT = 8090
@@ -23,7 +27,7 @@ _MODEL = "mcp"
 """The mark of shells of a client, whose model is not known."""
 
 
-def serve(
+def serve(  # noqa: PLR0913  the options of one command
     on: On = None,
     *,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
@@ -39,6 +43,13 @@ def serve(
         list[str] | None,
         typer.Option("--tool", metavar="NAME", help="Offer this tool; may be repeated. By default all are offered."),
     ] = None,
+    skills: Annotated[
+        bool, typer.Option("--skills", help="Also offer each proven skill as a tool, which runs in a sandbox here.")
+    ] = False,
+    sync: Annotated[
+        Path | None,
+        typer.Option("--sync", metavar="FOLDER", help="Also offer the tool sync, for this folder of this machine."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Serve a target as tools of the Model Context Protocol: commands, shells, jobs and files.
@@ -50,11 +61,24 @@ def serve(
     require("mcp", "mcp serve")
     if not http and (host != HOST or port != PORT or token_from is not None):
         raise UsageError("--host, --port and --token-from are for a server over HTTP", remedy="--http")
-    return interruptible.run(_serve(on, (host, port) if http else None, token_from, tool or [], as_json=json))
+    if sync is not None and not sync.is_dir():
+        raise UsageError(f"--sync {sync}: there is no such folder")
+    offer = _Offer(tuple(tool or ()), skills, sync)
+    return interruptible.run(_serve(on, (host, port) if http else None, token_from, offer, as_json=json))
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The tools to offer."""
+
+    names: tuple[str, ...]
+    """All of them, if it is empty."""
+    skills: bool
+    folder: Path | None
 
 
 async def _serve(
-    on: str | None, where: tuple[str, int] | None, token_from: str | None, names: list[str], *, as_json: bool
+    on: str | None, where: tuple[str, int] | None, token_from: str | None, offer: _Offer, *, as_json: bool
 ) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target
     from hermes_exec_agent.mcp.served_target import ServedTarget
@@ -64,7 +88,10 @@ async def _serve(
     hide_environment()
     plan = plan_target(on)
     target = ServedTarget(on or plan.target, _make_opener(on))
-    tools = choose_tools(TargetTools(target).create(), names)
+    offered = TargetTools(target, offer.folder).create()
+    if offer.skills:
+        offered += await asyncio.to_thread(_create_skill_tools)
+    tools = choose_tools(offered, offer.names)
     server = TargetServer(target, tools, flags.clean)
     target.start()
     try:
@@ -81,6 +108,13 @@ async def _serve(
     finally:
         await target.close()
     return 0
+
+
+def _create_skill_tools() -> "tuple[ServedTool, ...]":
+    from hermes_exec_agent.mcp.served_skills import create_skill_tools
+    from hermes_exec_agent.skills.registry.registry import Registry
+
+    return create_skill_tools(Registry())
 
 
 def _make_opener(on: str | None) -> "Callable[[], Awaitable[Terminal]]":

@@ -230,17 +230,14 @@ def resolve_token(source: str | None) -> "tuple[Secret, Path | None]":
     from hermes_exec.config.secrets import SecretSource, resolve_secrets
     from hermes_exec_agent.frontends.http.token_file import SHORTEST_TOKEN, load_token, token_file
 
-    kept = None
     if source is None and not os.environ.get(_TOKEN):
         kept = token_file(os.environ)
-        token = load_token(kept)
-    else:
-        try:
-            parsed = SecretSource.parse(source or _TOKEN_FROM)
-        except ValueError as error:
-            raise UsageError(f"--token-from: {error}") from None
-        token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
+        return load_token(kept), kept
+    try:
+        parsed = SecretSource.parse(source or _TOKEN_FROM)
+    except ValueError as error:
+        raise UsageError(f"--token-from: {error}") from None
+    token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
     if len(token.reveal()) < SHORTEST_TOKEN:
-        remedy = f"remove {kept}; the next start creates a new one" if kept else "openssl rand -hex 32"
-        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy=remedy)
-    return token, kept
+        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
+    return token, None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import print_json_line
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
@@ -30,6 +32,7 @@ HOST = "127.0.0.1"
 PORT = 8650
 _TOKEN = "HERMES_EXEC_WEB_TOKEN"  # noqa: S105  the name of a variable
 _GRACE_S = 1.0
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,23 @@ def web(  # noqa: PLR0913  one parameter an option
     )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together", remedy="both, or neither")
-    if server is not None and not server.startswith(("http://", "https://", "unix:/")):
-        raise UsageError(f"--server {server}: it is no URL", remedy="--server http://127.0.0.1:8080")
+    if server is not None and not _is_server(server):
+        raise UsageError(f"--server {to_printable(server)}: it is no URL", remedy="--server http://127.0.0.1:8080")
+    for each in arguments.names:
+        if not _NAME.fullmatch(each):
+            raise UsageError(f"--name {to_printable(each)}: it is no host name", remedy="--name view.example.org")
     return interruptible.run(_web(arguments))
+
+
+def _is_server(address: str) -> bool:
+    """Whether it is the path of a socket, or a URL without a name and a password."""
+    try:
+        found = urlsplit(address)
+        has_host = bool(found.hostname) and (found.port is None or found.port > 0)
+    except ValueError:
+        return False
+    is_url = found.scheme in {"http", "https"} and has_host and "@" not in found.netloc
+    return address.startswith("unix:/") or (is_url and not found.query and not found.fragment)
 
 
 async def _web(arguments: _WebArguments) -> int:
@@ -140,9 +157,8 @@ def _create_access(arguments: _WebArguments) -> "Access":
     from hermes_exec_agent.frontends.http.guard import is_loopback, list_host_names
     from hermes_exec_agent.frontends.http.token_file import load_token
     from hermes_exec_agent.frontends.web.access import Access
-    from hermes_exec_agent.state_paths import WEB_KEY
+    from hermes_exec_agent.state_paths import WEB_ENDED, WEB_KEY
 
-    key = load_token(state_folder(os.environ) / WEB_KEY)
     token = _resolve_token(arguments.token_from)
     is_secure = arguments.tls_cert is not None or arguments.behind_tls
     if is_loopback(arguments.host):
@@ -159,7 +175,10 @@ def _create_access(arguments: _WebArguments) -> "Access":
         ]  # fmt: skip
         if missing:
             raise UsageError(f"other machines reach {arguments.host}, so more is needed", remedy="; ".join(missing))
-    return Access(key, hosts, token=token, secure=is_secure)
+    folder = state_folder(os.environ)
+    key = load_token(folder / WEB_KEY, remedy="a state folder that you can write to: XDG_STATE_HOME")
+    rights = "input" if arguments.allow_input else ""
+    return Access(key, hosts, token=token, secure=is_secure, rights=rights, ended=folder / WEB_ENDED)
 
 
 def _resolve_token(source: str | None) -> "Secret | None":
@@ -206,7 +225,7 @@ def _make_announcer(access: "Access", arguments: _WebArguments) -> "Callable[[st
 
     def announce(url: str) -> None:
         access.use_port(urlsplit(url).port or 0)
-        link = f"{url}/#link={access.create_link()}"
+        link = f"{_find_address(url, arguments)}/#link={access.create_link()}"
         if arguments.json:
             print_json_line({"listening": url, "link": link})
             return
@@ -214,3 +233,13 @@ def _make_announcer(access: "Access", arguments: _WebArguments) -> "Callable[[st
         note(f"the link opens one session within 10 minutes{'' if arguments.allow_input else '; input is off'}")
 
     return announce
+
+
+def _find_address(url: str, arguments: _WebArguments) -> str:
+    """Return the address for browsers: a server that listens beyond this machine, or behind a proxy, has a name."""
+    from hermes_exec_agent.frontends.http.guard import is_loopback
+
+    name = arguments.names[0] if arguments.names else "localhost"
+    if arguments.behind_tls:
+        return f"https://{name}"
+    return url if is_loopback(arguments.host) else f"https://{name}:{urlsplit(url).port}"

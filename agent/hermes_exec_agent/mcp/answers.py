@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.quoting import quote_lines
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
+    from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.mcp.client_session import Part, ToolAnswer
     from hermes_exec_agent.tools.tool import Context
 
@@ -41,3 +43,13 @@ async def _to_text(part: Part, context: Context) -> str:
     path = await context.workspace.keep(part.data)
     where = f"in {path}" if path else "which could not be kept"
     return f"[{len(part.data)} bytes of {part.type}, {where}]"
+
+
+def redact(envelope: Envelope, redactor: Redactor) -> Envelope:
+    """Return the envelope without the keys that the server has."""
+    if not redactor:
+        return envelope
+    error = envelope.error
+    if error is not None:
+        error = replace(error, message=redactor.redact(error.message))
+    return replace(envelope, output=redactor.redact(envelope.output), error=error)

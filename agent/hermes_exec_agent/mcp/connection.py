@@ -11,7 +11,7 @@ import importlib
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.secrets import resolve_secrets
@@ -20,13 +20,15 @@ from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.errors import AnswerLost, ServerStuck, ToolDisabled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.mcp.client_session import ClientSession, ToolAnswer
     from hermes_exec_agent.mcp.definitions import ToolDefinition
+    from hermes_exec_agent.tools.tool import Context
 
+T = TypeVar("T")
 State = Literal["connecting", "ready", "waiting", "closed"]
 FIRST_S = 0.25
 LONGEST_S = 60.0
@@ -65,6 +67,7 @@ class Connection:
         listener: Listener,
         *,
         known_version: str = "",
+        context: Context | None = None,
         relist_s: float = RELIST_S,
     ) -> None:
         """Keep the settings of a server.
@@ -74,6 +77,7 @@ class Connection:
             settings: of the server.
             listener: learns its tools.
             known_version: of the protocol that the server spoke last; empty if that is not known.
+            context: of the conversation, whose model and person answer questions of the server; None: all are refused.
             relist_s: seconds after which the tools are listed again, if the server announces no changes.
         """
         self.name = name
@@ -85,9 +89,12 @@ class Connection:
         """Of the protocol that the server spoke last."""
         self.program = ""
         """The name that the server gives itself."""
+        self.features: tuple[str, ...] = ()
+        """What the server has besides tools: resources, prompts."""
         self.attempts = 0
         self.keys: tuple[Secret, ...] = ()
         self._listener = listener
+        self._context = context
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -147,6 +154,15 @@ class Connection:
         except PlaceUnavailable:  # nothing ran
             self._drop(session)
         return await self._send(await self._require_session(), tool, arguments)
+
+    async def use(self, read: Callable[[ClientSession], Awaitable[T]]) -> T:
+        """Return what ``read`` reads from the server, with no effect there.
+
+        Raises:
+            PlaceUnavailable: there is no connection.
+            HermesError: the server refused, or its answer was lost.
+        """
+        return await read(await self._require_session())
 
     async def _send(self, session: ClientSession, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         self.check_tool(tool)
@@ -266,9 +282,15 @@ class Connection:
         self._news.clear()
         known, self.version = self.version, ""
         async with module.open_session(
-            self.name, self.settings, keys, known_version=known, on_change=self._notice_change, on_end=self._end
+            self.name,
+            self.settings,
+            keys,
+            known_version=known,
+            on_change=self._notice_change,
+            on_end=self._end,
+            context=self._context,
         ) as session:
-            self.version, self.program = session.version, session.program
+            self.version, self.program, self.features = session.version, session.program, session.features
             while not self._has_ended:
                 self._news.clear()
                 notices, self._listed_at = self._notices, time.monotonic()

@@ -1,5 +1,9 @@
 """Errors of calls of other servers' tools."""
 
+from __future__ import annotations
+
+from typing import cast
+
 from hermes_exec.errors import HermesError, OutcomeUnknown
 
 
@@ -23,3 +27,11 @@ class CallRefused(HermesError):
     """The server answered a call with an error of the protocol."""
 
     state = "the server refused the call"
+
+
+def flatten_errors(error: Exception) -> list[Exception]:
+    """Return the errors of a group, and of those in it."""
+    if isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        return [leaf for each in group.exceptions for leaf in flatten_errors(each)]
+    return [error]

@@ -33,6 +33,8 @@ class Listing:
     program: str
     """The name that the server gives itself, which is untrusted text."""
     took_s: float
+    features: tuple[str, ...] = ()
+    """What it has besides tools: resources, prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ async def list_server(name: str, settings: McpSettings) -> Listing:
     try:
         if not await connection.wait(_LIMIT_S, attempts=1) or taker.tools is None:
             raise PlaceUnavailable(connection.reason or f"the MCP server {name} does not answer")
-        return Listing(taker.tools, connection.version, connection.program, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        return Listing(taker.tools, connection.version, connection.program, took_s, connection.features)
     finally:
         await connection.close()
 

@@ -113,9 +113,9 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect_http(
-    url: str, token: Secret | None, record: RequestRecord, timeout_s: float
+    url: str, token: Secret | None, record: RequestRecord, timeout_s: float, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[TransportStreams]:
-    """Yield the streams of messages to and from the server at ``url``."""
+    """Yield the streams of messages to and from the server at ``url``; ``auth`` adds the keys of a login."""
     headers = {"Authorization": f"Bearer {token.reveal()}"} if token is not None else {}
     timeout = httpx2.Timeout(_CONNECT_S, read=timeout_s + _MORE_S)
     if url.startswith("https:"):
@@ -123,7 +123,7 @@ async def connect_http(
     else:
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_Transport(verify, record)) as client,
+        httpx2.AsyncClient(headers=headers, auth=auth, timeout=timeout, transport=_Transport(verify, record)) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as streams,
     ):
         yield streams

@@ -29,6 +29,8 @@ class Pins:
     """By the server's names."""
     version: str = ""
     """Of the protocol that the server spoke last."""
+    features: tuple[str, ...] = ()
+    """What the server has besides tools: resources, prompts."""
     at: float = 0.0
     """When it was accepted, in seconds since 1970."""
 
@@ -55,7 +57,8 @@ def read_pins(server: str, environ: Mapping[str, str]) -> Pins | None:
     try:
         record: Any = json.loads(read_regular(path))
         tools = [ToolDefinition.from_record(each) for each in record["tools"]]
-        return Pins({each.name: each for each in tools}, str(record["version"]), float(record["at"]))
+        features = tuple(map(str, record.get("features", [])))
+        return Pins({each.name: each for each in tools}, str(record["version"]), features, float(record["at"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -64,14 +67,22 @@ def read_pins(server: str, environ: Mapping[str, str]) -> Pins | None:
         ) from None
 
 
-def write_pins(server: str, tools: Iterable[ToolDefinition], version: str, environ: Mapping[str, str]) -> Pins:
+def write_pins(
+    server: str,
+    tools: Iterable[ToolDefinition],
+    version: str,
+    environ: Mapping[str, str],
+    *,
+    features: Iterable[str] = (),
+) -> Pins:
     """Record descriptions of a server as accepted, and return them.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    pins = Pins({each.name: each for each in tools}, version, time.time())
-    record = {"version": version, "at": pins.at, "tools": [each.to_record() for each in pins.tools.values()]}
+    pins = Pins({each.name: each for each in tools}, version, tuple(features), time.time())
+    tools_record = [each.to_record() for each in pins.tools.values()]
+    record = {"version": version, "features": pins.features, "at": pins.at, "tools": tools_record}
     path = pins_file(server, environ)
     try:
         write_private(path, json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))

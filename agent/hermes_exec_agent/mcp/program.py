@@ -14,36 +14,26 @@ import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import anyio
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
-
-from hermes_exec._async import cancel_and_wait, create_or_rollback, shield_to_completion
+from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.guardian import open_guardian
-from hermes_exec_agent.mcp.json_lines import LineTooLong, MessageParser, encode_message
+from hermes_exec_agent.mcp.message_exchange import MessageExchange
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
     from hermes_exec.config.secrets import Secret
-
-    Incoming = SessionMessage | Exception
+    from hermes_exec_agent.mcp.message_exchange import Streams
 
 INHERITED = ("HOME", "LANG", "PATH")
 """Variables that every program gets."""
-LONGEST_LINE = 16 << 20
 _READ = 1 << 16
 _TAIL = 1 << 16
 """Bytes of standard error that are kept."""
 _SHOWN = 300
-_MOST_UNANSWERED = 100
-"""Requests of the server whose answers it has not read."""
 _END_S = 2.0
 """Seconds after each step of the end: its input is closed, then SIGTERM, then SIGKILL."""
 _POLL_S = 0.01
@@ -75,11 +65,8 @@ class Program:
         }
         self._redactor = Redactor(variables.values())
         self._cwd = cwd
-        self._on_end = on_end
-        self._read_limit_s = read_limit_s
-        self._unanswered = 0
+        self._exchange = MessageExchange(on_end, read_limit_s)
         self._tail = b""
-        self._reason = ""
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -88,13 +75,11 @@ class Program:
         code = self._process.returncode if self._process is not None else None
         tail = self._redactor.redact_bytes(self._tail).decode("utf-8", "replace")
         last = flatten(tail.rstrip().rpartition("\n")[2], _SHOWN)
-        how = self._reason or ("it ended" if code is None else f"it ended with exit code {code}")
+        how = self._exchange.reason or ("it ended" if code is None else f"it ended with exit code {code}")
         return f"{how}: {last}" if last else how
 
     @asynccontextmanager
-    async def run(
-        self,
-    ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
+    async def run(self) -> AsyncGenerator[Streams]:
         """Start it, and yield the streams of its messages.
 
         Raises:
@@ -103,31 +88,22 @@ class Program:
         async with open_guardian() as guardian:
             process = self._process = await create_or_rollback(self._start(), _stop)
             guardian.watch(process.pid)
-            async with self._exchange(process) as streams:
-                yield streams
+            errors = asyncio.create_task(self._read_errors(process))
+            stdin, stdout = process.stdin, process.stdout
+            if stdin is None or stdout is None:
+                raise PlaceUnavailable(f"{self._argv[0]} has no streams")
 
-    @asynccontextmanager
-    async def _exchange(
-        self, process: asyncio.subprocess.Process
-    ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
-        """Yield the streams of its messages, and end it with the block."""
-        read_send, read_receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write_send, write_receive = anyio.create_memory_object_stream[SessionMessage](0)
-        tasks = [
-            asyncio.create_task(each)
-            for each in (
-                self._read_messages(process, read_send),
-                self._write_messages(process, write_receive, read_send),
-                self._read_errors(process),
-            )
-        ]
-        try:
-            yield read_receive, write_send
-        finally:
-            with anyio.CancelScope(shield=True):
-                await shield_to_completion(_end(process, tasks), limit_s=None)
-            for stream in (read_send, read_receive, write_send, write_receive):
-                stream.close()
+            async def write(data: bytes) -> None:
+                stdin.write(data)
+                await stdin.drain()
+
+            try:
+                async with self._exchange.run(
+                    lambda: stdout.read(_READ), write, lambda: _close(process), errors
+                ) as streams:
+                    yield streams
+            finally:
+                guardian.leave(process.pid)
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
@@ -139,68 +115,18 @@ class Program:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise PlaceUnavailable(f"{self._argv[0]} cannot be started: {why}") from None
 
-    async def _read_messages(self, process: asyncio.subprocess.Process, into: MemoryObjectSendStream[Incoming]) -> None:
-        parser = MessageParser(LONGEST_LINE)
-        try:
-            with into, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-                if process.stdout is None:
-                    return
-                while data := await process.stdout.read(_READ):
-                    for message in parser.feed(data):
-                        if not self._count_request(message):
-                            return
-                        await into.send(message)
-        except LineTooLong as error:
-            self._reason = f"it sent {error}"
-        finally:
-            self._on_end()
-
-    def _count_request(self, message: Incoming) -> bool:
-        """Return whether a message may be taken: a server that reads no answers may not send requests without end."""
-        if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest):
-            self._unanswered += 1
-        if self._unanswered <= _MOST_UNANSWERED:
-            return True
-        self._reason = f"it sent more than {_MOST_UNANSWERED} requests and read no answers"
-        return False
-
-    async def _write_messages(
-        self,
-        process: asyncio.subprocess.Process,
-        messages: MemoryObjectReceiveStream[SessionMessage],
-        reading: MemoryObjectSendStream[Incoming],
-    ) -> None:
-        try:
-            async with messages:
-                async for message in messages:
-                    if process.stdin is not None:
-                        process.stdin.write(encode_message(message))
-                        async with asyncio.timeout(self._read_limit_s):
-                            await process.stdin.drain()
-                    if isinstance(message.message, JSONRPCResponse | JSONRPCError):
-                        self._unanswered -= 1
-        except TimeoutError:
-            self._end_messages(reading, f"it did not read a message within {self._read_limit_s:g} s")
-        except (OSError, RuntimeError):  # its input is closed
-            reading.close()
-
-    def _end_messages(self, reading: MemoryObjectSendStream[Incoming], reason: str) -> None:
-        self._reason = reason
-        reading.close()
-        self._on_end()
-
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         if process.stderr is not None:
             while data := await process.stderr.read(_READ):
                 self._tail = (self._tail + data)[-_TAIL:]
 
 
-async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _close(process: asyncio.subprocess.Process) -> None:
+    """End it, and close our ends of its pipes, which a process that it left may hold."""
     await _stop(process)
-    await asyncio.wait(tasks, timeout=_POLL_S)  # its last output is read
-    await cancel_and_wait(tasks)
+    await asyncio.sleep(_POLL_S)  # its last output is read
     transport = getattr(process, "_transport", None)
-    if transport is not None:  # a process that it left may hold a pipe, and nothing public closes our end
+    if transport is not None:  # nothing public closes our end
         with contextlib.suppress(PermissionError):
             transport.close()
 

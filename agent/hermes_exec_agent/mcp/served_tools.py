@@ -25,6 +25,7 @@ from hermes_exec_agent.tools.base import ToolArguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.job_status import JobStatus
@@ -65,6 +66,23 @@ class CommandResult(ServedResult):
     stderr_bytes: int
     duration_s: float
     note: str = ""
+
+
+class SyncChange(BaseModel):
+    """A difference between two folders."""
+
+    path: str
+    action: str = Field(description="copy, touch or delete")
+
+
+class SyncResult(ServedResult):
+    """The result of a sync."""
+
+    copied: int
+    deleted: int
+    unchanged: int
+    bytes: int
+    changes: list[SyncChange] = Field(description="The first of them")
 
 
 class SessionResult(ServedResult):
@@ -224,6 +242,16 @@ class ListArguments(ToolArguments):
     path: str = "."
 
 
+class SyncArguments(ToolArguments):
+    """Make a folder of the target like one of the server's machine, or the reverse; only what differs is moved."""
+
+    local: str = Field(".", description="Below the folder that the server was started with")
+    remote: str = Field(min_length=1)
+    direction: Literal["up", "down"] = Field("up", description="up: to the target")
+    delete: bool = Field(False, description="Remove what the source does not have")
+    dry_run: bool = Field(False, description="Change nothing")
+
+
 @dataclass(frozen=True, slots=True)
 class ServedTool:
     """A tool of the server, with the most that it can do."""
@@ -239,17 +267,25 @@ class ServedTool:
     """Whether a second call with the same arguments changes nothing more."""
     reaches_out: bool = False
     """Whether it may reach beyond the target, as any command can."""
+    about: str = ""
+    """Its description, if that is not the docstring of its arguments."""
+    schema: dict[str, Any] | None = None
+    """Of its arguments, if that is not the one of their class."""
 
 
 class TargetTools:
     """The calls of the tools."""
 
-    def __init__(self, target: ServedTarget) -> None:
+    def __init__(self, target: ServedTarget, folder: Path | None = None) -> None:
+        """``folder``: of this machine, that the tool ``sync`` uses; without one there is no such tool."""
         self._target = target
+        self._folder = folder
 
     def create(self) -> tuple[ServedTool, ...]:
         """Return the tools."""
+        sync = ServedTool("sync", SyncArguments, SyncResult, self.sync, destroys=True, is_idempotent=True)
         return (
+            *([sync] if self._folder is not None else []),
             ServedTool("run", RunArguments, CommandResult, self.run, destroys=True, reaches_out=True),
             ServedTool(
                 "session_run", SessionRunArguments, CommandResult, self.run_in_session, destroys=True, reaches_out=True
@@ -385,6 +421,39 @@ class TargetTools:
         ]
         truncated = len(found) > len(entries)
         return FileList(ok=True, backend=self._target.name, path=args.path, entries=entries, truncated=truncated)
+
+    async def sync(self, args: SyncArguments, report: Report) -> SyncResult:
+        """Make a folder like another one."""
+        terminal = await self._target.terminal()
+        local = await asyncio.to_thread(self._find_local, args.local)
+        ticker = asyncio.create_task(Progress(report).tick())
+        try:
+            done = await terminal.sync(
+                local, args.remote, direction=args.direction, delete=args.delete, dry_run=args.dry_run
+            )
+        finally:
+            await cancel_and_wait([ticker])
+        changes = [
+            SyncChange(path=_to_text(str(each.path)), action=each.action) for each in done.changes[:_MOST_ENTRIES]
+        ]
+        return SyncResult(
+            ok=True, backend=self._target.name, copied=done.copied, deleted=done.deleted, unchanged=done.unchanged,
+            bytes=done.bytes, changes=changes,
+        )  # fmt: skip
+
+    def _find_local(self, path: str) -> Path:
+        """Return the path of a folder below that of the server.
+
+        Raises:
+            UsageError: it is elsewhere.
+        """
+        if self._folder is None:
+            raise UsageError("this server has no folder to sync", remedy="--sync FOLDER")
+        folder = self._folder.resolve()
+        found = (folder / path).resolve()
+        if not found.is_relative_to(folder):
+            raise UsageError(f"local: {path} is not below the folder of the server", remedy="a relative path")
+        return found
 
     async def _follow(self, stream: Stream, most: int, report: Report) -> CommandResult:
         """Collect the output of a command until it ends, and report on it meanwhile."""

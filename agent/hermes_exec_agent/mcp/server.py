@@ -72,7 +72,7 @@ class TargetServer:
 
     def _find_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._tools.get(name)
-        return build_schema(tool.arguments) if tool else None
+        return _to_schema(tool) if tool else None
 
     async def _call(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         tool = self._tools.get(params.name)
@@ -111,8 +111,8 @@ class TargetServer:
 def _to_wire(tool: ServedTool) -> Tool:
     return Tool(
         name=tool.name,
-        description=describe(tool.arguments),
-        input_schema=build_schema(tool.arguments) | {"type": "object", "additionalProperties": False},
+        description=tool.about or describe(tool.arguments),
+        input_schema=_to_schema(tool),
         output_schema=build_schema(tool.result),
         annotations=ToolAnnotations(
             read_only_hint=tool.only_reads,
@@ -121,6 +121,10 @@ def _to_wire(tool: ServedTool) -> Tool:
             open_world_hint=tool.reaches_out,
         ),
     )
+
+
+def _to_schema(tool: ServedTool) -> dict[str, Any]:
+    return (tool.schema or build_schema(tool.arguments)) | {"type": "object", "additionalProperties": False}
 
 
 def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:

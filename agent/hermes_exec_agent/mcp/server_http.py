@@ -47,7 +47,7 @@ class TokenGuard:
         return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
 
 
-class _QuietServer(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """A server that leaves signals to its caller, who cancels it."""
 
     @contextmanager
@@ -76,7 +76,7 @@ async def serve_http(
     config = uvicorn.Config(
         app, log_config=None, lifespan="on", access_log=False, timeout_graceful_shutdown=_CLOSE_S, ws="none"
     )
-    serving = asyncio.create_task((running := _QuietServer(config)).serve(sockets=[listener]))
+    serving = asyncio.create_task((running := QuietServer(config)).serve(sockets=[listener]))
     shown = f"[{host}]" if ":" in host else host
     listening(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.mcp.answers import to_envelope
+from hermes_exec_agent.mcp.answers import redact, to_envelope
 from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
 from hermes_exec_agent.tools.base import failure_envelope, to_failure
 from hermes_exec_agent.tools.provenance import find_stranger
@@ -47,10 +47,18 @@ class McpTool:
         definition = self._definition
         return self.connection.settings.trust_hints and (definition.only_reads or definition.is_idempotent)
 
+    def check(self) -> None:
+        """Check that the tool is as it was accepted, as far as that is known.
+
+        Raises:
+            ToolDisabled: it is not.
+        """
+        self.connection.check_tool(self._definition.name)
+
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Call the tool if the person approves it."""
         try:
-            self.connection.check_tool(self._definition.name)
+            self.check()
         except ToolDisabled as error:
             return failure_envelope(self.place, to_failure(error))
         if self.changes or self.spec.name in context.approvals.tools:
@@ -63,7 +71,7 @@ class McpTool:
             envelope = await to_envelope(await self._send(arguments), self.place, context)
         except HermesError as error:
             envelope = failure_envelope(self.place, to_failure(error))
-        return _redact(replace(envelope, duration_s=time.monotonic() - began), Redactor(self.connection.keys))
+        return redact(replace(envelope, duration_s=time.monotonic() - began), Redactor(self.connection.keys))
 
     async def _send(self, arguments: dict[str, Any]) -> ToolAnswer:
         """Send the call. If its answer was lost, it is sent once more only if a second call has no further effect."""
@@ -74,13 +82,3 @@ class McpTool:
                 raise
         await self.connection.settle()
         return await self.connection.call(self._definition.name, arguments)
-
-
-def _redact(envelope: Envelope, redactor: Redactor) -> Envelope:
-    """Return the envelope without the keys that the server has."""
-    if not redactor:
-        return envelope
-    error = envelope.error
-    if error is not None:
-        error = replace(error, message=redactor.redact(error.message))
-    return replace(envelope, output=redactor.redact(envelope.output), error=error)

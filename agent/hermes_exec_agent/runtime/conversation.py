@@ -89,6 +89,8 @@ class Conversation:
         if not self.options.parent and (self.options.most_cost or self.options.most_cost_day):
             context.meter = CostMeter(log, turn=self.options.most_cost, day=self.options.most_cost_day)
         context.list_requests = self._list_requests
+        self.list_prompts = context.list_prompts
+        """Returns a line for each prompt of the servers, as far as they answer soon."""
         self._checkpoints = None if self.options.parent else context.checkpoints
         if self._checkpoints is not None:
             self._checkpoints.begin(self._recorder.record)
@@ -267,7 +269,6 @@ class Conversation:
         """Answer ``request``. ``listener`` is called with each update and must not block.
 
         ``images`` count as text from outside for the memory and for skills.
-
         If the caller is cancelled, `interrupt` is called or the time limit expires, nothing is left running, and the
         record has the interruption.
 

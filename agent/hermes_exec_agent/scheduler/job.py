@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, Field
 
@@ -120,6 +120,25 @@ def check_name(name: str) -> str:
             f"{to_printable(name)!r} is not a name", remedy="up to 64 letters, digits and . _ -, a letter first"
         )
     return name
+
+
+def describe_job(job: Job) -> list[tuple[str, str]]:
+    """Return what a person reads before they approve a job: all that it does, and what the agent had read before."""
+    spec = job.spec
+    facts: list[tuple[str, object]] = [
+        ("proposed by", f"the agent with {job.author}" if job.author else ""),
+        ("schedule", f"{spec.schedule} ({spec.zone})"),
+        ("request", spec.prompt), ("command", spec.command), ("target", spec.target or "the configured default"),
+        ("folder", spec.cwd), ("model", spec.model), ("skill", spec.skill),
+        ("tools that change something", "" if spec.is_command else spec.approve), ("replies", spec.budget),
+        ("deliver", ", ".join(spec.deliver)), ("time limit", f"{spec.time_limit_s:g} s"),
+        ("most cost", f"{spec.most_cost:g} $" if spec.most_cost else ""), ("if missed", spec.if_missed),
+        ("overlap", spec.overlap), ("missed after", f"{job.late_s:g} s"),
+        ("failures in a row", job.failures or ""),
+    ]  # fmt: skip
+    sources = cast("list[dict[str, object]]", job.origin.get("sources", []))
+    facts += [("read before", f"{each.get('tool', '')} {each.get('source', '')}") for each in sources]
+    return [(name, str(value)) for name, value in facts if value]
 
 
 def suggest_name(spec: JobSpec) -> str:

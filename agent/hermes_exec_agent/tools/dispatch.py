@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent
@@ -27,6 +27,7 @@ from hermes_exec_agent.tools.foreign_calls import (
     read_bare_patch,
 )
 from hermes_exec_agent.tools.provenance import find_stranger
+from hermes_exec_agent.tools.tool import IndirectTool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,6 +86,7 @@ async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> En
 
 def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     """Find the tool and arguments that a model means. Nothing runs; an ambiguous call gets a failure and no tool."""
+    known = _add_unlisted(known, call.name)
     name = normalize_name(call.name, known)
     alias = ALIASES.get(name)
     if name not in known and (alias is None or (name in ABSENT and alias.ours not in known)):
@@ -105,7 +107,22 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     if ours not in known:
         why = f"the tool for {call.name} is {ours}, which is not among the tools here: {', '.join(known)}"
         return ResolvedCall(call, call, failure=Failure("unknown_tool", why))
-    return _make_resolved(known[ours], call, arguments, notes, as_written=name == call.name == ours)
+    tool = known[ours]
+    if not isinstance(tool, IndirectTool):
+        return _make_resolved(tool, call, arguments, notes, as_written=name == call.name == ours)
+    try:
+        tool, arguments = tool.find_call(arguments)
+    except UsageError as error:
+        return _refuse(call, f"{error}. {_NOTHING}")
+    return _make_resolved(tool, call, arguments, notes, as_written=False)
+
+
+def _add_unlisted(known: Mapping[str, Tool], name: str) -> Mapping[str, Tool]:
+    """Return the tools with that of this name, if one of them knows it."""
+    for tool in () if name in known else known.values():
+        if isinstance(tool, IndirectTool) and (found := tool.find_tool(name)) is not None:
+            return {**known, name: found}
+    return known
 
 
 def _rewrite(

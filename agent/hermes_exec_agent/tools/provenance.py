@@ -30,7 +30,7 @@ _INWARD = frozenset(
 """Tools whose results have no text from outside, except for text of skills, which has an origin of its own."""
 _NO_SOURCE = frozenset({"todo", "clarify", "cronjob", "propose_change", "skill_manage"})
 """Tools whose results have no text but the model's and the person's."""
-_OF_ALL_SERVERS = frozenset({"tool_search", "mcp_resources"})
+_OF_ALL_SERVERS = frozenset({"tool_search", "mcp_resources", "mcp_prompts"})
 """Tools whose results have text of several servers."""
 _NAMED = 3
 """Skills that a question names."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.memory.persons import Participant
@@ -189,6 +189,10 @@ def _ignore(*_: Any) -> None:
     """Ignore the call."""
 
 
+async def _list_nothing() -> list[str]:
+    return []
+
+
 @dataclass(slots=True)
 class Context:
     """What a conversation provides to its tools."""
@@ -265,6 +269,8 @@ class Context:
     """Returns the tools that this conversation gets in addition, since the last call."""
     servers: Callable[[], list[str]] = list
     """Describes the servers whose tools the conversation has, a line for each."""
+    list_prompts: Callable[[], Awaitable[list[str]]] = _list_nothing
+    """Lists the prompts of these servers, a line for each."""
     _workspace: Workspace | None = None
     _delegated: DelegatedTasks | None = None
     _services: dict[object, object] = field(default_factory=dict[object, object])
@@ -380,6 +386,23 @@ class Tool(Protocol):
         """Run the call if it is approved. A cancelled call leaves nothing running.
 
         A `HermesError` of the target becomes an envelope with a `Failure`; it is never shown as a command's output.
+        """
+        ...
+
+
+@runtime_checkable
+class IndirectTool(Protocol):
+    """A tool whose calls are calls of other tools, which are not among those of the request."""
+
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the tool of that name; None if there is none."""
+        ...
+
+    def find_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
+        """Return the tool that a call means, and its arguments.
+
+        Raises:
+            UsageError: there is none.
         """
         ...
 

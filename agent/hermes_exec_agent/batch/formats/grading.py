@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,7 +83,7 @@ def refuse_unfinished(done: Result) -> None:
 
 @dataclass(slots=True)
 class CommandGrading:
-    """A task of our own format: exit code 0 of its check is the reward 1."""
+    """A task of our own format: exit code 0 of its check is the reward 1; several checks have weights."""
 
     trial: Trial
     files: Path
@@ -106,16 +107,42 @@ class CommandGrading:
         return contextlib.nullcontext(place)
 
     async def grade(self, place: AttemptPlace) -> Grade:
-        """Run the command; see `Grading.grade`."""
+        """Run the check, or each of several; see `Grading.grade`."""
         task = self.trial.task
-        try:
-            done = await place.terminal.run(
-                ["/bin/sh", "-c", task.check or "false"],
-                cwd=place.folder, timeout=task.check_timeout_s, merge_stderr=True, max_output=_OUTPUT,
-            )  # fmt: skip
-        except UsageError as error:  # the agent removed the folder
-            raise CheckFault(str(error)) from error
-        refuse_unfinished(done)
-        last = flatten(find_last_line(done), _LINE)
-        record = {"exit_code": done.exit_code, "seconds": round(done.duration_s, 3), "last": last}
-        return Grade(float(done.exit_code == 0), record, f"{done.reason}: {last}")
+        if not task.checks:
+            done, last = await _run_check(place, task.check or "false", task.check_timeout_s)
+            return Grade(float(done.exit_code == 0), _describe(done, last), f"{done.reason}: {last}")
+        parts: dict[str, float] = {}
+        details: dict[str, dict[str, Any]] = {}
+        failed: list[str] = []
+        for name, check in task.checks.items():
+            try:
+                done, last = await _run_check(place, check.command, check.timeout_s)
+            except CheckFault as error:
+                raise CheckFault(f"{flatten(name, _LINE)}: {error}") from error
+            parts[name] = float(done.exit_code == 0)
+            details[name] = _describe(done, last) | {"weight": check.weight}
+            failed += [] if parts[name] else [f"{name}: {last}"]
+        weights = {name: check.weight for name, check in task.checks.items()}
+        reward = math.fsum(weights[name] * part for name, part in parts.items()) / math.fsum(weights.values())
+        return Grade(reward, {"parts": parts, "checks": details}, flatten("; ".join(failed), _LINE))
+
+
+async def _run_check(place: AttemptPlace, command: str, timeout_s: float) -> tuple[Result, str]:
+    """Run the command of a check; return its result, and the last line of its output.
+
+    Raises:
+        CheckFault: it could not run.
+    """
+    try:
+        done = await place.terminal.run(
+            ["/bin/sh", "-c", command], cwd=place.folder, timeout=timeout_s, merge_stderr=True, max_output=_OUTPUT
+        )
+    except UsageError as error:  # the agent removed the folder
+        raise CheckFault(str(error)) from error
+    refuse_unfinished(done)
+    return done, flatten(find_last_line(done), _LINE)
+
+
+def _describe(done: Result, last: str) -> dict[str, Any]:
+    return {"exit_code": done.exit_code, "seconds": round(done.duration_s, 3), "last": last}

@@ -45,11 +45,15 @@ echo "the tests wrote no reward" >&2; exit 1"""
 def create_profile(trial: Trial, box: BoxSpec, files: Path) -> Profile | str:
     """Return the container of a trial; the trial's own target if the person chose another one than the task's."""
     if trial.target != TARGET:
-        if not box.hosts:
-            return trial.target
-        # Which targets can restrict addresses was checked when the run was planned.
-        profile = resolve(trial.target, load_settings()).profile
-        return profile.model_copy(update={"network": "open", "allow": box.hosts})
+        # Which targets can do that was checked when the run was planned.
+        if box.hosts:
+            profile = resolve(trial.target, load_settings()).profile
+            return profile.model_copy(update={"network": "open", "allow": box.hosts})
+        if box.network == "none":
+            profile = resolve(trial.target, load_settings()).profile
+            is_cloud = hasattr(profile, "allow")
+            return profile.model_copy(update={"network": "blocked", "allow": ()} if is_cloud else {"network": "none"})
+        return trial.target
     table: dict[str, Any] = {"type": "docker", "network": box.network}
     if box.image is not None:
         table["image"] = box.image

@@ -21,6 +21,7 @@ _PYTEST = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) +(\S.*?)(?: - 
 _METHOD = re.compile(r"(\w+) \((\w[\w.<>]*)\)")
 _UNITTEST = re.compile(r"^(.+?) \.\.\. ?(.*)$")
 _UNITTEST_END = re.compile(r"(ok|FAIL|ERROR|skipped\b.*|expected failure|unexpected success)$")
+_UNITTEST_SUMMARY = re.compile(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\w+ \(\w[\w.<>]*\)|.*\S)")
 _SYMPY = re.compile(r"^(test_\w+) (ok|F|E|f|X|s)\b")
 _SYMPY_FAILED = re.compile(r"^_{3,} \S+:(test_\w+) _{3,}$")
 _FUNCTION = re.compile(r"test_\w+")
@@ -73,25 +74,35 @@ def _to_plain(name: str) -> str:
 
 
 def _read_pytest(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield tests; a name with spaces also as its first word, which is all that the dataset has of it."""
     for line in lines:
         if (found := _PYTEST.match(line)) and found[1] != "SKIPPED":
-            yield found[2], found[1] in ("PASSED", "XFAIL")
+            is_passed = found[1] in ("PASSED", "XFAIL")
+            names = {found[2], found[2].split()[0], *([line.partition(" ")[2].strip()] if found[1] == "PASSED" else [])}
+            yield from ((name, is_passed) for name in sorted(names))
 
 
 def _read_unittest(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield tests from lines such as ``test_a (module.Class) ... ok``.
 
     A docstring is on a line of its own between the name and the dots, and is a name, too. What a test prints may be
-    between the dots and its end.
+    between the dots and its end, also what looks like the end of one that passed; the summary of those that did not
+    counts, too.
     """
     names: list[str] = []
+    described: dict[str, str] = {}
     before = ""
     for line in lines:
-        if names and (end := _UNITTEST_END.match(line)):
+        if found := _UNITTEST_SUMMARY.match(line):
+            yield from ((name, False) for name in (found[1], described.get(found[1])) if name)
+        elif names and (end := _UNITTEST_END.match(line)):
             yield from ((name, _is_passed(end[1])) for name in names)
             names = []
         elif found := _UNITTEST.match(line):
-            names = [found[1], *([before] if _METHOD.fullmatch(before) else [])]
+            names = [found[1]]
+            if _METHOD.fullmatch(before):
+                names.append(before)
+                described[before] = found[1]
             if end := _UNITTEST_END.search(found[2]):
                 yield from ((name, _is_passed(end[1])) for name in names)
                 names = []

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from hermes_exec_agent.batch.model_choice import is_scripted
+from hermes_exec_agent.batch.run_folder import PREPAID
 from hermes_exec_agent.models.protocol import read_thought
 from hermes_exec_agent.runtime.events.log import EventLog
 from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.runtime.tool_schemas import read_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from hermes_exec_agent.batch.run_folder import RunFolder
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime.events.event import Event
 
+Row = TypeVar("Row")
+_DAMAGE = (LookupError, TypeError, AttributeError, ValueError, RecursionError)
+"""What reading a record of another form than ours may raise."""
 _REDACTED = re.compile(r"\[secret [A-Za-z_][A-Za-z0-9_]*\]")
 """What the log has in place of a secret."""
 
@@ -158,7 +162,8 @@ class Trajectory:
     def describe(self) -> dict[str, Any]:
         """Return the columns that each row has."""
         names = ("key", "task", "target", "model", "sample", "reward")
-        return {**{name: self.result[name] for name in names}, "end": self.end}
+        policy = {"policy": self.result["policy"]} if self.result.get("policy") else {}
+        return {**{name: self.result[name] for name in names}, "end": self.end, **policy}
 
 
 def _list_conversations(result: dict[str, Any]) -> list[str]:
@@ -203,9 +208,34 @@ class TrajectoryReader:
             elif reason := self.selection.find_exclusion(state.accepted):
                 self.left_out[reason] += 1
             else:
-                for id in _list_conversations(state.accepted):
-                    if (found := self._read(trial, state.accepted, id)) is not None:
-                        yield found
+                yield from self.read_trial(trial, state.accepted)
+
+    def convert(self, trajectory: Trajectory, form: Callable[[Trajectory], Iterable[Row]]) -> list[Row]:
+        """Return the rows of a trajectory in a form; none of one that is damaged."""
+        with self._leave_out_damaged(trajectory.result):
+            return list(form(trajectory))
+        return []
+
+    def read_trial(self, trial: Trial, result: dict[str, Any]) -> list[Trajectory]:
+        """Return the trajectories of a result, one for each step; those that are left out are counted.
+
+        Raises:
+            HermesError: its log cannot be read.
+        """
+        with self._leave_out_damaged(result):
+            found = [self._read(trial, result, id) for id in _list_conversations(result)]
+            return [each for each in found if each is not None]
+        return []
+
+    @contextmanager
+    def _leave_out_damaged(self, result: dict[str, Any]) -> Generator[None]:
+        """Leave out a trial whose record is damaged, if its log was in the reach of an agent."""
+        try:
+            yield
+        except _DAMAGE:
+            if not (self.run.shard(str(result["shard"])) / PREPAID).exists():
+                raise
+            self.left_out["with a damaged record"] += 1
 
     def _read(self, trial: Trial, result: dict[str, Any], id: str) -> Trajectory | None:
         conversation = self._read_conversation(str(result["shard"]), id)

@@ -167,8 +167,11 @@ class SlashCommands:
             self._row(f"{spec.name:<14}", spec.description)
 
     async def _mcp(self, _: str) -> None:
-        for line in (await self._talk.conversation()).servers or ["there is no server. Try: hermes-exec mcp add"]:
+        conversation = await self._talk.conversation()
+        for line in conversation.servers or ["there is no server. Try: hermes-exec mcp add"]:
             self._show(escape_text(line))
+        for line in await conversation.list_prompts():
+            self._row("  prompt", line)
 
     async def _skills(self, _: str) -> None:
         from hermes_exec_agent.skills.registry.registry import Registry

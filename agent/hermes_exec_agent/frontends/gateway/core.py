@@ -24,7 +24,7 @@ from hermes_exec_agent.frontends.gateway.records import Measures
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_agent.frontends.gateway.adapter import Adapter, Incoming
@@ -94,7 +94,10 @@ class Gateway:
         turns.find_traits = lambda address: self._traits.get((address.platform, address.account))
         for each in adapters:
             if isinstance(each, HistoryReader):
-                each.set_positions(partial(asyncio.to_thread, store.find_positions, each.platform, each.account))
+                each.set_positions(partial(self._find_positions, each))
+
+    async def _find_positions(self, adapter: Adapter) -> Mapping[str, str]:
+        return await asyncio.to_thread(self._store.find_positions, adapter.platform, adapter.account)
 
     async def run(self, ready: Callable[[Adapter], None] = lambda _: None) -> None:
         """Serve until cancelled; ``ready`` is called for each account that is connected.

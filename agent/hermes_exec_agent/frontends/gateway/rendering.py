@@ -56,6 +56,7 @@ def to_codes(text: str) -> str:
 
 @cache
 def create_parser() -> MarkdownIt:
+    """Return the parser of Markdown, which all renderers share."""
     from markdown_it import MarkdownIt
 
     # the rule "reference" hides lines such as [ERROR]: text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hermes_exec_agent.frontends.http.protocol import make_error_response
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """Paths for the health checks of a container engine, which has no token; they reveal nothing else."""
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class RequestGuard:
         if self.hosts and parse_host(request.headers.get("Host", "")) not in self.hosts:
             return make_error_response(421, "this server has another host name", code="wrong_host")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
+        if origin is not None and not is_own_origin(origin, request.headers.get("Host", ""), "http", "https"):
             return make_error_response(403, "requests from pages of other sites are refused", code="wrong_origin")
         if request.path in PUBLIC_PATHS or (self.token is None and _over_unix_socket(request)):
             return None
@@ -66,11 +67,14 @@ def is_equal_constant_time(given: str, expected: str) -> bool:
 
 
 def parse_host(header: str) -> str:
-    """Return the host name of a ``Host`` header, without its port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """Return the host name of a ``Host`` header, without its port; empty if it has anything else."""
+    found = _HOST.fullmatch(header)
+    return found[1].strip("[]").lower() if found is not None else ""
+
+
+def is_own_origin(origin: str, host: str, *schemes: str) -> bool:
+    """Whether a browser's ``Origin`` is the page at this ``Host``, by one of these schemes."""
+    return origin.lower() in {f"{scheme}://{host}".lower() for scheme in schemes}
 
 
 def is_loopback(address: str) -> bool:

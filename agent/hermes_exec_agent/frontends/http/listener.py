@@ -73,8 +73,8 @@ async def serve_until_cancelled(
         tls: serves HTTPS at an address.
 
     Raises:
-        OSError: the address is not available.
-        ConfigError: the socket cannot be created, or other users could reach it; or an address has no token.
+        ConfigError: the address is not available, or has no token; or the socket cannot be created, or other users
+            could reach it.
     """
     if not isinstance(where, Path) and not server.requires_token:
         raise ConfigError("an address needs a token: other users of this machine reach it too")
@@ -101,7 +101,7 @@ async def serve_until_cancelled(
                 listener = await loop.create_unix_server(server.connections, sock=bound, backlog=_AT_ONCE)
                 listening(f"unix:{where}")
             else:
-                listener = await loop.create_server(server.connections, *where, backlog=_AT_ONCE, ssl=tls)
+                listener = await _listen(server.connections, *where, tls)
                 for each in listener.sockets:
                     listening(_format_url(each, "https" if tls else "http"))
             for each in listener.sockets:
@@ -115,6 +115,18 @@ async def serve_until_cancelled(
             await shield_to_completion(server.end_runs(grace_s), limit_s=None)
             await runner.cleanup()
             await server.close()
+
+
+async def _listen(connections: Connections, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(connections, host, port, backlog=_AT_ONCE, ssl=tls)
+    except (OSError, UnicodeError) as error:  # an invalid name raises a UnicodeError
+        code = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(code) if code is not None and code > 0 else "the address is not known here"
+        raise ConfigError(
+            f"{to_printable(host)}:{port}: {why}", remedy="another --port, or --port 0; or another --host"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -27,21 +27,26 @@ def token_file(environ: Mapping[str, str]) -> Path:
     return state_folder(environ) / NAME
 
 
-def load_token(path: Path) -> Secret:
+def load_token(path: Path, remedy: str = "--token-from env:NAME or file:/path, or --socket PATH") -> Secret:
     """Read the token, or create it. Two servers that start at once get the same one.
 
     Raises:
-        ConfigError: the file cannot be created or read, or other users can read it.
+        ConfigError: the file cannot be created or read, or is too short, or other users can read it; ``remedy`` says
+            what to try if the folder cannot be used.
     """
     try:
         if not path.exists():
             _create(path)
         text = read_token(path)
     except OSError as error:
-        remedy = "--token-from env:NAME or file:/path, or --socket PATH"
         raise ConfigError(
             f"{to_printable(path)}: the token cannot be stored: {error.strerror}", remedy=remedy
         ) from error
+    if len(text.strip()) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"{to_printable(path)}: the token is shorter than {SHORTEST_TOKEN} characters",
+            remedy="remove it; the next start creates a new one",
+        )
     return Secret("the server's token", text.strip())
 
 

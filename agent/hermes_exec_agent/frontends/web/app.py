@@ -16,7 +16,7 @@ from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.web import approvals, records, skills
 from hermes_exec_agent.frontends.web.access import HEADERS, refuse
-from hermes_exec_agent.frontends.web.clean import clean_value
+from hermes_exec_agent.frontends.web.clean import clean_text, clean_value
 from hermes_exec_agent.frontends.web.places import PlaceMonitor
 from hermes_exec_agent.frontends.web.streams import StreamServer
 
@@ -32,6 +32,8 @@ _log = logging.getLogger("hermes_exec.web")
 _LARGEST = 16 << 10
 """Bytes of a request."""
 _BODY_S = 10.0
+_REASON = 1000
+"""Characters of the reason of a refusal."""
 _TYPES = {
     "html": "text/html",
     "css": "text/css",
@@ -83,7 +85,7 @@ class WebServer:
         add.add_get("/api/state", self._state)
         add.add_get("/api/terminals", self._terminals)
         add.add_post("/api/terminals/end", self._end_terminal)
-        add.add_get("/api/stream", self._streams.handle)
+        add.add_get("/api/stream", self._stream)
         add.add_get("/api/conversations", self._conversations)
         add.add_get("/api/conversations/{id}", self._conversation)
         add.add_get("/api/skills", self._skills)
@@ -121,16 +123,18 @@ class WebServer:
             response.headers.update(HEADERS)
         return response
 
+    def _refuse(self, status: int, error: Exception) -> web.Response:
+        return refuse(status, clean_text(str(error), self._config.redact, _REASON))
+
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except web.HTTPException as error:
             return refuse(error.status, error.reason)
         except UsageError as error:
-            return refuse(400, self._config.redact(str(error)))
+            return self._refuse(400, error)
         except (HermesError, OSError) as error:
-            status = 409 if isinstance(error, Refused) else 502
-            return refuse(status, self._config.redact(str(error)))
+            return self._refuse(409 if isinstance(error, Refused) else 502, error)
         except Exception:  # noqa: BLE001  the page shows it, and the log has it
             _log.exception("a request failed")
             return refuse(500, "internal error")
@@ -160,16 +164,15 @@ class WebServer:
     async def _open_session(self, request: web.Request) -> web.Response:
         record = await self._read(request)
         response = web.json_response({"opened": True})
-        is_locked = self._access.is_locked
-        if self._access.open_session(str(record.get("secret", ""))[:500], response):
+        if await self._access.open_session(str(record.get("secret", ""))[:500], response):
             return response
-        if is_locked:
-            return refuse(429, "too many wrong links or tokens; wait a minute")
-        return refuse(403, "the link was used, or is too old")
+        return refuse(403, "the link was used or is too old, or the token is wrong")
 
-    async def _end_session(self, _: web.Request) -> web.Response:
+    async def _end_session(self, request: web.Request) -> web.Response:
         response = web.json_response({"opened": False})
-        self._access.close_session(response)
+        if (session := self._access.find_session(request)) is not None:
+            self._access.close_session(session, response)
+            await self._streams.close(session.id)
         return response
 
     async def _create_link(self, _: web.Request) -> web.Response:
@@ -201,6 +204,10 @@ class WebServer:
                 raise UsageError("there is no such job")
             await found[0].job(found[1]).kill(max_output=0)
         return self._json({"ended": True})
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        session = self._access.find_session(request)
+        return await self._streams.handle(request, session) if session else refuse(401, "there is no session")
 
     # Records
 
@@ -242,7 +249,7 @@ class WebServer:
             raise UsageError("allow is true or false")
         if "job" in record:
             revision = _parse_number(str(record.get("revision", "")))
-            await asyncio.to_thread(approvals.decide_job, str(record["job"])[:100], revision, allow=allow)
+            await asyncio.to_thread(approvals.decide_job, _parse_number(str(record["job"])), revision, allow=allow)
         elif self._config.runs is None:
             raise UsageError("no server was named", remedy="hermes-exec web --server URL")
         else:

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
 
 _LIMIT_S = 10.0
+_LIST_S = 3.0
+"""Seconds for the list, which the proposed jobs wait for."""
 _LARGEST = 1 << 20
 _UNIX = "unix:"
+
+
+class NoAnswer(HermesError):
+    """The server did not answer a request, or sent no JSON."""
 
 
 class ServedRuns:
@@ -49,7 +55,10 @@ class ServedRuns:
         if not (run.startswith("run_") and run[4:].isalnum()):
             raise UsageError("there is no such run")
         choice = {"choice": "once" if allow else "deny", "approval_id": approval}
-        await self._request("POST", f"/v1/runs/{run}/approval", choice)
+        try:
+            await self._request("POST", f"/v1/runs/{run}/approval", choice)
+        except NoAnswer as error:
+            raise HermesError(f"it is not known whether your answer arrived: {error}", remedy="look again") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -59,20 +68,29 @@ class ServedRuns:
     async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         if self._session is None:
             connector = aiohttp.UnixConnector(self._path) if self._path else None
-            limit = aiohttp.ClientTimeout(total=_LIMIT_S)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=limit, trust_env=False)
+            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         headers = {"Authorization": f"Bearer {self._token.reveal()}"} if self._token else {}
+        limit = aiohttp.ClientTimeout(total=_LIST_S if body is None else _LIMIT_S)
         try:
             async with self._session.request(
-                method, self._base + path, json=body, headers=headers, allow_redirects=False
+                method, self._base + path, json=body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
-                record: Any = json.loads(await response.content.read(_LARGEST))
+                record: Any = json.loads(await _read_bounded(response))
                 if response.status == 200 and isinstance(record, dict):
                     return record  # pyright: ignore[reportUnknownVariableType]  it is JSON
                 raise HermesError(f"the server of the agent refused: {_find_reason(record, response.status)}")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
             what = str(error) or type(error).__name__
-            raise HermesError(f"the server of the agent does not answer: {what}", remedy="hermes-exec serve") from None
+            raise NoAnswer(f"the server of the agent does not answer: {what}", remedy="hermes-exec serve") from None
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > _LARGEST:
+            raise HermesError(f"the server of the agent sent more than {_LARGEST >> 20} MiB")
+    return bytes(data)
 
 
 def _find_reason(record: Any, status: int) -> str:
@@ -83,20 +101,21 @@ def _find_reason(record: Any, status: int) -> str:
 
 
 def list_waiting_jobs() -> list[dict[str, Any]]:
-    """Return the scheduled jobs that an agent proposed, and that wait for a person."""
+    """Return the scheduled jobs that an agent proposed, and that wait for a person, with all that they do."""
+    from hermes_exec_agent.scheduler.job import describe_job
     from hermes_exec_agent.scheduler.jobs import list_jobs
     from hermes_exec_agent.scheduler.storage import CronStore
 
     with CronStore.of_user() as store:
         return [
-            {"name": job.name, "revision": job.revision, "author": job.author, "spec": job.spec.model_dump(mode="json")}
+            {"id": job.id, "name": job.name, "revision": job.revision, "facts": describe_job(job)}
             for job in list_jobs(store)
             if job.state == "waiting"
         ]
 
 
-def decide_job(name: str, revision: int, *, allow: bool) -> None:
-    """Accept or remove a scheduled job that an agent proposed.
+def decide_job(id: int, revision: int, *, allow: bool) -> None:
+    """Accept or remove a scheduled job that an agent proposed; another one may have its name by now.
 
     Raises:
         UsageError: it does not wait, or was changed since it was shown.
@@ -105,7 +124,7 @@ def decide_job(name: str, revision: int, *, allow: bool) -> None:
     from hermes_exec_agent.scheduler.storage import CronStore
 
     with CronStore.of_user() as store:
-        job = find_job(store, name)
+        job = find_job(store, str(id))
         if job.revision != revision or job.state != "waiting":
             raise UsageError(f"the job {job.name!r} was changed meanwhile", remedy="look at it again")
         if allow:

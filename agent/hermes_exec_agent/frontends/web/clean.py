@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.frontends.chat.safe_text import escape_text
@@ -19,7 +20,7 @@ _DEEPEST = 12
 def clean_value(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
     """Return a JSON value whose texts can be shown as they are; every other object becomes text."""
     if value is None or isinstance(value, bool | int | float):
-        return value
+        return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no other numbers
     if depth < _DEEPEST and isinstance(value, dict):
         items: list[tuple[Any, Any]] = list(value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  it is JSON
         return {clean_text(str(key), redact, 200): clean_value(each, redact, depth + 1) for key, each in items[:MOST]}

@@ -28,7 +28,6 @@ _COMMANDS = 200
 _PIECES = 100
 _DAYS = 7
 _REPORTS = 3
-_RAW = 2000
 
 
 def list_conversations(log: EventLog, before: str) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def _describe_event(event: Event) -> dict[str, Any]:
         case "titled":
             row |= {"text": data.get("title", "")}
         case _:
-            row |= {"text": json.dumps(data, ensure_ascii=False)[:_RAW]}
+            row |= {"text": json.dumps(data, ensure_ascii=False)}  # secrets are removed before it is cut
     return row
 
 

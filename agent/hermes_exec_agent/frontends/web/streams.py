@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import json
 import struct
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli.global_flags import flags
@@ -23,11 +25,12 @@ from hermes_exec_agent.frontends.web.access import refuse
 from hermes_exec_agent.frontends.web.clean import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec.terminal.pty import Pty
+    from hermes_exec_agent.frontends.web.access import Session
     from hermes_exec_agent.frontends.web.places import PlaceMonitor
 
 WINDOW = 256 << 10
@@ -42,6 +45,9 @@ _HOLD_S = 0.3
 """How long output is held back that may be the beginning of a secret."""
 _CONNECT_S = 30.0
 _DETACH_S = 5.0
+_CLOSE_S = 2.0
+SESSION_ENDED = 4401
+"""The code of a closed stream whose session has ended."""
 _TYPED = 256
 """Messages of input that wait for a program to read."""
 _HEARTBEAT_S = 20.0
@@ -55,40 +61,44 @@ class StreamServer:
     def __init__(self, monitor: PlaceMonitor, *, allow_input: bool) -> None:
         self._monitor = monitor
         self._allow_input = allow_input
-        self._open: set[web.WebSocketResponse] = set()
+        self._open: dict[web.WebSocketResponse, str] = {}
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Stream a job or a kept shell until it ends, or the client leaves."""
+    async def handle(self, request: web.Request, session: Session) -> web.StreamResponse:
+        """Stream a job or a kept shell until it ends, the client leaves, or its session ends."""
         query = request.query
         guest, name, kind = query.get("guest", ""), query.get("job", ""), query.get("kind", "")
         start = _parse_offset(query.get("offset", "tail"))
         if kind not in {"job", "pty"} or not guest or len(guest + name) > _LONGEST_NAME or start is None:
             return refuse(400, "guest, job, kind or offset is not valid")
-        if len(self._open) >= SOCKETS:
-            return refuse(503, f"more than {SOCKETS} streams are open")
         if not web.WebSocketResponse().can_prepare(request):
             return refuse(400, "this is a WebSocket")
         socket = web.WebSocketResponse(max_msg_size=_MESSAGE, heartbeat=_HEARTBEAT_S, compress=False)
-        self._open.add(socket)
+        await socket.prepare(request)
+        if len(self._open) >= SOCKETS:  # a browser hides the reason of a refused handshake
+            await _send(socket, type="error", message=f"{SOCKETS} terminals are open; close one")
+            await _close(socket, WSCloseCode.TRY_AGAIN_LATER)
+            return socket
+        self._open[socket] = session.id
+        life = asyncio.timeout(session.ends - time.time())
         try:
-            await socket.prepare(request)
-            with self._monitor.stream():
-                await self._serve(socket, guest, name, kind, start)
+            async with life:
+                with self._monitor.stream():
+                    await self._serve(socket, guest, name, kind, start)
         except (HermesError, TimeoutError) as error:
-            await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
+            if not life.expired():
+                await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
         except ConnectionError:
             pass
         finally:
-            self._open.discard(socket)
-            with contextlib.suppress(ConnectionError):
-                await socket.close()
+            del self._open[socket]
+            await _close(socket, SESSION_ENDED if life.expired() else WSCloseCode.OK)
         return socket
 
-    async def close(self) -> None:
-        """Close all streams; clients connect again."""
-        for socket in list(self._open):
-            with contextlib.suppress(ConnectionError):
-                await socket.close(code=1012)
+    async def close(self, session: str | None = None) -> None:
+        """Close the streams of a session that has ended, or all: their clients connect again."""
+        code = WSCloseCode.SERVICE_RESTART if session is None else SESSION_ENDED
+        ends = [_close(socket, code) for socket, id in self._open.items() if session in {None, id}]
+        await asyncio.gather(*ends)
 
     async def _serve(self, socket: web.WebSocketResponse, guest: str, name: str, kind: str, start: int) -> None:
         if kind == "pty":
@@ -99,7 +109,7 @@ class StreamServer:
             pty = await attach_pty(shell[0].link, name)
             try:
                 await _send(socket, type="begin", offset=0, replay=True, input=self._allow_input)
-                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty))
+                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty), _HOLD_S)
             finally:
                 with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
                     async with asyncio.timeout(_DETACH_S):
@@ -115,7 +125,8 @@ class StreamServer:
         await _send(
             socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value
         )
-        await _Stream(socket, offset, job, allow_input=self._allow_input).run(_read_job(job, offset))
+        stream = _Stream(socket, offset, job, allow_input=self._allow_input)
+        await stream.run(_read_job(job, stream.begin, offset))
         await _send(socket, type="end", text=_describe_end(await job.status()))
 
 
@@ -123,10 +134,15 @@ def _describe_end(status: JobStatus) -> str:
     return status.result.reason if status.result is not None else status.state.value
 
 
-async def _read_job(job: Job, offset: int) -> AsyncGenerator[bytes]:
-    async with contextlib.aclosing(job.logs(offset, follow=True)) as events:
+async def _read_job(job: Job, start: int, first: int) -> AsyncGenerator[bytes]:
+    """Yield the log from ``start`` on, in pieces of which none has bytes on both sides of ``first``."""
+    async with contextlib.aclosing(job.logs(start, follow=True)) as events:
         async for event in events:
-            yield event.data
+            before = max(first - start, 0)
+            start += len(event.data)
+            for piece in (event.data[:before], event.data[before:]):
+                if piece:
+                    yield piece
 
 
 async def _read_pty(pty: Pty) -> AsyncGenerator[bytes]:
@@ -138,20 +154,27 @@ class _Stream:
     """One stream to one client."""
 
     def __init__(self, socket: web.WebSocketResponse, offset: int, source: Job | Pty, *, allow_input: bool) -> None:
+        self._filter = flags.redactor.create_stream() if flags.redactor else None
         self._socket = socket
-        self._offset = offset
+        self._first = offset
+        self.begin = max(offset - self._filter.longest, 0) if self._filter else offset
+        """Where the reading begins: a secret may begin before the first byte that is sent."""
+        self._offset = self.begin
         self._source = source
         self._allow_input = allow_input
         self._sent = 0
         self._acknowledged = 0
         self._moved = asyncio.Event()
         self._pending = 0
-        self._typed: asyncio.Queue[bytes] = asyncio.Queue(_TYPED)
-        self._filter = flags.redactor.create_stream() if flags.redactor else None
+        self._typed: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_TYPED)
 
-    async def run(self, source: AsyncGenerator[bytes]) -> None:
-        """Send until the source ends, or the client leaves."""
-        sending = asyncio.create_task(self._send_all(source))
+    async def run(self, source: AsyncGenerator[bytes], hold_s: float | None = None) -> None:
+        """Send until the source ends, or the client leaves.
+
+        What may be the beginning of a secret is sent after ``hold_s`` seconds: a person who types waits for the echo.
+        None waits for more, so that a program that pauses within a secret does not disclose it.
+        """
+        sending = asyncio.create_task(self._send_all(source, hold_s))
         receiving = asyncio.create_task(self._receive())
         writing = asyncio.create_task(self._write_typed())
         try:
@@ -162,13 +185,13 @@ class _Stream:
         finally:
             await cancel_and_wait([sending, receiving, writing])
 
-    async def _send_all(self, source: AsyncGenerator[bytes]) -> None:
+    async def _send_all(self, source: AsyncGenerator[bytes], hold_s: float | None) -> None:
         async with contextlib.aclosing(source):
             following = asyncio.ensure_future(anext(source, b""))
             try:
                 while True:
                     held = self._filter.pending_bytes if self._filter else 0
-                    done, _ = await asyncio.wait([following], timeout=_HOLD_S if held else None)
+                    done, _ = await asyncio.wait([following], timeout=hold_s if held else None)
                     if not done and self._filter:
                         await self._send(self._filter.flush(), 0)
                         continue
@@ -189,7 +212,11 @@ class _Stream:
         start, self._offset = self._offset - self._pending, self._offset + read
         self._pending = self._filter.pending_bytes if self._filter else 0
         end = self._offset - self._pending
+        if end <= self._first:
+            return  # read only to find a secret that begins here
         is_plain = len(data) == end - start
+        if is_plain and start < self._first:
+            start, data = self._first, data[self._first - start :]
         for at in range(0, len(data), _PIECE):
             piece = data[at : at + _PIECE]
             while self._sent - self._acknowledged >= WINDOW:
@@ -212,10 +239,10 @@ class _Stream:
                 elif kind == "input":
                     await self._queue(str(record["data"]))
                 elif kind == "resize":
-                    await self._resize(int(record["rows"]), int(record["cols"]))
+                    self._resize(int(record["rows"]), int(record["cols"]))
                 else:
                     return
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 return
 
     async def _queue(self, text: str) -> None:
@@ -224,23 +251,30 @@ class _Stream:
             await _send(self._socket, type="refused", message="input is off: hermes-exec web --allow-input")
             return
         try:
-            self._typed.put_nowait(text.encode("utf-8", "surrogatepass"))
+            self._typed.put_nowait(partial(self._source.write, text.encode("utf-8", "replace")))
         except asyncio.QueueFull:
             await _send(self._socket, type="refused", message="the program does not read its input")
 
+    def _resize(self, rows: int, cols: int) -> None:
+        resize = getattr(self._source, "resize", None)
+        if self._allow_input and resize is not None:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._typed.put_nowait(partial(resize, max(2, min(rows, 500)), max(2, min(cols, 1000))))
+
     async def _write_typed(self) -> None:
         while True:
-            data = await self._typed.get()
+            write = await self._typed.get()
             try:
-                await self._source.write(data)
+                await write()
             except HermesError as error:
                 await _send(self._socket, type="refused", message=clean_text(str(error), flags.clean, 500))
 
-    async def _resize(self, rows: int, cols: int) -> None:
-        resize = getattr(self._source, "resize", None)
-        if self._allow_input and resize is not None:
-            with contextlib.suppress(HermesError):
-                await resize(max(2, min(rows, 500)), max(2, min(cols, 1000)))
+
+async def _close(socket: web.WebSocketResponse, code: int) -> None:
+    """Close a socket, also one whose client reads nothing."""
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await socket.close(code=code)
 
 
 async def _send(socket: web.WebSocketResponse, **record: Any) -> None:

@@ -66,9 +66,13 @@ async function createLink() {
 async function endSession() {
   try {
     await post("/api/session/end");
-  } finally {
-    showSignIn("You are signed out.");
+  } catch (error) {
+    if (error.status !== 401) {
+      announce(`You are still signed in: ${error.message}`);
+      return;
+    }
   }
+  showSignIn("You are signed out.");
 }
 
 function showSignIn(reason) {
@@ -124,6 +128,7 @@ function show() {
   main.replaceChildren(h("div", { class: "head" }, title, h("p", { class: "lead" }, page.lead)), body);
   view.body = body;
   view.refresh = () => refresh(view);
+  view.expire = () => showSignIn("The session has ended.");
   if (!first) title.focus({ preventScroll: true });
   first = false;
   window.scrollTo(0, 0);
@@ -146,7 +151,7 @@ async function refresh(view) {
   } catch (error) {
     if (view.stopped || error.name === "AbortError") return;
     if (error.status === 401) {
-      showSignIn("The session has ended.");
+      view.expire();
       return;
     }
     if (error.status === 0) setOffline(error.message);
@@ -154,8 +159,8 @@ async function refresh(view) {
     if (!(error instanceof Failure)) throw error;
   } finally {
     view.body.setAttribute("aria-busy", "false");
+    if (!view.stopped) view.timer = window.setTimeout(() => tick(view), view.page.every);
   }
-  if (!view.stopped) view.timer = window.setTimeout(() => tick(view), view.page.every);
 }
 
 function tick(view) {
@@ -181,7 +186,12 @@ function replace(body, children) {
 }
 
 let known = null;
+let watch = 0;
+let round = null;
 async function watchApprovals() {
+  window.clearTimeout(watch);
+  const mine = {}; // a new session begins another round
+  round = mine;
   try {
     const found = await read("/api/approvals");
     const count = found.runs.length + found.jobs.length;
@@ -192,9 +202,9 @@ async function watchApprovals() {
       known = count;
     }
   } catch (error) {
-    if (error.status === 401) return;
+    if (error.status === 401) return; // the next session begins again
   }
-  window.setTimeout(watchApprovals, APPROVALS_MS);
+  if (round === mine) watch = window.setTimeout(watchApprovals, APPROVALS_MS);
 }
 
 async function start() {
@@ -204,7 +214,7 @@ async function start() {
   show();
   Object.assign(state, await found, { known: true });
   if (current?.page.mount) current.page.mount(current);
-  if (known === null) watchApprovals();
+  watchApprovals();
 }
 
 async function begin() {

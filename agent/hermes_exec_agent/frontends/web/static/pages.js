@@ -60,6 +60,10 @@ function showTerminal(view, guest, kind, job) {
       note.replaceChildren(`The first ${size(message)} are not shown. `, h("button", { type: "button", click: restart }, "Show from the start"));
       return;
     }
+    if (state === "expired") {
+      view.expire();
+      return;
+    }
     if (state === "refused") {
       announce(message);
       return;
@@ -248,12 +252,21 @@ function showSkill(data) {
   ];
 }
 
+const STEADY_MS = 700;
+
 const approvals = {
   id: "approvals", name: "Approvals", every: 2500,
   lead: "Questions that wait for you. Each is answered once.",
   path: () => "/api/approvals",
   render(data, view) {
+    const keys = JSON.stringify([data.runs.map((each) => each.approval_id), data.jobs.map((each) => each.id)]);
+    if (view.keys && view.keys !== keys && view.keys !== "[[],[]]") view.moved = performance.now();
+    view.keys = keys;
     const answer = (body, what) => async () => {
+      if (performance.now() - view.moved < STEADY_MS) { // the button came under the pointer just now
+        announce("The questions have moved. Look again, and then answer.");
+        return;
+      }
       try {
         await post("/api/approvals", body);
         announce(what);
@@ -274,9 +287,8 @@ const approvals = {
       buttons(each.approval_id, { run: each.run_id, approval: each.approval_id }, each.tool)));
     const jobs = data.jobs.map((each) => h("li", { class: "card" },
       h("h3", {}, "Scheduled job ", text(each.name)),
-      h("p", { class: "meta" }, "proposed by ", text(each.author || "an agent"), text(each.spec.schedule), text(each.spec.target || "default target")),
-      block(each.spec.command || each.spec.prompt),
-      buttons(`job-${each.name}`, { job: each.name, revision: each.revision }, each.name)));
+      h("dl", {}, each.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, text(value, { class: "foreign said" }))])),
+      buttons(`job-${each.id}`, { job: each.id, revision: each.revision }, each.name)));
     const notes = [
       data.error && h("p", { class: "notice bad" }, text(data.error)),
       !data.has_server && h("p", { class: "notice" }, "Runs of hermes-exec serve are not asked about here: hermes-exec web --server http://127.0.0.1:8080"),

@@ -1,11 +1,13 @@
 // A live terminal: xterm.js, a stream with offsets, and acknowledgements that hold the server back.
 
 import { h } from "./dom.js";
-import { socket } from "./net.js";
+import { read, socket } from "./net.js";
 
 const SCROLLBACK = 5000;
 const FIRST_MS = 300;
 const LONGEST_MS = 8000;
+const PASTE = 8192;
+const SESSION_ENDED = 4401;
 
 const LIGHT = {
   background: "#ffffff", foreground: "#1c2733", cursor: "#0f766e", cursorAccent: "#ffffff", selectionBackground: "#bfe7e1",
@@ -63,6 +65,16 @@ function refuseQuestions(terminal) {
   ]) terminal.parser.registerCsiHandler(id, handled);
   terminal.parser.registerDcsHandler({ intermediates: "$", final: "q" }, handled);
   for (const number of [0, 1, 2, 4, 8, 10, 11, 12, 52]) terminal.parser.registerOscHandler(number, handled);
+}
+
+// A browser does not tell why a socket was refused.
+async function isSignedOut() {
+  try {
+    await read("/api/state");
+    return false;
+  } catch (error) {
+    return error.status === 401;
+  }
 }
 
 export class TerminalView {
@@ -150,24 +162,43 @@ export class TerminalView {
   }
 
   type(data) {
-    if (this.typing) this.send({ type: "input", data: this.item.kind === "job" ? data.replaceAll("\r", "\n") : data });
+    if (!this.typing) return;
+    const typed = this.item.kind === "job" ? data.replaceAll("\r", "\n") : data;
+    for (let at = 0, end = 0; at < typed.length; at = end) {
+      end = Math.min(at + PASTE, typed.length);
+      if (end < typed.length && typed.codePointAt(end - 1) > 0xffff) end -= 1; // the two halves of a character stay together
+      if (!this.send({ type: "input", data: typed.slice(at, end) })) {
+        this.report("refused", "There is no connection: what you type is not sent.");
+        return;
+      }
+    }
   }
 
   send(record) {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(record));
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(JSON.stringify(record));
+    return true;
   }
 
   connect() {
     if (this.closed || this.ended) return;
     const opened = socket({ ...this.item, offset: this.offset === null ? "tail" : String(this.offset) });
     this.socket = opened;
+    this.reason = "";
+    let answered = false;
     opened.onmessage = (event) => {
+      answered = true;
       if (typeof event.data === "string") this.control(JSON.parse(event.data));
       else this.output(opened, event.data);
     };
-    opened.onclose = () => {
+    opened.onclose = async (event) => {
       if (this.socket !== opened || this.closed || this.ended) return;
-      this.report("waiting", "Connection lost. Trying again…");
+      if (event.code === SESSION_ENDED || (!answered && (await isSignedOut()))) {
+        this.report("expired");
+        return;
+      }
+      if (this.closed) return;
+      this.report("waiting", `${this.reason || "Connection lost."} Trying again…`);
       this.timer = window.setTimeout(() => this.connect(), this.waitMs);
       this.waitMs = Math.min(this.waitMs * 2, LONGEST_MS);
     };
@@ -203,7 +234,7 @@ export class TerminalView {
         this.report("refused", record.message);
         break;
       default:
-        this.report("waiting", record.message || "");
+        this.reason = `${record.message}.`;
     }
   }
 

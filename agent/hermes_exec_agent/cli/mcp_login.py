@@ -1,0 +1,94 @@
+"""``mcp login``: log in at a server over HTTP by OAuth, with the person's browser."""
+
+import asyncio
+import os
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hermes_exec.cli import interruptible
+from hermes_exec.cli.console import escape_controls, note
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json
+from hermes_exec.errors import UsageError
+from hermes_exec.extras import require
+from hermes_exec_agent.agent_shell import refuse_agents_descendant
+
+if TYPE_CHECKING:
+    from hermes_exec.config.settings import McpSettings
+
+Browser = Annotated[
+    bool, typer.Option("--browser/--no-browser", help="Open the address of the login, or only print it.")
+]
+
+
+def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.")],
+    *,
+    browser: Browser = True,
+    json: Json = False,
+) -> int:
+    """Log in at a server with your browser.
+
+    The keys are kept in the keyring of your desktop, or in a file for you alone, and are renewed by themselves.
+    Conversations never ask for a login. A server with a token in the configuration needs no login.
+    """
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_agent.mcp.config_edit import check_name
+
+    refuse_agents_descendant()
+    require("mcp", "mcp login")
+    check_name(name)
+    servers = load_settings().mcp
+    if name not in servers:
+        raise UsageError(f"there is no MCP server {name!r}", remedy=f"hermes-exec mcp add {name} --url URL --login")
+    asked = run_login(name, servers[name], browser=browser)
+    if json:
+        show_json({"name": name, "logged_in": asked})
+    elif not asked:
+        note(f"{name} asks for no login")
+    else:
+        note(f"you are logged in at {name}")
+    return 0
+
+
+def run_login(name: str, settings: "McpSettings", *, browser: bool) -> bool:
+    """Log in; return whether the server asked for it.
+
+    Raises:
+        UsageError: the server takes no login.
+        PlaceUnavailable: the login failed.
+    """
+    if settings.url is None:
+        raise UsageError(f"{name} is a program, which gets its keys by env", remedy=f'env = ["NAME"] in [mcp.{name}]')
+    if settings.token is not None:
+        raise UsageError(f"{name} has a token", remedy=f"remove token from [mcp.{name}]")
+    asked: list[bool] = []
+
+    async def work() -> int:
+        from hermes_exec.config.secrets import resolve_secrets
+        from hermes_exec_agent.mcp.login import log_in
+        from hermes_exec_agent.mcp.login_page import open_login_page
+
+        sources = {"client_secret": settings.client_secret} if settings.client_secret is not None else {}
+        secrets = await asyncio.to_thread(resolve_secrets, sources, os.environ)
+
+        async def show(address: str) -> None:
+            note(f"to log in, open {escape_controls(address)}")
+            if browser:
+                await asyncio.to_thread(webbrowser.open, address)
+
+        async with open_login_page(settings.login_port) as page:
+            asked.append(
+                await log_in(
+                    name, settings, os.environ, redirect=page.redirect, show=show, receive=page.receive,
+                    secret=secrets.get("client_secret"),
+                )
+            )  # fmt: skip
+        return 0
+
+    code = interruptible.run(work())
+    if not asked:
+        raise typer.Exit(code)
+    return asked[0]

@@ -1,0 +1,136 @@
+"""The record of groups: each is written before it is posted, and its outcome after it.
+
+A group without an outcome was being posted when its process ended. The trainer may have it, so it is never posted
+again, and counts as unanswered.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.config.paths import make_private_folder, to_printable, write_private
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.batch.run_folder import link_exclusive
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from pathlib import Path
+
+POSTED, UNANSWERED = "posted", "unanswered"
+
+
+class GroupRecord:
+    """The groups of one folder. One process at a time writes it; see `hold`."""
+
+    def __init__(self, path: Path) -> None:
+        """``path`` is created by `hold`."""
+        self._path = path
+        self._next = 1
+        self._digests: set[str] = set()
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Hold the folder, and settle what an earlier process left.
+
+        Raises:
+            UsageError: another process holds it.
+            HermesError: it cannot be written.
+        """
+        try:
+            for name in ("groups", "outcomes", "rounds"):
+                make_private_folder(self._path / name)
+            handle = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(
+                    f"{to_printable(self._path)}: another process writes it", remedy="--into another folder"
+                ) from None
+            self._settle()
+            yield
+        finally:
+            os.close(handle)
+
+    def _settle(self) -> None:
+        """Record the groups without an outcome as unanswered."""
+        for number, group in self._read("groups").items():
+            self._next = max(self._next, number + 1)
+            if digest := group.get("digest"):
+                self._digests.add(str(digest))
+            self.close(number, UNANSWERED, "its process ended")
+
+    def has(self, digest: str) -> bool:
+        """Whether a group with these tokens was recorded before."""
+        return digest in self._digests
+
+    def open(self, fields: Mapping[str, Any]) -> int:
+        """Record a group before it is posted, and return its number.
+
+        Raises:
+            HermesError: it cannot be written.
+        """
+        number, self._next = self._next, self._next + 1
+        try:
+            content = json.dumps({**fields, "at": round(time.time(), 3)}, allow_nan=False).encode()
+            write_private(self._path / "groups" / f"{number:06}.json", content)
+        except OSError as error:
+            raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
+        if digest := fields.get("digest"):
+            self._digests.add(str(digest))
+        return number
+
+    def close(self, number: int, outcome: str, reason: str = "") -> bool:
+        """Record the outcome of a group; return False if it has one.
+
+        Raises:
+            HermesError: it cannot be written.
+        """
+        content = {"outcome": outcome, "reason": reason, "at": round(time.time(), 3)}
+        try:
+            return link_exclusive(self._path / "outcomes" / f"{number:06}.json", content)
+        except OSError as error:
+            raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
+
+    def drop(self, fields: Mapping[str, Any], kind: str, reason: str) -> None:
+        """Record a group that is not posted, with its reason."""
+        self.close(self.open(fields), f"dropped: {kind}", reason)
+
+    def next_round(self) -> tuple[int, Path]:
+        """Return the number of the next round, from 0 on, and its folder, which does not exist yet."""
+        numbers = [int(path.name) for path in (self._path / "rounds").iterdir() if path.name.isdigit()]
+        number = max(numbers, default=-1) + 1
+        return number, self._path / "rounds" / f"{number:05}"
+
+    def count(self) -> Counter[str]:
+        """Return how many groups had which outcome; those that are being posted count as ``open``.
+
+        Raises:
+            UsageError: it is not the folder of an environment.
+        """
+        if not (self._path / "groups").is_dir():
+            raise UsageError(
+                f"{to_printable(self._path)}: it is not the folder of an environment", remedy="that of rl serve"
+            )
+        outcomes = self._read("outcomes")
+        return Counter(str(outcomes.get(number, {}).get("outcome", "open")) for number in self._read("groups"))
+
+    def _read(self, kind: str) -> dict[int, dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        for path in sorted((self._path / kind).glob("[0-9]*.json")):
+            try:
+                value = json.loads(path.read_bytes())
+            except (OSError, ValueError):
+                value = None
+            if not path.stem.isdigit():
+                continue
+            found[int(path.stem)] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        return found

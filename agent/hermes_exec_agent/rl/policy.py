@@ -1,0 +1,253 @@
+"""The server of the model that is trained: a job in a target, a forwarded port, and the adapters that it loads.
+
+The job belongs to the terminal, so it ends with it, and with its lease if this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import hermes_exec
+from hermes_exec._async import cancel_and_wait, shield_to_completion
+from hermes_exec.config.paths import to_printable
+from hermes_exec.errors import HermesError
+from hermes_exec.extras import require
+from hermes_exec_agent.quoting import flatten
+from hermes_exec_agent.rl.adapters import CONFIG, WEIGHTS, digest_adapter, find_adapter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from hermes_exec import Terminal
+    from hermes_exec.terminal.job import Job
+
+_PAUSE_S = 1.0
+_LIMIT_S = 10.0
+_LOAD_S = 300.0
+_STEP_S = 60.0
+_END_S = 60.0
+_LARGEST = 1 << 20
+_LAST = 4096
+_REASON = 300
+_LOAD_ROUTES = ("/v1/load_lora_adapter", "/load_lora_adapter")
+"""Of vLLM, and of SGLang."""
+_UNLOAD_ROUTES = ("/v1/unload_lora_adapter", "/unload_lora_adapter")
+
+
+class PolicyError(HermesError):
+    """The server of the policy did not start, has ended, or does not do what it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOrder:
+    """The server to start."""
+
+    target: str
+    argv: Sequence[str]
+    port: int
+    """That it listens on, on 127.0.0.1 of the target."""
+    model: str = ""
+    """Its name for the model; by default the first one that it lists."""
+    wait_s: float = 1800.0
+    """Seconds until it has to answer."""
+    adapters: Path | None = None
+    """A folder of this machine in which a trainer leaves LoRA adapters."""
+    lease_s: float = 60.0
+    """Seconds that it runs on after this process vanished."""
+
+
+class PolicyServer:
+    """A server that runs."""
+
+    def __init__(self, order: PolicyOrder, terminal: Terminal, job: Job, url: str, say: Callable[[str], None]) -> None:
+        """``url`` is the address on this machine."""
+        self._order = order
+        self._terminal = terminal
+        self._job = job
+        self._say = say
+        self.url = url
+        self.model = order.model
+        self.window: int | None = None
+        """Tokens of a prompt and its reply, if the server says it."""
+        self.version = ""
+        """The model's name, or that of the adapter with its digest."""
+        self._loaded = ""
+        self._folder = ""
+        """The folder of adapters in the target."""
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def wait_until_ready(self) -> None:
+        """Wait until the server answers, and find its model.
+
+        Raises:
+            PolicyError: it ended, or does not answer in time.
+        """
+        give_up = time.monotonic() + self._order.wait_s
+        while (await self._request("GET", "/health"))[0] != 200:
+            self.check()
+            if time.monotonic() > give_up:
+                raise PolicyError(
+                    f"the policy's server does not answer within {self._order.wait_s:g} s: {await self._read_log()}",
+                    remedy="--policy-port with the port of its command line, or a longer --policy-wait",
+                )
+            await asyncio.wait([self._watching], timeout=_PAUSE_S)
+        models = await self.list_models()
+        self.model = self._order.model or next(iter(models), "")
+        if self.model not in models:
+            raise PolicyError(
+                f"the policy's server lists no model {to_printable(self.model)!r}, but {', '.join(models) or 'none'}",
+                remedy="--policy-model",
+            )
+        self.version, self.window = self.model, models[self.model]
+
+    def check(self) -> None:
+        """Check that the server still runs.
+
+        Raises:
+            PolicyError: it has ended; the message has the last line of its output.
+        """
+        if self._watching.done():
+            raise PolicyError(f"the policy's server ended: {self._watching.result()}", remedy="look at its output")
+
+    async def _watch(self) -> str:
+        """Return how the server ended, once it has."""
+        try:
+            done = await self._job.wait()
+        except HermesError as error:
+            return flatten(str(error), _REASON)
+        return f"{done.reason}: {await self._read_log()}"
+
+    async def _read_log(self) -> str:
+        """Return the last line of the server's output."""
+        text = b""
+        with contextlib.suppress(HermesError):
+            async for event in self._job.logs(-_LAST):
+                text += getattr(event, "data", b"") or b""
+        lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+        return flatten(lines[-1], _REASON) if lines else "it wrote nothing"
+
+    async def load_newest(self) -> None:
+        """Load the newest whole adapter, unless it is loaded.
+
+        Raises:
+            PolicyError: the server does not load it.
+            HermesError: it cannot be copied to the target.
+        """
+        self.check()
+        if self._order.adapters is None:
+            return
+        found = await asyncio.to_thread(find_adapter, self._order.adapters)
+        if found is None or found.version == self._loaded:
+            return
+        name = f"policy-{found.version}"
+        with tempfile.TemporaryDirectory(prefix="hermes-adapter-") as copy:
+            for each in (CONFIG, WEIGHTS):
+                await asyncio.to_thread(shutil.copyfile, found.folder / each, Path(copy) / each)
+            if await asyncio.to_thread(digest_adapter, Path(copy)) != found.version:
+                return  # it is being written; the next round looks again
+            remote = f"{await self._find_folder()}/{name}"
+            await self._terminal.upload(Path(copy), remote)
+        await self._call_first(_LOAD_ROUTES, {"lora_name": name, "lora_path": remote})
+        models = await self.list_models()
+        if name not in models:
+            raise PolicyError(f"the policy's server does not list the adapter {name} that it loaded")
+        before, self._loaded, self.model, self.version = self._loaded, found.version, name, name
+        self._say(f"the policy is now the adapter {name}")
+        if before:
+            with contextlib.suppress(PolicyError):  # it only takes memory
+                await self._call_first(_UNLOAD_ROUTES, {"lora_name": f"policy-{before}"})
+            await self._terminal.run(["rm", "-rf", "--", f"{self._folder}/policy-{before}"], timeout=_STEP_S)
+
+    async def _find_folder(self) -> str:
+        if not self._folder:
+            command = "umask 077; mktemp -d /tmp/hermes-policy.XXXXXXXX"
+            done = await self._terminal.run(command, timeout=_STEP_S, check=True)
+            self._folder = done.stdout_text.strip()
+        return self._folder
+
+    async def _call_first(self, routes: Sequence[str], body: dict[str, Any]) -> None:
+        """Call the first of ``routes`` that the server has."""
+        code, text = 404, ""
+        for route in routes:
+            code, text = await self._request("POST", route, body, _LOAD_S)
+            if code not in (404, 405):
+                break
+        if code != 200:
+            raise PolicyError(
+                f"the policy's server does not take the adapter: {code or 'no answer'} {flatten(text, _REASON)}",
+                remedy="vllm serve --enable-lora with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, or SGLang --enable-lora",
+            )
+
+    async def list_models(self) -> dict[str, int | None]:
+        """Return the models by name, each with the tokens that it takes."""
+        _, text = await self._request("GET", "/v1/models")
+        try:
+            entries = cast("list[dict[str, Any]]", json.loads(text)["data"])
+            found = {str(each["id"]): each.get("max_model_len") for each in entries}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return {}
+        return {name: size if isinstance(size, int) and size > 0 else None for name, size in found.items()}
+
+    async def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, limit_s: float = _LIMIT_S
+    ) -> tuple[int, str]:
+        """Return the status and the text of an answer; 0 without one."""
+        import httpx2
+
+        data = b""
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=limit_s, trust_env=False, follow_redirects=False) as client,
+                client.stream(method, f"{self.url}{path}", json=body) as response,
+            ):
+                async for piece in response.aiter_bytes():
+                    data += piece
+                    if len(data) > _LARGEST:
+                        return 0, "the answer is too long"
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            return 0, str(error) or type(error).__name__
+        return response.status_code, data.decode("utf-8", "replace")
+
+    async def close(self) -> None:
+        """End the server, and remove what was copied for it."""
+        await cancel_and_wait([self._watching])
+        with contextlib.suppress(HermesError):
+            await self._job.kill(grace_s=10.0)
+        if self._folder:
+            with contextlib.suppress(HermesError):
+                await self._terminal.run(["rm", "-rf", "--", self._folder], timeout=_STEP_S, cwd="/")
+
+
+@contextlib.asynccontextmanager
+async def serve_policy(order: PolicyOrder, say: Callable[[str], None]) -> AsyncGenerator[PolicyServer]:
+    """Run a server until the block ends.
+
+    Raises:
+        PolicyError: it does not start, or does not answer.
+        HermesError: the target cannot be opened.
+    """
+    require("rl", "the server of a policy")
+    say(f"the policy's server starts on {to_printable(order.target)}")
+    async with hermes_exec.open(order.target, lease_s=order.lease_s) as terminal:
+        job = await terminal.start(list(order.argv), name="policy", keep=False, cap_s=math.inf)
+        async with await terminal.forward("127.0.0.1:0", f"127.0.0.1:{order.port}", on_failure=_ignore) as forward:
+            server = PolicyServer(order, terminal, job, f"http://{forward.address}", say)
+            try:
+                await server.wait_until_ready()
+                await server.load_newest()
+                yield server
+            finally:
+                await shield_to_completion(server.close(), limit_s=_END_S)
+
+
+def _ignore(message: str) -> None:
+    """Ignore a connection that failed before the server listens; requests report it."""

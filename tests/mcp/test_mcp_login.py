@@ -1,0 +1,174 @@
+"""Logins by OAuth at an authorization server over the wire, and the keys that they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from hermes_exec.config.settings import McpSettings
+from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec_agent.mcp.login import log_in, login_file, read_login, write_login
+from hermes_exec_agent.mcp.login_page import open_login_page
+from tests.rigs.bounded import until
+from tests.rigs.oauth_server import open_protected_server
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from tests.cli.conftest import Cli
+    from tests.mcp.conftest import Talking
+
+    Run = Callable[[Awaitable[Any]], Any]
+
+
+async def log_in_with_browser(settings: McpSettings, environ: Mapping[str, str]) -> bool:
+    """Log in as a person does, whose browser follows the redirects."""
+    browsing: list[asyncio.Task[None]] = []
+
+    async def browse(address: str) -> None:
+        async with httpx2.AsyncClient(follow_redirects=True) as browser:
+            await browser.get(address)
+
+    async def show(address: str) -> None:
+        browsing.append(asyncio.create_task(browse(address)))
+
+    async with open_login_page() as page:
+        done = await log_in("far", settings, environ, redirect=page.redirect, show=show, receive=page.receive)
+        await asyncio.gather(*browsing)
+        return done
+
+
+def settings_of(url: str, **fields: Any) -> McpSettings:
+    return McpSettings.model_validate({"url": url, "tools": ["*"], "approval": "allow", **fields})
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def test_a_server_is_used_after_a_login_and_its_keys_are_for_this_user_alone(
+    run: Run, talking: Talking, environ: dict[str, str]
+) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            async with talking(far=settings_of(url)) as talk:
+                await until(lambda: talk.connection.reason)
+                assert "HTTP status 401" in talk.connection.reason
+            assert authority.clients == {}  # a conversation begins no login
+            assert await log_in_with_browser(settings_of(url), environ)
+            file = login_file("far", environ)
+            assert file.stat().st_mode & 0o777 == 0o600
+            (client,) = authority.clients.values()
+            login = read_login("far", environ)
+            assert login is not None
+            assert (login.client.client_id, login.client.issuer) == (client.client_id, url.removesuffix("mcp"))
+            async with talking(far=settings_of(url)) as talk:
+                assert (await talk.call("whoami", server="far"))["output"] == "the person"
+
+    run(use())
+
+
+def test_old_keys_are_renewed_once_and_the_new_ones_are_kept(
+    run: Run, talking: Talking, environ: dict[str, str]
+) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            await log_in_with_browser(settings_of(url), environ)
+            before = read_login("far", environ)
+            assert before is not None
+            write_login("far", before.model_copy(update={"expires_at": 1.0}), environ)
+            async with talking(far=settings_of(url)) as talk:
+                assert (await talk.call("whoami", server="far"))["output"] == "the person"
+            after = read_login("far", environ)
+            assert after is not None
+            assert before.tokens.refresh_token != after.tokens.refresh_token
+            assert authority.refreshed == 1
+
+    run(use())
+
+
+def test_keys_that_are_no_longer_valid_name_the_command_and_begin_no_login(
+    run: Run, talking: Talking, environ: dict[str, str]
+) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            await log_in_with_browser(settings_of(url), environ)
+            authority.tokens.clear()
+            authority.refreshes.clear()
+            async with talking(far=settings_of(url)) as talk:
+                await until(lambda: talk.connection.reason)
+                assert "hermes-exec mcp login far" in talk.connection.reason
+            assert len(authority.clients) == 1
+
+    run(use())
+
+
+def test_an_answer_of_another_issuer_is_refused(run: Run, environ: dict[str, str]) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            authority.issuer = "https://other.example/"
+            with pytest.raises(PlaceUnavailable, match="far failed"):
+                await log_in_with_browser(settings_of(url), environ)
+            assert authority.tokens == {}
+        assert not login_file("far", environ).exists()
+
+    run(use())
+
+
+def test_a_person_who_refuses_is_not_logged_in(run: Run, environ: dict[str, str]) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            authority.says = False
+            with pytest.raises(PlaceUnavailable, match='the login was refused: "access_denied"'):
+                await log_in_with_browser(settings_of(url), environ)
+
+    run(use())
+
+
+@pytest.mark.parametrize("fields", [{"url": "http://example.org/mcp"}, {"command": "true"}])
+def test_a_login_needs_https_or_this_machine(run: Run, environ: dict[str, str], fields: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="a login is for a server with url"):
+        run(log_in_with_browser(McpSettings.model_validate(fields), environ))
+
+
+def test_keys_are_sent_to_the_address_of_their_login_alone(run: Run, talking: Talking, environ: dict[str, str]) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, _), open_protected_server() as (other, authority):
+            await log_in_with_browser(settings_of(url), environ)
+            async with talking(far=settings_of(other)) as talk:
+                await until(lambda: talk.connection.reason)
+                assert "HTTP status 401" in talk.connection.reason
+            assert authority.clients == {}
+
+    run(use())
+
+
+def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run: Run, cli: Cli) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, _):
+            cli.configure(f'[mcp.far]\nurl = "{url}"\ntools = ["*"]\n')
+            child = cli.start("mcp", "login", "far", "--no-browser", stdin=subprocess.DEVNULL)
+            line = (await asyncio.to_thread(child.err.readline)).decode()
+            address = re.search(r"open (\S+)", line)
+            assert address
+            async with httpx2.AsyncClient(follow_redirects=True) as browser:
+                assert "The login goes on" in (await browser.get(address[1])).text
+            assert await asyncio.to_thread(child.wait, 30) == 0
+            keys = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec/mcp/far.login.json"
+            assert json.loads(keys.read_text())["url"] == url
+            tested = await asyncio.to_thread(cli, "mcp", "test", "far")
+            assert tested.returncode == 0, tested.stderr
+            assert b"whoami" in tested.stdout
+            removed = await asyncio.to_thread(cli, "mcp", "remove", "far")
+            assert removed.returncode == 0, removed.stderr
+            assert not keys.exists()
+
+    run(use())

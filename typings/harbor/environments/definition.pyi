@@ -1,0 +1,3 @@
+from pathlib import Path
+
+def require_agent_environment_definition(environment_dir: Path, *, docker_image: str | None = None) -> None: ...

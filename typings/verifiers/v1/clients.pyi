@@ -1,0 +1,2 @@
+class ModelContext:
+    model: str
