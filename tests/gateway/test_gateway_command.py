@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from hermes_exec.config.settings import GatewaySettings
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.frontends.gateway.core import hold_gateway, is_gateway_running
 from hermes_exec_agent.frontends.gateway.load import create_adapters
+from hermes_exec_agent.scheduler.storage import CronStore
 from tests.rigs.bounded import until
 from tests.rigs.endpoint import ScriptedEndpoint
 from tests.rigs.gateway import CODE
@@ -67,10 +69,34 @@ class Machine:
             *argv, stdout=pipe, stderr=pipe, env={**self.environ, **environ}, cwd=self.folder
         )
 
+    async def schedule(self, *options: str) -> tuple[int | None, str]:
+        """Add a job of cron, and let it be due now; return the exit code and the errors."""
+        argv = [sys.executable, "-m", "hermes_exec", "cron", "add", "every 1m", "--command", "echo due", *options]
+        pipe = asyncio.subprocess.PIPE
+        adding = await asyncio.create_subprocess_exec(*argv, stderr=pipe, env=self.environ, cwd=self.folder)
+        said = (await adding.communicate())[1].decode()
+        if not adding.returncode:
+            with CronStore.of_user(self.environ) as store, store.transaction() as base:
+                at = {"at": int(time.time()) - 1}
+                base.execute("UPDATE jobs SET anchor = :at - 60, cursor = :at - 60, next = :at", at)
+        return adding.returncode, said
+
     async def run(self, *words: str, **environ: str) -> tuple[int | None, str, str]:
         process = await self.start(*words, **environ)
         out, err = await process.communicate()
         return process.returncode, out.decode(), err.decode()
+
+
+async def deliver(machine: Machine, rig: Any) -> None:
+    """Have a job's report sent to two addresses of one person."""
+    for nowhere, why in (("message:eve", "there is no such person"), ("message:owner@irc", "no chat on irc yet")):
+        code, said = await machine.schedule("--deliver", nowhere)
+        assert (code, said.count("\n")) == (2, 1)
+        assert why in said
+    named = ("--name", "report", "--deliver", "message:owner", "--deliver", "message:owner@telegram")
+    assert (await machine.schedule(*named))[0] == 0
+    await until(lambda: sum("report" in text and "due" in text for text in rig.texts("ada")) >= 2, 90)
+    assert sum("report" in text for text in rig.texts("ada")) == 2
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
@@ -115,10 +141,11 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert (code, [each["name"] for each in json.loads(shown)]) == (0, ["owner"])
         code, shown, _ = await machine.run("status", "--json")
         assert json.loads(shown)["platforms"][0]["state"] == "connected"
+        await deliver(machine, rig)
         code, shown, _ = await machine.run("outbox", "--state", "sent")
         assert re.search(r"sent +owner +telegram", shown)
 
-    asyncio.run(asyncio.wait_for(work(), 130))
+    asyncio.run(asyncio.wait_for(work(), 230))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Channels that deliver messages: `file`, and those that entry points of the group ``hermes_exec.deliveries`` add.
+"""Channels that deliver messages: `file`, and those of entry points of the group ``hermes_exec.deliveries``.
 
 An address is ``CHANNEL:REST``, such as ``file:/home/me/report.txt``. The entry point has the channel's name, and names
 a subclass of `Channel`.
@@ -96,7 +96,7 @@ def _find_channel(name: str, incomplete: str = "") -> type[Channel]:
         known = nearest_name(name, [*ours, *plugins, NONE])
         raise UsageError(
             f"--deliver {to_printable(incomplete or name)}: there is no such address",
-            remedy=f"{known}{':…' if known != NONE else ''}; one of file:PATH, none",
+            remedy=f"{known}{':…' if known != NONE else ''}; one of file:PATH, message:PERSON, none",
         )
     return load_class(point, Channel)
 

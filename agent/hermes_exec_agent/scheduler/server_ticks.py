@@ -1,4 +1,4 @@
-"""Run what is due next to a server: each tick is a process of its own, which no request waits for."""
+"""Run what is due next to a server or the gateway: each tick is a process of its own, which no request waits for."""
 
 from __future__ import annotations
 

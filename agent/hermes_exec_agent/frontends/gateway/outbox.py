@@ -97,6 +97,25 @@ class OutboxStore:
                 raise UsageError(f"{person} has no such chat now", remedy="hermes-exec gateway people")
             return insert_text(base, person, address, text, self._clock())
 
+    def put_once(self, origin: str, person: str, address: Address, text: str) -> None:
+        """Put a text into the outbox, unless one with this ``origin`` was put within 30 days.
+
+        Raises:
+            HermesError: the file cannot be written.
+        """
+        with self._transact() as base:
+            if base.execute("SELECT 1 FROM outbox WHERE origin = ?", (origin,)).fetchone() is None:
+                insert_text(base, person, address, text, self._clock(), origin=origin)
+
+    def find_chat(self, person: str, platform: str) -> Address | None:
+        """Return the private chat that a person used last on a platform, within 30 days; None if there is none."""
+        rows = self._query(
+            "SELECT platform, account, chat FROM inbox WHERE person = ? AND platform = ? AND NOT is_group"
+            " ORDER BY seq DESC LIMIT 1",
+            person, platform,
+        )  # fmt: skip
+        return Address(*rows[0]) if rows else None
+
     def put_during(self, message: Message, text: str, choices: Sequence[Choice] = ()) -> None:
         """Put a text of the turn of a message into the outbox, unless that is done, as after its person was removed."""
         with self._transact() as base:
