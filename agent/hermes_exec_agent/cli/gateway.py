@@ -16,6 +16,7 @@ from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.cli.background import run_background
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
@@ -70,8 +71,6 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
     from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
     from hermes_exec_agent.models import load_models
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.scheduler import server_ticks
-    from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.tools.tool import Approvals
 
     settings = load_settings()
@@ -102,13 +101,12 @@ async def _run(on: str | None, approve: str, grace_s: float, announce: "Callable
             grace_s=grace_s,
             listener=listener,
         )
-        ticks = asyncio.create_task(server_ticks.run_regularly(CronStore.of_user()))
         try:
-            await gateway.run(announce)
+            async with run_background(log):
+                await gateway.run(announce)
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
-            ticks.cancel()
             await models.close()
     return 0
 

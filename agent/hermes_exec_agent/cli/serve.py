@@ -16,6 +16,7 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec.extras import require
+from hermes_exec_agent.cli.background import run_background
 from hermes_exec_agent.cli.options import Improve, MostCost
 
 if TYPE_CHECKING:
@@ -124,12 +125,9 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.config.load import load_settings
     from hermes_exec.observe.redact import Redactor
-    from hermes_exec_agent.learning import curator_schedule, review_schedule
     from hermes_exec_agent.learning.proposals_watch import check_configuration
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.scheduler import server_ticks
-    from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.tools.tool import Approvals
 
     require("server", "serve")
@@ -167,28 +165,18 @@ async def _serve(arguments: _ServeArguments) -> int:
             most_cost=arguments.most_cost,
             improve=arguments.improve,
         )
-
-        helpers = [
-            asyncio.create_task(work)
-            for work in (
-                curator_schedule.run_when_idle(log),
-                review_schedule.run_regularly(log),
-                server_ticks.run_regularly(CronStore.of_user()),
-            )
-        ]
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
-            await serve_until_cancelled(
-                Server(offer, guard),
-                where,
-                grace_s=arguments.grace_s,
-                listening=_make_announcer(kept, as_json=arguments.json),
-            )
+            async with run_background(log):
+                await serve_until_cancelled(
+                    Server(offer, guard),
+                    where,
+                    grace_s=arguments.grace_s,
+                    listening=_make_announcer(kept, as_json=arguments.json),
+                )
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
         finally:
-            for each in helpers:
-                each.cancel()
             if models is not None:
                 await models.close()
     return 0
