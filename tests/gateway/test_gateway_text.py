@@ -111,6 +111,10 @@ def test_a_code_block_with_a_long_language_is_cut_and_keeps_it_as_code(fence: st
     assert pieces[-1].endswith("end")
 
 
+def test_a_fence_that_leaves_no_room_for_code_is_not_cut_again_and_again() -> None:
+    assert cut_markdown("```\na", lambda piece: len(piece) <= 1) == ["```\na"]
+
+
 @given(text=st.text("`~a \n", max_size=120), longest=st.integers(1, 50))
 @settings(max_examples=EXAMPLES)
 def test_cutting_ends_whatever_the_text_and_the_limit(text: str, longest: int) -> None:

@@ -109,7 +109,7 @@ def _find_longest(text: str, fits: Callable[[str], bool]) -> int:
             low = middle
         else:
             high = middle - 1
-    return min(low, max(len(text) - 1, 1))
+    return min(low, len(text))  # a fence with one character of code is not cut, whatever its length
 
 
 def _find_boundary(text: str, length: int) -> int:
