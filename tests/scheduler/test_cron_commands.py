@@ -330,7 +330,7 @@ def test_the_agent_withdraws_what_it_proposed_and_nothing_else(cli: Cli) -> None
 
 def test_the_doctor_reports_what_a_person_should_look_at(cli: Cli) -> None:
     def rows() -> list[str]:
-        found = re.findall(r"^agent +cron +(\w+) +(.*)$", cli("doctor").stdout.decode(), re.MULTILINE)
+        found = re.findall(r"^agent +cron +(\w+) +(.*)$", cli("doctor", "--all").stdout.decode(), re.MULTILINE)
         return [f"{status}: {detail.partition('  ')[0]}" for status, detail in found]
 
     assert rows()[0].startswith("ok: no job yet")
