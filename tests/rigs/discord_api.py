@@ -391,9 +391,9 @@ class DiscordRig:
             return _reply({"message": "Missing Access", "code": 50001}, status=403)
         if (error := self._check(payload, files)) is not None:
             return error
+        await asyncio.sleep(self.delay_s)
         nonce = payload.get("nonce")
         known = [each for each in self.sent(channel) if nonce and each["nonce"] == nonce]
-        await asyncio.sleep(self.delay_s)
         if not (known and payload.get("enforce_nonce") and self.knows_nonces):
             known = [self._keep(payload, files, channel)]
         if fault == "unknown":
