@@ -58,7 +58,7 @@ class Markup:
                 continue
             found = _TOKENS.match(text, position)
             if found is None:
-                raise ValueError(f"a mark that is none of ours: {text[position : position + 20]!r}")
+                raise ValueError(f"unknown mark: {text[position : position + 20]!r}")
             position = found.end()
             if (mark := found["mark"]) is None:
                 shown += self._read(found)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.records import read_uptime
 
@@ -74,9 +75,8 @@ class ChatPerson:
             answer = await self._ask("", f"{question}\n{listed}", (), question, is_approval=False)
             if not answer:
                 raise Unsupported("the person did not answer", remedy="decide with the known facts, and say so")
-            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
-                return choices[int(answer) - 1]
-            return answer
+            number = parse_number(answer, 1, len(choices))
+            return answer if number is None else choices[number - 1]
 
     async def _ask(self, token: str, text: str, choices: Sequence[Choice], summary: str, *, is_approval: bool) -> str:
         """Return the answer; empty if none came in time."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.gateway.adapter import Incoming, IncomingFile, NotSent, Rejected, SendUnknown
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def to_group(id: str) -> str:
 def check_answer(status: int, text: str, retry_after: str) -> None:
     """Raise what the answer to a message says about it, but that it was sent."""
     if status == 429:
-        raise NotSent("too many messages", retry_s=float(retry_after) if retry_after.isdigit() else _LONG_RETRY_S)
+        wait_s = parse_number(retry_after)
+        raise NotSent("too many messages", retry_s=_LONG_RETRY_S if wait_s is None else float(wait_s))
     if status in {401, 403, 404, 405} or 300 <= status < 400:
         raise NotSent(f"signal-cli answers {status}", retry_s=_LONG_RETRY_S)
     if status == 400 and _REFUSALS.match(_read_error(text)):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.http.guard import is_equal_constant_time, is_own_origin, parse_host
 
 if TYPE_CHECKING:
@@ -133,11 +134,12 @@ class Access:
         """Return the session whose cookie a request has; None if it has none, or that one has ended."""
         expiry, _, rest = request.cookies.get(self.cookie, "").partition(".")
         nonce, _, mac = rest.partition(".")
-        if not (expiry.isascii() and expiry.isdecimal() and len(expiry) <= 12) or int(expiry) < self._clock():
+        ends = parse_number(expiry, most=10**12 - 1)
+        if ends is None or ends < self._clock():
             return None
         if not is_equal_constant_time(mac, self._sign(expiry, nonce)) or nonce in self._ended:
             return None
-        return Session(nonce, int(expiry))
+        return Session(nonce, ends)
 
     async def open_session(self, secret: str, response: web.Response) -> bool:
         """Set the cookie of a new session in ``response`` if ``secret`` is that of a link, or the token.

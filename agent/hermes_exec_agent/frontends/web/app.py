@@ -13,6 +13,7 @@ from aiohttp import web
 
 from hermes_exec.cli.cost import query_accounts
 from hermes_exec.errors import HermesError, Refused, UsageError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.http.connections import Connections
 from hermes_exec_agent.frontends.web import approvals, records, skills
 from hermes_exec_agent.frontends.web.access import HEADERS, refuse
@@ -304,6 +305,7 @@ def load_static() -> dict[str, StaticFile]:
 
 
 def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+    number = parse_number(text, most=10**12 - 1)
+    if number is None:
         raise UsageError("it is not a number")
-    return int(text)
+    return number

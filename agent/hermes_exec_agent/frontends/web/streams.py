@@ -20,6 +20,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.errors import HermesError
+from hermes_exec.terminal.encoding import parse_number
 from hermes_exec.terminal.pty import attach_pty
 from hermes_exec_agent.frontends.web.access import refuse
 from hermes_exec_agent.frontends.web.clean import clean_text
@@ -286,4 +287,4 @@ def _parse_offset(text: str) -> int | None:
     """Return an offset; -1 for the end of the log; None if it is not valid."""
     if text == "tail":
         return -1
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+    return parse_number(text, most=10**18 - 1)
