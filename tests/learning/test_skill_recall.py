@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,12 +167,14 @@ def test_each_request_names_new_skills_and_the_prefix_stays_byte_identical(
 
 
 @asynccontextmanager
-async def talk(log: EventLog, models: Models, meaning: SkillMeaning | None) -> AsyncGenerator[Conversation]:
+async def talk(
+    log: EventLog, models: Models, meaning: SkillMeaning | None, longterm: LongTermMemory | None = None
+) -> AsyncGenerator[Conversation]:
     """A conversation with all tools."""
     async with await hermes_exec.open("local") as terminal:
         context = Context(
             terminal, "local", Nobody(), "", approvals=Approvals("allow"), models=models,
-            delegate=Delegator(models, log), skill_meaning=meaning,
+            delegate=Delegator(models, log), skill_meaning=meaning, longterm=longterm,
         )  # fmt: skip
         conversation = Conversation(models=models, tools=create_tools(context), context=context, log=log)
         await conversation.begin()
@@ -211,6 +214,48 @@ def test_a_skill_without_a_word_of_the_request_is_named_by_its_meaning_to_delega
     wait_until(lambda: examples.vectors is not None)
     assert list_notes() == [True, True, True, False]
     memory.close()
+
+
+class Meeting(WordEmbedder):
+    """Embeds a request only while another one embeds it as well; ``met`` tells whether it did."""
+
+    def __init__(self, meeting: threading.Barrier) -> None:
+        super().__init__()
+        self._meeting = meeting
+        self.met: list[bool] = []
+
+    def embed(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        if list(texts) == [REQUEST]:
+            try:
+                self._meeting.wait(0.9)
+                self.met.append(True)
+            except threading.BrokenBarrierError:
+                self.met.append(False)
+        return super().embed(texts, query=query)
+
+
+REQUEST = "debug an async function"
+
+
+def test_skills_and_memories_are_recalled_at_the_same_time(log: EventLog, tmp_path: Path, home: RegistryHome) -> None:
+    guide(home, tmp_path, "debug-async", SUBJECTS["debug-async"])
+    meeting = threading.Barrier(2)
+    first, second = Meeting(meeting), Meeting(meeting)
+    vectors = ExampleVectors(WordEmbedder(), tmp_path / "vectors")
+    vectors.prepare()
+    skills = LongTermMemory(log, ExactStore(tmp_path / "one.sqlite"), first, examples=vectors)
+    memories = LongTermMemory(log, ExactStore(tmp_path / "two.sqlite"), second)
+
+    async def whole() -> None:
+        async with talk(log, Models(ScriptedModel([say("done")])), SkillMeaning(skills), memories) as conversation:
+            await conversation.ask(REQUEST)
+
+    for memory in (skills, memories):
+        memory.load()
+    asyncio.run(whole())
+    assert (first.met, second.met) == ([True], [True])
+    for memory in (skills, memories):
+        memory.close()
 
 
 def test_a_request_to_the_server_names_skills(serve: Serve, library: RegistryHome) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec._async import gather_or_cancel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from hermes_exec_agent.memory.longterm.recall import Recaller
     from hermes_exec_agent.models.images import Image
@@ -68,11 +70,14 @@ class RequestNotices:
             parts += await self._context.hooks.check_prompt(request, self._context)
         parts.extend({"source": "program", "content": each} for each in self._inbox.take_notices())
         parts += await self._find_journal_changes(messages)
+        shown = [message.content for message in messages] + [str(each["content"]) for each in parts]
+        work: list[Coroutine[Any, Any, list[dict[str, object]]]] = []
         if self._skill_recall is not None:
-            parts += await self._skill_recall.find_parts(request, messages)
+            work.append(self._skill_recall.find_parts(request, messages))
         if self._recaller is not None:
-            shown = [message.content for message in messages] + [str(each["content"]) for each in parts]
-            parts += await self._recaller.find_parts(request, shown)
+            work.append(self._recaller.find_parts(request, shown))
+        for found in await gather_or_cancel(work):
+            parts += found
         return parts
 
     async def _find_journal_changes(self, messages: Sequence[Message]) -> list[dict[str, object]]:

@@ -76,6 +76,8 @@ _LOAD_S = 4.0
 """How long a search of conversations waits for the embedder to be loaded."""
 _EMBED_S = 1.0
 _SEARCH_S = 0.3
+_MOST_SEARCHES = 2
+"""Searches that the limit of one allows for: a request is compared with skills and with memories at the same time."""
 _FIRST_SEARCH_S = 1.5
 """How long the first search waits for the store, which may have to be connected and migrated."""
 _CLOSE_S = 0.5
@@ -220,7 +222,9 @@ class LongTermMemory:
             if self._refusal:
                 raise HermesError(self._refusal)
         vector = await self._wait(self._searcher.submit(lambda: self._embed(text)), _EMBED_S)
-        return vector, await self._wait(self._searcher.submit(lambda: self._search(vector, kinds, count)), _SEARCH_S)
+        searching = self._searcher.submit(lambda: self._search(vector, kinds, count))
+        limit_s = _SEARCH_S * min(max(self._searcher.pending, 1), _MOST_SEARCHES)
+        return vector, await self._wait(searching, limit_s)
 
     def find_turns(self, text: str, choose: Callable[[Sequence[Key]], Sequence[T]]) -> list[T]:
         """Return what ``choose`` selects of the messages near in meaning, the nearest first.
