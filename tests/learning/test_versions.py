@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.learning import version_table
 from hermes_exec_agent.learning.outcomes import Evidence, judge_task
 from hermes_exec_agent.learning.versions import STREAM, fall_back, read_versions, take_notices
 from hermes_exec_agent.runtime.events import EventLog
@@ -79,6 +83,33 @@ def test_the_judgement_that_shows_a_version_to_be_worse_makes_it_fall_back_once(
     record(log, 2, 0, 5)
     assert fall_back(log) == 0
     assert Registry(home).skill("deploy").current == 2
+
+
+def test_counts_that_are_continued_are_those_of_all_events(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_table, "_BATCH", 7)
+    draw = random.Random(7)
+
+    def create(number: int) -> dict[str, Any]:
+        """An outcome of one of 40 tasks: the first one, or later evidence."""
+        task, kind = number % 40, draw.choice(["none", "check", "person"])
+        result = "unknown" if kind == "none" else draw.choice(["succeeded", "failed"])
+        skills = [{"name": f"s{task % 3}", "version": version} for version in range(1, task % 4)]
+        record = {"task": task, "tasks": 40, "conversation": f"c{task}", "request": 2, "model": f"m{task % 2}"}
+        return {**record, "result": result, "evidence": {"kind": kind}, "skills": skills}
+
+    def count_from_events(name: str) -> list[version_table.Row]:
+        with closing(sqlite3.connect(log.path)) as base:
+            return version_table.count_from_events(base, name)
+
+    for step in range(12):
+        log.append_all("outcomes", [("outcome", create(step * 10 + number)) for number in range(10)])
+        if step % 5 == 4:
+            version_table.forget_table(log)
+        for name in ("", "s1"):
+            assert version_table.count_outcomes(log, name) == count_from_events(name) != []
+    log.append("outcomes", "outcome", {**create(0), "result": None})  # a record that the table does not take
+    log.append("outcomes", "outcome", {**create(1), "evidence": {"kind": "person"}})
+    assert version_table.count_outcomes(log) == count_from_events("")
 
 
 @pytest.mark.parametrize(

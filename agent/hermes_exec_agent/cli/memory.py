@@ -169,10 +169,12 @@ def rebuild() -> int:
     """
     with open_journal(changes=True) as journal:
         written = journal.rebuild()
+    from hermes_exec_agent.learning.version_table import forget_table
     from hermes_exec_agent.runtime.events import EventLog
 
     with EventLog.of_user() as log:
         log.rebuild_index()
+        forget_table(log)
     for path in written:
         note(f"written: {path}")
     if not written:

@@ -1,22 +1,20 @@
 """The outcomes of each version of a skill, by model; a version that does worse than the one before it falls back.
 
-The counts are SQL over the current outcomes. A fall-back is an event ``chosen`` in the signed log of skills, with the
-number of the version that fell and the reason. It is recorded under the lock of the registry, once for each version,
-so a person's later choice of that version stays. The stream `STREAM` of the event log has the same for the person, and
-the number of the event up to which they were notified.
+The counts are SQL over the current outcomes (`version_table`). A fall-back is an event ``chosen`` in the signed log of
+skills, with the number of the version that fell and the reason. It is recorded under the lock of the registry, once for
+each version, so a person's later choice of that version stays. The stream `STREAM` of the event log has the same for
+the person, and the number of the event up to which they were notified.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.outcomes import CURRENT
+from hermes_exec_agent.learning.version_table import count_outcomes
 from hermes_exec_agent.runtime.events.log import Conflict
-from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,14 +29,6 @@ STREAM = "versions"
 """The id of the stream in the event log."""
 EVIDENCE = 5
 """Tasks with evidence that both versions need with one model before they are compared."""
-_COUNTS = f"""
-SELECT name, version, model, total(result = 'succeeded'), total(result = 'failed'), total(result = 'unknown') FROM (
-    SELECT json_extract(value, '$.name') AS name, max(json_extract(value, '$.version')) AS version,
-        json_extract(data, '$.model') AS model, json_extract(data, '$.result') AS result
-    FROM ({CURRENT}), json_each(data, '$.skills') WHERE :name = '' OR json_extract(value, '$.name') = :name
-    GROUP BY json_extract(data, '$.task'), json_extract(value, '$.name')
-) GROUP BY name, version, model ORDER BY name, version, model
-"""  # noqa: S608  a constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +65,7 @@ def read_versions(log: EventLog, name: str = "") -> list[VersionCounts]:
     Raises:
         HermesError: the log cannot be read.
     """
-    if not log_exists(log.path):
-        return []
-    with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        rows = base.execute(_COUNTS, {"name": name}).fetchall()
+    rows = count_outcomes(log, name)
     return [VersionCounts(*key, *map(int, numbers)) for *key, numbers in ((*row[:3], row[3:]) for row in rows)]
 
 
