@@ -47,6 +47,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "orchestrator": lambda part: _of("orchestrator").figures(100 // part),
     "agent": lambda part: _of("agent").figures(200 // part),
     "memory": lambda part: _of("memory").figures(part),
+    "learning": lambda part: _of("learning").figures(part),
     "reviews": lambda part: _of("reviews").figures(200 // part),
     "recall": lambda part: _of("skill_recall").figures(part),
     "pools": lambda _: _of("orchestrator").in_containers(),

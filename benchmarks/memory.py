@@ -194,16 +194,13 @@ async def _open_once(log: EventLog) -> float:
 
 def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
     """Measure the bytes of conversations like those that ship, with outputs of 1,500 characters, and of notes."""
-    shapes: dict[str, list[str]] = {}
-    for turn in read_shipped()[0].turns:
-        shapes.setdefault(turn.key[0], []).append(turn.kind)
-    kinds = list(shapes.values())
+    kinds = read_shapes()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log.sqlite")
         with EventLog(path) as log:
             for number in range(count):
                 name = f"20260101-{number:06}"
-                log.append_all(name, list(_conversation(kinds[number % len(kinds)], vocabulary)))
+                log.append_all(name, list(create_conversation(kinds[number % len(kinds)], vocabulary)))
                 write_program_note(log, name)
         base = sqlite3.connect(path)
         base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -221,7 +218,16 @@ def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
 _SCALED: dict[bool, tuple[str, ...]] = {False: (), True: ("Scaled up from a part of them.",)}
 
 
-def _conversation(kinds: Sequence[str], vocabulary: Vocabulary) -> Iterator[tuple[Kind, dict[str, Any]]]:
+def read_shapes() -> list[list[str]]:
+    """Return the kinds of the events of each conversation that ships."""
+    shapes: dict[str, list[str]] = {}
+    for turn in read_shipped()[0].turns:
+        shapes.setdefault(turn.key[0], []).append(turn.kind)
+    return list(shapes.values())
+
+
+def create_conversation(kinds: Sequence[str], vocabulary: Vocabulary) -> Iterator[tuple[Kind, dict[str, Any]]]:
+    """Yield events of these kinds, with texts of plausible length."""
     for kind in kinds:
         if kind == "started":
             yield "started", {"target": "local", "model": "m", "scripted": False, "system": vocabulary.text(400)}

@@ -90,6 +90,15 @@ def test_an_edit_by_a_person_is_recorded_and_entries_that_it_lacks_are_kept_besi
     assert [each.text for each in journal.entries_at(1)[1]] == ["one", "two", "three"]
 
 
+def test_a_byte_order_mark_and_line_ends_of_an_editor_are_no_part_of_an_entry(journal: Journal) -> None:
+    path = journal.path("memory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\xc2\xa7\r\ntwo\r\n")
+    add(journal, "three")
+    assert texts(journal) == ["one", "two", "three"]
+    assert path.read_text("utf-8") == "one\n§\ntwo\n§\nthree\n"
+
+
 def test_a_save_during_a_change_is_not_lost(journal: Journal) -> None:
     add(journal, "one")
 

@@ -298,7 +298,7 @@ class Journal:
         if len(content) > _LARGEST:
             raise Damaged(f"{to_printable(path)}: larger than 1 MiB", remedy=f"shorten it, or {_REBUILD}")
         try:
-            return split_entries(content.decode()), stamp
+            return split_entries(content.decode("utf-8-sig")), stamp
         except UnicodeDecodeError:
             raise Damaged(f"{to_printable(path)}: no UTF-8 text", remedy=f"fix it, or {_REBUILD}") from None
 
