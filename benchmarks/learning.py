@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 AUDITED = 10_000
 """Tasks of the log that is audited."""
 AUDIT_S = 1.0
+_EACH = 10
+"""Tasks of a conversation."""
 _SKILLS = 50
 _VERSIONS = 3
 _KEPT_WORDS = 150
@@ -96,18 +98,23 @@ def measure_audit(tasks: int, rounds: int) -> list[Figure]:
 def _add_outcomes(log: EventLog, tasks: int) -> None:
     """Append tasks with their outcomes, as turns and evidence record them."""
     names = [each.name for each in islice(read_skills(), _SKILLS)]
-    for number in range(1, tasks + 1):
-        calls: list[Any] = [
-            ("skill", {"name": names[number % len(names)], "version": 1, "outcome": "ok"}),
-            ("call", {"id": "1", "name": "terminal"}),
-            ("result", {"id": "1", "name": "terminal", "content": f'{{"exit_code": {number % 3}, "output": "x"}}'}),
-            ("assistant", {"content": "Done.", "tool_calls": [], "model": "m", "usage": {"prompt": 900}}),
-        ]
-        request = ("user", {"content": "sort the list of suppliers by their names"})
-        log.append_all(f"20260101-{number:06}", [("started", {"target": "local", "model": "m"}), request, *calls])
+    started: Any = ("started", {"target": "local", "model": "m"})
+    for number in range(0, tasks, _EACH):
+        turns = [turn for task in range(number, min(number + _EACH, tasks)) for turn in _create_turn(task, names)]
+        log.append_all(f"20260101-{number:06}", [started, *turns])
     derive_missing(log)
     records = [each | {"result": "succeeded", "evidence": {"kind": "check"}} for each in read_outcomes(log)[::2]]
     log.append_all(STREAM, [("outcome", {**each, "tasks": tasks}) for each in records])
+
+
+def _create_turn(number: int, names: list[str]) -> list[Any]:
+    return [
+        ("user", {"content": "sort the list of suppliers by their names"}),
+        ("skill", {"name": names[number % len(names)], "version": 1, "outcome": "ok"}),
+        ("call", {"id": "1", "name": "terminal"}),
+        ("result", {"id": "1", "name": "terminal", "content": f'{{"exit_code": {number % 3}, "output": "x"}}'}),
+        ("assistant", {"content": "Done.", "tool_calls": [], "model": "m", "usage": {"prompt": 900}}),
+    ]
 
 
 def measure_month(count: int, vocabulary: Vocabulary) -> list[Figure | Table]:
