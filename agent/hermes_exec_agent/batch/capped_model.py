@@ -36,7 +36,7 @@ _FRAME = 64
 
 def estimate_prompt_bound(messages: Sequence[Message], tools: Sequence[ToolSpec], schema: dict[str, Any] | None) -> int:
     """Return an upper bound of a prompt's tokens: no tokenizer makes more tokens than the text has bytes."""
-    size = _FRAME + sum(len(json.dumps(tool.to_wire())) for tool in tools)
+    size = _FRAME + sum(tool.size for tool in tools)
     size += len(json.dumps(schema)) if schema is not None else 0
     for message in messages:
         size += _FRAME + len(message.content.encode("utf-8", "surrogatepass"))

@@ -13,7 +13,7 @@ import contextlib
 import json
 import math
 import operator
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import wait_done
@@ -77,8 +77,13 @@ class Amounts:
         """Return the amounts as a record."""
         return asdict(self)
 
+    @property
+    def values(self) -> tuple[int, int, int, int]:
+        """The amounts in the order of the fields."""
+        return self.money, self.tokens, self.steps, self.gpu_ms
+
     def _combine(self, function: Callable[[int, int], int], other: Amounts) -> Amounts:
-        return Amounts(*map(function, astuple(self), astuple(other)))
+        return Amounts(*map(function, self.values, other.values))
 
     def __add__(self, other: Amounts) -> Amounts:
         return self._combine(operator.add, other)
@@ -87,14 +92,14 @@ class Amounts:
         return self._combine(operator.sub, other)
 
     def __mul__(self, number: int) -> Amounts:
-        return Amounts(*(each * number for each in astuple(self)))
+        return Amounts(*(each * number for each in self.values))
 
     def __floordiv__(self, number: int) -> Amounts:
-        return Amounts(*(each // number for each in astuple(self)))
+        return Amounts(*(each // number for each in self.values))
 
     def fits(self, other: Amounts) -> bool:
         """Whether each amount is at most that of ``other``."""
-        return all(map(operator.le, astuple(self), astuple(other)))
+        return all(map(operator.le, self.values, other.values))
 
     def larger(self, other: Amounts) -> Amounts:
         """Return the larger one of each."""
@@ -176,7 +181,7 @@ class Ledger:
             grant = Amounts(
                 *(
                     0 if cap == _NO_CAP else max(each, 0)
-                    for cap, each in zip(astuple(self._cap), astuple(part), strict=True)
+                    for cap, each in zip(self._cap.values, part.values, strict=True)
                 )
             )
             if grant == Amounts() or self._append(shard, grant):

@@ -32,6 +32,11 @@ class ToolSpec:
     description: str
     parameters: dict[str, Any]
     """JSON Schema, flat and strict: no further properties, every property required or with a default."""
+    size: int = field(init=False, repr=False, compare=False)
+    """Bytes on the wire; measured once, as each request needs them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(json.dumps(self.to_wire())))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the tool in the protocol's form."""
@@ -258,7 +263,7 @@ def estimate_tokens(message: Message) -> int:
 
 def estimate_tool_tokens(tools: Iterable[ToolSpec]) -> int:
     """Estimate the tokens of the descriptions of tools."""
-    return sum(-(-len(json.dumps(tool.to_wire())) // CHARACTERS) for tool in tools)
+    return sum(-(-tool.size // CHARACTERS) for tool in tools)
 
 
 def estimate_usage(messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message) -> Usage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ def read_branch(log: EventLog, other: str, place: str) -> dict[str, object]:
     return branch
 
 
+@functools.cache
 def _find_version() -> str:
     try:
         return version("hermes-exec")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -138,8 +139,12 @@ def describe(takes: type[BaseModel]) -> str:
     return " ".join((takes.__doc__ or "").split())
 
 
+@functools.lru_cache(maxsize=512)
 def build_schema(takes: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments: no titles, no references, no further properties."""
+    """Return the JSON Schema of a tool's arguments: no titles, no references, no further properties.
+
+    It is built once for each class, and not to be changed.
+    """
     schema = takes.model_json_schema()
     parts: dict[str, Any] = schema.pop("$defs", {})
     schema.pop("description", None)

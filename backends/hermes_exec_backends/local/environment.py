@@ -13,6 +13,7 @@ A variable whose name or value looks like a secret is withheld, unless a pattern
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -67,13 +68,19 @@ def select_variables(environ: Mapping[str, str], inherit: Inherit | Sequence[str
         {"clean": CLEAN, "tools": TOOLS, "all": ("*",)}[inherit] if isinstance(inherit, str) else (*CLEAN, *inherit)
     )
     named = frozenset[str]() if isinstance(inherit, str) else frozenset(inherit)
-    chosen = re.compile("|".join(map(fnmatch.translate, patterns)))
+    chosen = _compile(tuple(patterns))
     found = {name: value for name, value in environ.items() if chosen.match(name)}
     withheld = [name for name, value in found.items() if name not in named and looks_secret(name, value)]
     variables = {name: value for name, value in found.items() if name not in withheld}
     variables.setdefault("PATH", _PATH)
     variables.setdefault("HOME", str(home_folder(environ)))
     return Inherited(variables, tuple(sorted(withheld)))
+
+
+@functools.lru_cache(maxsize=32)
+def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Return an expression that matches what one of the patterns of a shell does."""
+    return re.compile("|".join(map(fnmatch.translate, patterns)))
 
 
 def looks_secret(name: str, value: str) -> bool:
