@@ -105,7 +105,10 @@ def logs(
     size: Annotated[int | None, typer.Option("--bytes", metavar="N", min=1, help="Print the last N bytes.")] = None,
     json: Json = False,
 ) -> int:
-    """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job."""
+    """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job.
+
+    Of several jobs with one name it is the newest, and a line says so.
+    """
     given = {"--tail": tail, "--bytes": size, "--since": since}
     chosen = [option for option, value in given.items() if value is not None]
     if len(chosen) > 1:
@@ -132,7 +135,7 @@ def kill(
     *,
     json: Json = False,
 ) -> int:
-    """End jobs and all their processes. A job that has ended stays unchanged."""
+    """End jobs and all their processes. A job that has ended stays unchanged. A name that several jobs have is refused."""
     return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
 
@@ -237,7 +240,7 @@ def format_elapsed(seconds: float) -> str:
 async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream: str, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job
 
-    async with find_job(name, on) as job:
+    async with find_job(name, on, newest=True) as job:
         wanted = cast("LogStream", stream)
         offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
         events = job.logs(offset, wanted, follow=follow, since=end.since_s)
@@ -311,7 +314,7 @@ async def _attach(name: str, on: str | None, *, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job_or_pty
     from hermes_exec.cli.run_command import print_end, to_json
 
-    async with find_job_or_pty(name, on) as (link, job):
+    async with find_job_or_pty(name, on, newest=True) as (link, job):
         if not isinstance(job, Job):
             from hermes_exec.cli.attach_pty import attach as attach_terminal
             from hermes_exec.terminal.pty import attach_pty
