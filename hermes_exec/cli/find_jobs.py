@@ -43,6 +43,7 @@ class Guest:
     ptys: list[PtyStatus]
     context: TerminalContext
     """The context of the audit records of its jobs."""
+    backend: Backend
 
     def job(self, status: JobStatus) -> Job:
         """Return a job. Its end is recorded when it is seen; of several records the first counts."""
@@ -117,7 +118,7 @@ async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestR
             context = TerminalContext(
                 carrier, plan.target, SpoolFolder(), plan.create_audit(wanted=None), hooks=plan.create_hooks()
             )
-            return Guest(record, link, await list_jobs(link), ptys, context)
+            return Guest(record, link, await list_jobs(link), ptys, context, plan.backend)
     except TimeoutError:
         note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:

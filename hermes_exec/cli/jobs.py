@@ -26,6 +26,7 @@ from hermes_exec.terminal.job_status import JobStatus
 from hermes_exec.terminal.pty_status import PtyStatus
 
 if TYPE_CHECKING:
+    from hermes_exec.backend import Resource
     from hermes_exec.cli.find_jobs import Guest
     from hermes_exec.terminal.job_log import LogStream
 
@@ -38,6 +39,8 @@ HEADS = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND
 """The columns of the list."""
 DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
 """The columns that a narrow terminal does not show, in this order."""
+_COST_AT = HEADS.index("TARGET")
+"""The place of the column of costs, which the list has if a cost is known."""
 _TAIL_STEP = 64 << 10
 """Bytes that are searched first for the last lines of a log."""
 
@@ -140,6 +143,7 @@ def kill(
 
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
+    from hermes_exec.cli.cost import read_prices
     from hermes_exec.cli.find_jobs import guests_with_jobs, record_ends
 
     async with guests_with_jobs(on) as guests:
@@ -147,14 +151,21 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
         if prune:
             await _prune(guests, json=json)
             return 0
-        found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
+        found = [(guest, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
+        prices = await read_prices([guest.backend for guest in guests])
+        priced = [(guest.record.target, job, prices.get(guest.backend.target)) for guest, job in found]
     if json:
         shells = [pty_to_json(target, pty) for target, pty in ptys]
-        show_json([job_to_json(target, status) for target, status in found] + shells)
-    elif found or ptys:
-        rows = [job_row(target, status) for target, status in found]
-        show_table(HEADS, rows + [pty_row(target, status) for target, status in ptys], drop=DROPPED)
+        jobs = [{**job_to_json(target, job), "cost": compute_job_cost(price, job)} for target, job, price in priced]
+        show_json(jobs + shells)
+    elif priced or ptys:
+        rows = [(job_row(target, job), format_job_cost(price, job)) for target, job, price in priced]
+        rows += [(pty_row(target, pty), "") for target, pty in ptys]
+        head: list[tuple[list[str], str]] = [(list(HEADS), "COST")]
+        is_priced = any(cost for _, cost in rows)
+        heads, *cells = [[*row[:_COST_AT], *([cost] * is_priced), *row[_COST_AT:]] for row, cost in head + rows]
+        show_table(heads, cells, drop=("COST", *DROPPED))
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
@@ -194,6 +205,19 @@ def job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
         "note": status.note,
         "result": None if status.result is None else to_json(status.result),
     }
+
+
+def compute_job_cost(resource: "Resource | None", status: JobStatus) -> float | None:
+    """Return the cost of a job's target while the job ran; None if it is not known."""
+    if resource is None or resource.hourly_cost is None:
+        return None
+    return round(resource.hourly_cost * status.duration_s / 3600, 6)
+
+
+def format_job_cost(resource: "Resource | None", status: JobStatus) -> str:
+    """Format the cost of a job; empty if it is not known."""
+    cost = compute_job_cost(resource, status)
+    return "" if resource is None or cost is None else f"{'~' * bool(resource.price_source)}${cost:.2g}"
 
 
 def pty_to_json(target: str, status: PtyStatus) -> dict[str, Any]:
