@@ -161,7 +161,9 @@ class Resource:
     owner: str = ""
     """The orchestrator that created it."""
     hourly_cost: float | None = None
-    """US dollars an hour, by the profile that it was created from; None if that is not known."""
+    """US dollars an hour; None if that is not known."""
+    price_source: str = ""
+    """The vendor's page and its day, if the price is an estimate; empty if a profile states it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Resource, list_resources
+from hermes_exec.backend import Resource, SupportsListing, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.output import format_times, show_json, show_table
@@ -15,14 +15,17 @@ from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
 
 _LIMIT_S = 60.0
 """Importing an SDK takes seconds, and an account may have many resources."""
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
+_DROPPED = ("OWNER", "SIZE", "SO FAR")
+"""The columns that a narrow terminal does not show, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +47,20 @@ async def show_cost(*, json: bool) -> int:
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
     if json:
-        resources = [format_times(asdict(each), "since") for each in alive]
+        now = time.time()
+        costs = [{"cost": compute_cost(each, now), "cost_today": compute_cost(each, now, today=True)} for each in alive]
+        resources = [format_times({**asdict(each), **cost}, "since") for each, cost in zip(alive, costs, strict=True)]
         show_json({"alive": resources, "failed": [_account_to_json(account) for account in failed]})
     elif alive:
-        rows = [
-            [each.target, _format_since(each), each.state, each.size, format_cost(each.hourly_cost), each.owner]
-            for each in alive
-        ]
-        show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "OWNER"), rows)
+        now = time.time()
+        rows = [_list_cells(each, now) for each in alive]
+        show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "TODAY", "SO FAR", "OWNER"), rows, drop=_DROPPED)
         note(f"running: {sum_costs([each.hourly_cost for each in alive])}")
+        today = [cost for each in alive if (cost := compute_cost(each, now, today=True)) is not None]
+        if today:
+            note(f"today: ${sum(today):.4g} so far, for these")
+        if sources := dict.fromkeys(each.price_source for each in alive if each.price_source):
+            note(f"~ is at least so much, by {' and '.join(sources)}; hourly_cost in the profile replaces it")
     elif not failed:
         note("no billable resource of this project is running")
     for account in failed if not json else ():
@@ -63,6 +71,16 @@ async def show_cost(*, json: bool) -> int:
 async def query_accounts() -> list[Account]:
     """Query every account; one that fails has the reason."""
     return await asyncio.gather(*(_query(name, kind, profile) for name, kind, profile in _list_accounts()))
+
+
+async def read_prices(backends: Iterable[Backend]) -> dict[str, Resource]:
+    """Return the running billable resources on the accounts of these backends, by target; an account may fail."""
+    accounts: list[tuple[str, Profile | None]] = []
+    for each in backends:
+        if isinstance(each, SupportsListing) and (each.type, each.profile) not in accounts:
+            accounts.append((each.type, each.profile))
+    found = await asyncio.gather(*(_query(kind, kind, profile) for kind, profile in accounts))
+    return {each.target: each for account in found for each in account.alive}
 
 
 def _account_to_json(account: Account) -> dict[str, Any]:
@@ -95,9 +113,26 @@ async def _query(name: str, kind: str, profile: Profile | None) -> Account:
         return Account(name, [], error.what, error.remedy, required=required)
 
 
-def format_cost(hourly_cost: float | None) -> str:
-    """Format a price an hour."""
-    return "unknown" if hourly_cost is None else f"${hourly_cost:.4g}"
+def format_cost(cost: float | None, *, estimated: bool = False) -> str:
+    """Format an amount of US dollars; ``~`` is an estimate."""
+    return "unknown" if cost is None else f"{'~' * estimated}${cost:.4g}"
+
+
+def compute_cost(each: Resource, now: float, *, today: bool = False) -> float | None:
+    """Return the cost of a resource since it was created, or since midnight; None if it is not known."""
+    if each.hourly_cost is None or each.since is None:
+        return None
+    day = time.localtime(now)
+    midnight = time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1))
+    begin = max(each.since, midnight) if today else each.since
+    return each.hourly_cost * max(0.0, now - begin) / _HOUR_S
+
+
+def _list_cells(each: Resource, now: float) -> list[str]:
+    estimated = bool(each.price_source)
+    costs = [each.hourly_cost, compute_cost(each, now, today=True), compute_cost(each, now)]
+    prices = [format_cost(cost, estimated=estimated) for cost in costs]
+    return [each.target, _format_since(each), each.state, each.size, *prices, each.owner]
 
 
 def sum_costs(hourly: Sequence[float | None]) -> str:

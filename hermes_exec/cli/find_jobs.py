@@ -43,6 +43,7 @@ class Guest:
     ptys: list[PtyStatus]
     context: TerminalContext
     """The context of the audit records of its jobs."""
+    backend: Backend
 
     def job(self, status: JobStatus) -> Job:
         """Return a job. Its end is recorded when it is seen; of several records the first counts."""
@@ -117,7 +118,7 @@ async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestR
             context = TerminalContext(
                 carrier, plan.target, SpoolFolder(), plan.create_audit(wanted=None), hooks=plan.create_hooks()
             )
-            return Guest(record, link, await list_jobs(link), ptys, context)
+            return Guest(record, link, await list_jobs(link), ptys, context, plan.backend)
     except TimeoutError:
         note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
@@ -140,17 +141,29 @@ async def _disconnect(record: GuestRecord, backend: Backend, link: Link) -> None
 
 
 @asynccontextmanager
-async def find_job_or_pty(name: str, on: str | None = None) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
+async def find_job_or_pty(
+    name: str, on: str | None = None, *, newest: bool = False
+) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
     """Yield the job with this id, or else the PTY or the job of this name, and the link to it.
 
+    Args:
+        name: the id or the name.
+        on: the target; all targets by default.
+        newest: of several jobs with the name take the one that started last, and say so.
+
     Raises:
-        UsageError: there is none, or several have the name.
+        UsageError: there is none, or several have the name and ``newest`` is not set.
     """
     async with guests_with_jobs(on) as guests:
         jobs = [(guest, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == name]
         exact = [each for each in jobs if each[1].id == name]
         chosen = exact or [each for each in jobs if name and each[1].name == name]
+        if newest and len(chosen) > 1:
+            chosen.sort(key=lambda each: each[1].started)
+            others = ", ".join(status.id for _, status in chosen[:-1])
+            chosen, ptys = chosen[-1:], []
+            note(f"{name}: the newest job of this name, {chosen[0][1].id}; others: {others}")
         if len(chosen) + len(ptys) > 1:
             ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])
             raise UsageError(f"{len(chosen) + len(ptys)} jobs are named {name!r}", remedy=f"one of the ids {ids}")
@@ -164,13 +177,13 @@ async def find_job_or_pty(name: str, on: str | None = None) -> AsyncGenerator[tu
 
 
 @asynccontextmanager
-async def find_job(name: str, on: str | None = None) -> AsyncGenerator[Job]:
+async def find_job(name: str, on: str | None = None, *, newest: bool = False) -> AsyncGenerator[Job]:
     """Yield the job with this id, or else of this name.
 
     Raises:
-        UsageError: there is none, or several have the name, or it is a PTY.
+        UsageError: there is none, or several have the name and ``newest`` is not set, or it is a PTY.
     """
-    async with find_job_or_pty(name, on) as (_, found):
+    async with find_job_or_pty(name, on, newest=newest) as (_, found):
         if not isinstance(found, Job):
             raise UsageError(f"{name!r} is a shell on a terminal, not a job", remedy=f"hermes-exec attach {name}")
         yield found

@@ -26,6 +26,7 @@ from hermes_exec.terminal.job_status import JobStatus
 from hermes_exec.terminal.pty_status import PtyStatus
 
 if TYPE_CHECKING:
+    from hermes_exec.backend import Resource
     from hermes_exec.cli.find_jobs import Guest
     from hermes_exec.terminal.job_log import LogStream
 
@@ -38,6 +39,8 @@ HEADS = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND
 """The columns of the list."""
 DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
 """The columns that a narrow terminal does not show, in this order."""
+_COST_AT = HEADS.index("TARGET")
+"""The place of the column of costs, which the list has if a cost is known."""
 _TAIL_STEP = 64 << 10
 """Bytes that are searched first for the last lines of a log."""
 
@@ -105,7 +108,10 @@ def logs(
     size: Annotated[int | None, typer.Option("--bytes", metavar="N", min=1, help="Print the last N bytes.")] = None,
     json: Json = False,
 ) -> int:
-    """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job."""
+    """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job.
+
+    Of several jobs with one name it is the newest, and a line says so.
+    """
     given = {"--tail": tail, "--bytes": size, "--since": since}
     chosen = [option for option, value in given.items() if value is not None]
     if len(chosen) > 1:
@@ -132,11 +138,12 @@ def kill(
     *,
     json: Json = False,
 ) -> int:
-    """End jobs and all their processes. A job that has ended stays unchanged."""
+    """End jobs and all their processes. A job that has ended stays unchanged. A name that several jobs have is refused."""
     return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
+    from hermes_exec.cli.cost import read_prices
     from hermes_exec.cli.find_jobs import guests_with_jobs, record_ends
 
     async with guests_with_jobs(on) as guests:
@@ -144,14 +151,21 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
         if prune:
             await _prune(guests, json=json)
             return 0
-        found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
+        found = [(guest, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
+        prices = await read_prices([guest.backend for guest in guests])
+        priced = [(guest.record.target, job, prices.get(guest.backend.target)) for guest, job in found]
     if json:
         shells = [pty_to_json(target, pty) for target, pty in ptys]
-        show_json([job_to_json(target, status) for target, status in found] + shells)
-    elif found or ptys:
-        rows = [job_row(target, status) for target, status in found]
-        show_table(HEADS, rows + [pty_row(target, status) for target, status in ptys], drop=DROPPED)
+        jobs = [{**job_to_json(target, job), "cost": compute_job_cost(price, job)} for target, job, price in priced]
+        show_json(jobs + shells)
+    elif priced or ptys:
+        rows = [(job_row(target, job), format_job_cost(price, job)) for target, job, price in priced]
+        rows += [(pty_row(target, pty), "") for target, pty in ptys]
+        head: list[tuple[list[str], str]] = [(list(HEADS), "COST")]
+        is_priced = any(cost for _, cost in rows)
+        heads, *cells = [[*row[:_COST_AT], *([cost] * is_priced), *row[_COST_AT:]] for row, cost in head + rows]
+        show_table(heads, cells, drop=("COST", *DROPPED))
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
@@ -191,6 +205,19 @@ def job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
         "note": status.note,
         "result": None if status.result is None else to_json(status.result),
     }
+
+
+def compute_job_cost(resource: "Resource | None", status: JobStatus) -> float | None:
+    """Return the cost of a job's target while the job ran; None if it is not known."""
+    if resource is None or resource.hourly_cost is None:
+        return None
+    return round(resource.hourly_cost * status.duration_s / 3600, 6)
+
+
+def format_job_cost(resource: "Resource | None", status: JobStatus) -> str:
+    """Format the cost of a job; empty if it is not known."""
+    cost = compute_job_cost(resource, status)
+    return "" if resource is None or cost is None else f"{'~' * bool(resource.price_source)}${cost:.2g}"
 
 
 def pty_to_json(target: str, status: PtyStatus) -> dict[str, Any]:
@@ -237,7 +264,7 @@ def format_elapsed(seconds: float) -> str:
 async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream: str, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job
 
-    async with find_job(name, on) as job:
+    async with find_job(name, on, newest=True) as job:
         wanted = cast("LogStream", stream)
         offset = -end.size if end.size else await _find_lines(job, wanted, end.lines) if end.lines else 0
         events = job.logs(offset, wanted, follow=follow, since=end.since_s)
@@ -311,7 +338,7 @@ async def _attach(name: str, on: str | None, *, json: bool) -> int:
     from hermes_exec.cli.find_jobs import find_job_or_pty
     from hermes_exec.cli.run_command import print_end, to_json
 
-    async with find_job_or_pty(name, on) as (link, job):
+    async with find_job_or_pty(name, on, newest=True) as (link, job):
         if not isinstance(job, Job):
             from hermes_exec.cli.attach_pty import attach as attach_terminal
             from hermes_exec.terminal.pty import attach_pty

@@ -113,11 +113,15 @@ def test_prune_forgets_what_has_ended_alone(cli: Cli) -> None:
     assert [job["job"] for job in cli.json("jobs", "--json")] == [other]
 
 
-def test_a_name_that_several_jobs_have_is_not_guessed_at(cli: Cli) -> None:
-    ids = {started(cli, "--name", "twin", "sleep 60") for _ in range(2)}
-    done = cli("logs", "twin")
-    assert done.returncode == 2
-    assert all(id.encode() in done.stderr for id in ids)
+def test_of_a_name_that_several_jobs_have_the_newest_is_read_and_none_is_killed(cli: Cli) -> None:
+    older, newer = (started(cli, "--name", "twin", f"echo {word}; sleep 60") for word in ("older", "newer"))
+    read = cli("logs", "twin")
+    assert (read.returncode, read.stdout) == (0, b"newer\n")
+    assert f"the newest job of this name, {newer}; others: {older}" in read.stderr.decode()
+    refused = cli("kill", "twin")
+    assert refused.returncode == 2
+    assert all(id.encode() in refused.stderr for id in (older, newer))
+    assert [job["state"] for job in cli.json("jobs", "--json")] == ["running", "running"]
 
 
 def test_a_job_outlives_the_kill_of_who_follows_it(cli: Cli) -> None:

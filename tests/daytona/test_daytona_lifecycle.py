@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends._shared import labels, lease
 from hermes_exec_backends._shared.lease import renewal_interval
 from hermes_exec_backends.daytona import backend as module
@@ -221,6 +222,15 @@ def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Dayt
             assert alive.since is not None
             assert time.time() - alive.since < 60
             assert "pid" in alive.owner
+        async with opened(name="plain", cpu=2, memory="4 GiB", most_cost=0.4):
+            (alive,) = await module.DaytonaBackend.list_resources()
+            assert alive.hourly_cost == pytest.approx(2 * 0.0504 + 4 * 0.0162 + 3 * 0.000108)
+            assert alive.price_source == "daytona.io/pricing of 2026-05-25"
+            (sandbox,) = daytona.sandboxes.values()
+            assert sandbox.ttl == math.floor(60 * 0.4 / alive.hourly_cost)
+        with pytest.raises(ConfigError, match="most_cost needs a price"):
+            async with opened(snapshot="mine", most_cost=1.0):
+                pytest.fail("it was opened")
 
     run(work())
 

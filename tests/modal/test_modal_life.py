@@ -221,6 +221,12 @@ def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
             assert alive.hourly_cost == 8.5
             assert alive.since is not None
             assert "pid" in alive.owner
+        async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0, most_cost=1.0)), audit=False):
+            (alive,) = await ModalBackend.list_resources()
+            assert alive.hourly_cost == pytest.approx(2 * 3.9492 + 4 * 0.141912 + 0.125 * 0.024012, rel=1e-4)
+            assert alive.price_source == "modal.com/pricing of 2026-10-08"
+            (one,) = server.call("alive")
+            assert one["definition"]["timeout_secs"] == int(3600 / alive.hourly_cost)
         assert await ModalBackend.list_resources() == []
 
     run(work())

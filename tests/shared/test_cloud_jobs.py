@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,9 @@ def test_pruning_the_last_job_ends_its_sandbox(cloud: Cloud, cli: Cli, environme
     job = cli("run", "--on", "box", "-d", "--", "true" if by == "attach" else "sleep 1000").stdout.strip()
     cli(by, job)
     assert len(cloud.alive()) == 1  # its log can still be read
+    (row,) = json.loads(cli("jobs", "--json").stdout)
+    assert 0 < row["cost"] < 1
+    assert "COST" in cli("jobs").stdout
     assert "removed: 1" in cli("jobs", "--prune").stderr
     assert read_records(environment) == []
     wait_for_none(cloud)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hermes_dev import suite
+from hermes_dev.cast import write_cast
 from hermes_dev.checks import run_checks
 from hermes_dev.durations import write_durations
 from hermes_dev.place import ROOT, DevError, UsageError, call, replace, say, venv, venv_python
@@ -37,6 +38,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   figures [NAME]    measure the tables of docs/security.md again and write them: acts, judge, harms, controls or matrix;
                     without a name all but the matrix, which needs every engine
   bench             measure, and compare with the physical floor and peers
+  cast              record docs/session.cast, a session that starts in a checkout and ends with a skill
   docs              build the site of the documentation into .cache/site; with --serve, serve it and follow changes
   soak [NAME]       the tests that take minutes, or those alone that have NAME in their names, such as storm
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
@@ -66,7 +68,7 @@ def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     commands: Mapping[str, Callable[[list[str]], int]] = {
         "demo": demo, "test": test, "lint": lint, "fmt": fmt, "generate": generate, "figures": figures,
-        "bench": bench, "docs": docs, "soak": soak, "shell": shell, "setup": setup, "lock": lock,
+        "bench": bench, "cast": cast, "docs": docs, "soak": soak, "shell": shell, "setup": setup, "lock": lock,
     }  # fmt: skip
     name, arguments = (words[0], list(words[1:])) if words else ("help", [])
     if name in {"help", "-h", "--help"}:
@@ -174,6 +176,12 @@ def bench(arguments: list[str]) -> int:
     """Become the benchmarks."""
     ensure()
     return replace([venv_python(), "-I", "-m", "benchmarks", *arguments])
+
+
+def cast(_arguments: list[str]) -> int:
+    """Record docs/session.cast."""
+    ensure()
+    return write_cast()
 
 
 def docs(arguments: list[str]) -> int:

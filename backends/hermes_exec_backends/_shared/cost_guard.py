@@ -45,20 +45,38 @@ def check_count(profile: CloudProfile, alive: int) -> None:
         )
 
 
-def longest_s(profile: CloudProfile) -> float | None:
-    """Return the seconds that a sandbox may live in all; None is without limit."""
-    return None if profile.max_hours is None else profile.max_hours * _HOUR_S
+def longest_s(profile: CloudProfile, estimate: float | None) -> float | None:
+    """Return the seconds that a sandbox may live in all; None is without limit.
+
+    Args:
+        profile: with ``max_hours``, ``most_cost``, both or none.
+        estimate: the price in US dollars an hour if the profile has no ``hourly_cost``.
+
+    Raises:
+        ConfigError: ``most_cost`` is set, and the price is not known.
+    """
+    hours = [] if profile.max_hours is None else [profile.max_hours]
+    if profile.most_cost is not None:
+        price = profile.hourly_cost or estimate
+        if not price:
+            raise ConfigError(
+                f"{profile.type}: most_cost needs a price, and that of this sandbox is not known",
+                remedy="hourly_cost in the profile",
+            )
+        hours.append(profile.most_cost / price)
+    return min(hours) * _HOUR_S if hours else None
 
 
-def check_age(profile: CloudProfile, since: float, now: float) -> None:
+def check_age(profile: CloudProfile, since: float, now: float, estimate: float | None) -> None:
     """Refuse to start a sandbox that was created at ``since`` and has reached its longest life.
 
     Raises:
+        ConfigError: as ``longest_s``.
         PlaceUnavailable: it is too old; it was not started.
     """
-    longest = longest_s(profile)
+    longest = longest_s(profile, estimate)
     if longest is not None and now - since >= longest:
         raise PlaceUnavailable(
-            f"{profile.type}: the cost guard allows {profile.max_hours:g} hours, and this sandbox is older",
-            remedy="take what you need from it with a profile without max_hours, and open a new one",
+            f"{profile.type}: the cost guard allows {longest / _HOUR_S:.3g} hours, and this sandbox is older",
+            remedy="take what you need from it with a profile without max_hours and most_cost, and open a new one",
         )

@@ -28,10 +28,12 @@ PROFILE = "hermes_exec.profile"
 """A digest of the profile, by which the sandboxes of a profile are counted."""
 COST = "hermes_exec.hourly_cost"
 """The price in US dollars an hour that the profile names."""
+ESTIMATE = "hermes_exec.estimated_cost"
+"""The least price in US dollars an hour by the vendor's published prices, and their source."""
 STATE = "hermes_exec.state"
 """``open``, ``kept`` for a later ``open``, or ``jobs`` after it was left to its jobs."""
 _NOT_PART_OF_A_SANDBOX = {
-    "description", "hourly_cost", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets", "lease_s",
+    "description", "hourly_cost", "most_cost", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets", "lease_s",
     "job_lease_s", "max_output", "cwd", "setup", "login", "shell", "python", "carrier",
 }  # fmt: skip
 _DIGEST = 12
@@ -76,6 +78,21 @@ def read_hourly_cost(found: Mapping[str, str]) -> float | None:
     """Return the price in US dollars an hour; None without the label, as it is not known then."""
     cost = _read_number(found, COST)
     return cost if cost is not None and math.isfinite(cost) and cost > 0 else None
+
+
+def estimate_label(hourly_cost: float | None, source: str) -> dict[str, str]:
+    """Return the label of an estimated price; none without an estimate."""
+    return {} if hourly_cost is None else {ESTIMATE: f"{hourly_cost:.6g} {source}"}
+
+
+def read_price(found: Mapping[str, str]) -> tuple[float | None, str]:
+    """Return the price in US dollars an hour, if it is known, and the source of an estimate."""
+    stated = read_hourly_cost(found)
+    if stated is not None:
+        return stated, ""
+    cost, _, source = str(found.get(ESTIMATE, "")).partition(" ")
+    estimated = read_hourly_cost({COST: cost})
+    return (None, "") if estimated is None else (estimated, source)
 
 
 def _read_number(found: Mapping[str, str], name: str) -> float | None:

@@ -15,6 +15,7 @@ from hermes_exec.backend import Resource
 from hermes_exec_backends._shared import labels
 from hermes_exec_backends._shared.cleanup import remove_expired
 from hermes_exec_backends._shared.lease import HAS_GUEST
+from hermes_exec_backends._shared.prices import DAYTONA
 from hermes_exec_backends.daytona.create import delete
 from hermes_exec_backends.daytona.errors import sdk_errors
 
@@ -51,17 +52,36 @@ async def reap(service: Service) -> list[Leftover]:
 
 async def list_resources(service: Service) -> list[Resource]:
     """List the sandboxes of this project on the account."""
-    return [
-        Resource(
-            target=_target(sandbox),
-            since=labels.read_created(sandbox.labels),
-            state=str(sandbox.state.value),
-            size=size(sandbox),
-            owner=str(sandbox.labels.get(labels.OWNER, "")),
-            hourly_cost=labels.read_hourly_cost(sandbox.labels) if str(sandbox.state.value) == "started" else None,
-        )
-        for sandbox in await ours(service)
-    ]
+    return [_describe(sandbox) for sandbox in await ours(service)]
+
+
+def _describe(sandbox: Any) -> Resource:
+    price, source = _read_price(sandbox)
+    return Resource(
+        target=_target(sandbox),
+        since=labels.read_created(sandbox.labels),
+        state=str(sandbox.state.value),
+        size=size(sandbox),
+        owner=str(sandbox.labels.get(labels.OWNER, "")),
+        hourly_cost=price,
+        price_source=source,
+    )
+
+
+def _read_price(sandbox: Any) -> tuple[float | None, str]:
+    """Return the price in US dollars an hour of a sandbox that runs, or of the disk of one that is stopped."""
+    state = str(sandbox.state.value)
+    stated = labels.read_hourly_cost(sandbox.labels)
+    if state == "started" and stated is not None:
+        return stated, ""
+    disk = float(sandbox.disk)
+    if state == "stopped":
+        return DAYTONA.estimate(cpus=0, memory=0, disk=disk), DAYTONA.source
+    if state != "started":
+        return None, ""
+    gpus = [(str(getattr(sandbox.gpu_type, "value", "")), float(sandbox.gpu))] if sandbox.gpu else []
+    price = DAYTONA.estimate(cpus=float(sandbox.cpu), memory=float(sandbox.memory), disk=disk, gpus=gpus)
+    return price, DAYTONA.source if price is not None else ""
 
 
 async def ours(service: Service) -> list[Any]:

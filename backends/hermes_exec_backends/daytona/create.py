@@ -18,7 +18,7 @@ from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import Backoff, repeat
 from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, explain_delay
 from hermes_exec_backends.daytona.errors import AmbiguousRequest, NotConnected, RateLimited, Refused, is_of, sdk_errors
-from hermes_exec_backends.daytona.options import parameters
+from hermes_exec_backends.daytona.options import estimate_price, parameters
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, describe, is_gone
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
         return sandbox, False
     since = labels.read_created(sandbox.labels)
     if since is not None:
-        cost_guard.check_age(profile, since, time.time())
+        cost_guard.check_age(profile, since, time.time(), estimate_price(profile))
     if state in {"stopping", "archiving", "starting", "creating", "restoring"}:
         with sdk_errors(f"sandbox {name!r}"):
             await (

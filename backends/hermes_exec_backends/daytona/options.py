@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import ConfigError
 from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_backends._shared import cost_guard, labels
+from hermes_exec_backends._shared.prices import DAYTONA
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -19,6 +20,8 @@ _MINUTE_S = 60.0
 _SHORTEST_MIN = 3
 """The shortest interval that one request a minute reliably renews."""
 NEVER = -1
+_DISK = 3.0
+"""GiB of a sandbox for which the profile states none; it has one CPU and 1 GiB of memory then."""
 
 
 def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
@@ -42,6 +45,17 @@ def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
         kinds.append(kind.upper())
         count = max(count, number)
     return count, kinds
+
+
+def estimate_price(profile: DaytonaProfile) -> float | None:
+    """Return the published price of a sandbox in US dollars an hour; None if its size or its GPU is not known."""
+    count, kinds = gpus(profile)
+    if profile.snapshot or (count and len(kinds) != 1):
+        return None
+    disk = (profile.disk or 0) / _GIB or _DISK
+    memory = (profile.memory or 0) / _GIB or 1.0
+    cpus = float(profile.cpu or 1)
+    return DAYTONA.estimate(cpus=cpus, memory=memory, disk=disk, gpus=[(kind, float(count)) for kind in kinds])
 
 
 def size(profile: DaytonaProfile) -> dict[str, Any]:
@@ -77,7 +91,7 @@ def parameters(profile: DaytonaProfile, name: str, lease_s: float) -> Any:
     from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Resources, VolumeMount
 
     cost_guard.check_profile(profile, gpus(profile)[1])
-    longest_s = cost_guard.longest_s(profile)
+    longest_s = cost_guard.longest_s(profile, estimate_price(profile))
     asked: dict[str, Any] = {
         "name": name,
         "labels": labels.sandbox_labels(profile, lease_s),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -16,6 +17,7 @@ from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
+from hermes_exec_backends._shared.prices import estimate_modal
 from hermes_exec_backends.modal import create, migration, options, persistence
 from hermes_exec_backends.modal.account import Account, limit_throttling
 from hermes_exec_backends.modal.file_streams import FileStreams
@@ -146,7 +148,8 @@ class ModalBackend(Backend):
         self._created = labels.read_created(told)
         if self._created is None:
             return False
-        cost_guard.check_age(self._profile, self._created, time.time())
+        price = estimate_modal(self._profile.cpu, self._profile.memory, self._profile.gpu)
+        cost_guard.check_age(self._profile, self._created, time.time(), price)
         await sandbox.renew(self.options.lease_s)
         return True
 
@@ -164,7 +167,9 @@ class ModalBackend(Backend):
     async def _move(self) -> None:
         """Migrate to a new sandbox with the same files, each time before the vendor ends the present one."""
         age_s = time.time() - self._created if self._created is not None else 0.0
-        left_s = float(self._profile.timeout)
+        profile = self._profile
+        longest_s = cost_guard.longest_s(profile, estimate_modal(profile.cpu, profile.memory, profile.gpu))
+        left_s = min(float(profile.timeout), longest_s or math.inf)
         while left_s > options.LONGEST_S:
             await migration.announce(self.target, age_s)
             left_s -= options.LONGEST_S - migration.BEFORE_S

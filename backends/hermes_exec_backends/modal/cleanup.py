@@ -59,19 +59,22 @@ async def list_resources(profile: ModalProfile | None = None) -> list[Resource]:
 
     account = await Account.of(profile or ModalProfile())
     try:
-        return [
-            Resource(
-                target=_target(handle),
-                since=labels.read_created(found),
-                state="started",
-                size=found.get(create.SIZE, ""),
-                owner=found.get(labels.OWNER, ""),
-                hourly_cost=labels.read_hourly_cost(found),
-            )
-            for handle, found in await _ours(account)
-        ]
+        return [_describe(handle, found) for handle, found in await _ours(account)]
     finally:
         await account.leave()
+
+
+def _describe(handle: Any, found: dict[str, str]) -> Resource:
+    price, source = labels.read_price(found)
+    return Resource(
+        target=_target(handle),
+        since=labels.read_created(found),
+        state="started",
+        size=found.get(create.SIZE, ""),
+        owner=found.get(labels.OWNER, ""),
+        hourly_cost=price,
+        price_source=source,
+    )
 
 
 async def _ours(account: Account) -> list[tuple[Any, dict[str, str]]]:

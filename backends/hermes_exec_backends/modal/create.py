@@ -15,6 +15,7 @@ from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import repeat
+from hermes_exec_backends._shared.prices import MODAL, estimate_modal
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
 from hermes_exec_backends.modal.errors import AmbiguousOutcome, Gone, NotFound, Taken, Trouble
@@ -70,10 +71,13 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     name = profile.name or f"hermes-exec-{secrets.token_hex(8)}"
     chosen = image or await options.image(account, profile)
     arguments = options.sandbox(account, profile)
-    longest = cost_guard.longest_s(profile)
+    price = estimate_modal(profile.cpu, profile.memory, profile.gpu)
+    longest = cost_guard.longest_s(profile, price)
     if longest is not None:
-        arguments["timeout"] = min(arguments["timeout"], round(longest))
-    arguments.update(name=name, image=chosen, tags={**labels.sandbox_labels(profile, lease_s), SIZE: size(profile)})
+        arguments["timeout"] = max(1, min(arguments["timeout"], int(longest)))
+    own = labels.sandbox_labels(profile, lease_s)
+    tags = {**own, **labels.estimate_label(price, MODAL.source), SIZE: size(profile)}
+    arguments.update(name=name, image=chosen, tags=tags)
     first = lease.entrypoint(lease_s, profile.job_lease_s)
 
     async def once() -> Sandbox:

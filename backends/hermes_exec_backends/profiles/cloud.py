@@ -33,8 +33,10 @@ class CloudProfile(Profile, frozen=True):
     """Address ranges that a sandbox can reach, such as `10.0.0.0/8`; all of them when empty."""
 
     hourly_cost: Amount | None = None
-    """The price of one such sandbox in US dollars an hour, by the vendor's price list, for `backends --cost` and `top`;
-    a sandbox may use, and cost, more than it reserves."""
+    """The price of one such sandbox in US dollars an hour, for `backends --cost`, `jobs` and `top`, instead of an
+    estimate by the vendor's published prices."""
+    most_cost: Amount | None = None
+    """End one after the time for which it costs so many US dollars, by `hourly_cost` or else by the estimate."""
     max_sandboxes: Count | None = None
     """Refuse to create one more when so many of this profile are alive."""
     max_hours: Annotated[Amount, Field(le=24 * 365)] | None = None

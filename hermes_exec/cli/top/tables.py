@@ -121,7 +121,7 @@ def _format_price(resource: dict[str, Any]) -> str:
     price = next(iter(_list_numbers(resource.get("hourly_cost"))), None)
     begun = _list_times(resource.get("since"))
     so_far = f" (${price * (time.time() - begun[0]) / 3600:.2f} so far)" if price is not None and begun else ""
-    return format_cost(price) + so_far
+    return format_cost(price, estimated=bool(resource.get("price_source"))) + so_far
 
 
 _OF_JOBS = tuple(at for at, head in enumerate(HEADS) if head != "STARTED")  # TIME says enough here
