@@ -48,6 +48,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "whatsapp": ("aiohttp",),
     "top": ("textual",),
     "mcp": ("mcp", "mcp_types", "anyio", "starlette", "uvicorn"),
+    "keyring": ("keyring",),
 }  # fmt: skip
 """The modules that only an extra installs. A module that several extras install is named for the first of them, and for
 those that install nothing else."""

@@ -38,11 +38,18 @@ class DatabaseKind:
     application: int
     """The number in the file's header that marks the kind."""
     schema: str
-    """The statements that create it, in one transaction; they set the number, and ``user_version`` to 1."""
+    """The statements that create it, in one transaction; they set the number, and ``user_version`` to the version."""
     variable: str
     """The environment variable with the path of another file."""
     survives_power_failure: bool = False
     """Whether each change is on the disk before the next statement, also with WAL."""
+    upgrades: tuple[str, ...] = ()
+    """The statements that turn a file of version 1 into one of version 2, and so on, each without a transaction."""
+
+    @property
+    def version(self) -> int:
+        """The version of the files that this program writes."""
+        return len(self.upgrades) + 1
 
 
 def create_private(path: Path) -> None:
@@ -126,7 +133,7 @@ def _prepare(base: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
     (found,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
     base.execute("COMMIT")
-    if not empty and (found != kind.application or version != 1):
+    if not empty and (found != kind.application or not 1 <= version <= kind.version):
         raise HermesError(
             f"{to_printable(path)}: it is not {kind.description}, or one of a later version",
             remedy=_elsewhere(kind.variable),
@@ -138,6 +145,24 @@ def _prepare(base: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
     base.execute(f"PRAGMA synchronous = {'FULL' if safe or kind.survives_power_failure else 'NORMAL'}")
     if empty:
         base.executescript(kind.schema)
+    elif version < kind.version:
+        _upgrade(base, kind)
+
+
+def _upgrade(base: sqlite3.Connection, kind: DatabaseKind) -> None:
+    """Bring a file to the version of this program, unless another program just did."""
+    base.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = base.execute("PRAGMA user_version").fetchone()
+        for number, script in enumerate(kind.upgrades[version - 1 :], version + 1):
+            for statement in script.split(";\n"):
+                base.execute(statement)
+            base.execute(f"PRAGMA user_version = {number}")
+        base.execute("COMMIT")
+    except BaseException:
+        if base.in_transaction:
+            base.execute("ROLLBACK")
+        raise
 
 
 def _set_journal(base: sqlite3.Connection, mode: str) -> None:

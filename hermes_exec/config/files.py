@@ -20,6 +20,7 @@ from hermes_exec.config.settings import (
     LearningSettings,
     LimitSettings,
     LogSettings,
+    MailSettings,
     McpSettings,
     MemorySettings,
     Origin,
@@ -48,10 +49,11 @@ KEYS = (
     "memory",
     "learning",
     "gateway",
+    "mail",
     "mcp",
     "models",
 )
-USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "mcp", "models")
+USERS_ALONE = ("audit", "log", "hooks", "agent", "memory", "learning", "gateway", "mail", "mcp", "models")
 """Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
 the hooks that receive them, nor the model that receives a conversation and its API key, nor the servers whose programs
 are started here."""
@@ -74,6 +76,7 @@ class FileContents:
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    mail: MailSettings = field(default_factory=MailSettings)
     mcp: dict[str, McpSettings] = field(default_factory=dict[str, McpSettings])
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
@@ -110,6 +113,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         memory=_section(MemorySettings, data, "memory", where),
         learning=_section(LearningSettings, data, "learning", where),
         gateway=_section(GatewaySettings, data, "gateway", where),
+        mail=_section(MailSettings, data, "mail", where),
         mcp=_mcp(data.get("mcp", {}), where, path.parent),
         models=_models(data.get("models", {}), where),
     )

@@ -115,6 +115,7 @@ def merge_layers(layers: Layers, environ: Mapping[str, str], flags: Overrides | 
         memory=user.memory,
         learning=user.learning,
         gateway=user.gateway,
+        mail=user.mail,
         hooks=user.hooks,
         mcp=user.mcp,
         models=user.models,

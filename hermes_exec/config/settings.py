@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
-from hermes_exec.config.values import Argument, LocalPath, Names, Seconds, Size, Source, Sources, Words
+from hermes_exec.config.values import Argument, LocalPath, Name, Names, Seconds, Size, Source, Sources, Words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Descriptions = dict[str, Annotated[str, Field(min_length=1, max_length=1000)]]
 Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(strict=False)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(strict=False, min_length=1)]
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 
 
@@ -229,6 +230,35 @@ class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The tables of accounts by name; `type` is the kind of platform, by default that name."""
 
 
+class MailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """The server that takes the mail of scheduled jobs."""
+
+    server: Name | None = None
+    """Name or address of the mail server; without one no mail is sent."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Its port; by default 587 with `starttls`, 465 with `tls` and 25 with `none`."""
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """How the connection is encrypted: after its begin, from its begin, or not."""
+    sender: Argument | None = None
+    """The address that mail is from."""
+    user: Argument | None = None
+    """The name to log in with; without one there is no login."""
+    password: Source | None = None
+    """Source of the password that belongs to `user`: env:NAME, file:/path or {command = [argv]}."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.server is None) != (self.sender is None):
+            raise ValueError("needs both 'server' and 'sender'")
+        if self.server is None and self.model_fields_set:
+            raise ValueError("needs 'server' and 'sender'")
+        if (self.user is None) != (self.password is None):
+            raise ValueError("'user' and 'password' belong together")
+        if self.password is not None and self.security == "none" and self.server not in _LOOPBACK:
+            raise ValueError("a password is sent over an encrypted connection alone: security = 'starttls' or 'tls'")
+        return self
+
+
 class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """A server of the Model Context Protocol, whose tools the agent may use."""
 
@@ -391,6 +421,7 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    mail: MailSettings = field(default_factory=MailSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict[str, McpSettings])
     """Servers of the Model Context Protocol, by name."""
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)

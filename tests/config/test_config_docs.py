@@ -32,6 +32,7 @@ from hermes_exec.config.settings import (
     LearningSettings,
     LimitSettings,
     LogSettings,
+    MailSettings,
     McpSettings,
     MemorySettings,
     Origin,
@@ -84,6 +85,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "memory": MemorySettings,
     "learning": LearningSettings,
     "gateway": GatewaySettings,
+    "mail": MailSettings,
     "mcp": McpSettings,
 }
 WORDS: dict[str, list[object]] = {

@@ -27,10 +27,11 @@ TOKEN = "a-token-of-tests-long-enough"
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
 LOGINS = (
-    "auth/metadata-var3", "auth/token-endpoint-auth-basic", "auth/pre-registration", "auth/scope-retry-limit",
+    "auth/metadata-var3", "auth/token-endpoint-auth-basic", "auth/pre-registration", "auth/scope-step-up",
+    "auth/scope-retry-limit",
 )  # fmt: skip
-LATER = ("auth/scope-step-up", "auth/basic-cimd")
-"""A conversation begins no login for further rights, and this program has no page that describes it as a client."""
+LATER = ("auth/basic-cimd",)
+"""This program has no page that describes it as a client."""
 SERVER = (
     "server-initialize", "ping", "tools-list", "server-sse-polling", "server-sse-multiple-streams",
     "dns-rebinding-protection",

@@ -18,7 +18,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable, UsageError
 from hermes_exec_agent.mcp.login import log_in, login_file, read_login, remove_login, write_login
 from hermes_exec_agent.mcp.login_page import open_login_page
 from tests.rigs.bounded import until
-from tests.rigs.oauth_server import open_protected_server
+from tests.rigs.oauth_server import RIGHT, open_protected_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Run = Callable[[Awaitable[Any]], Any]
 
 
-async def log_in_with_browser(settings: McpSettings, environ: Mapping[str, str]) -> bool:
+async def log_in_with_browser(settings: McpSettings, environ: Mapping[str, str], scope: str = "") -> bool:
     """Log in as a person does, whose browser follows the redirects."""
     browsing: list[asyncio.Task[None]] = []
 
@@ -42,7 +42,9 @@ async def log_in_with_browser(settings: McpSettings, environ: Mapping[str, str])
         browsing.append(asyncio.create_task(browse(address)))
 
     async with open_login_page() as page:
-        done = await log_in("far", settings, environ, redirect=page.redirect, show=show, receive=page.receive)
+        done = await log_in(
+            "far", settings, environ, redirect=page.redirect, show=show, receive=page.receive, scope=scope
+        )
         await asyncio.gather(*browsing)
         return done
 
@@ -113,6 +115,35 @@ def test_keys_that_are_no_longer_valid_name_the_command_and_begin_no_login(
     run(use())
 
 
+def test_a_call_that_lacks_a_right_names_the_command_that_asks_for_it_and_is_not_sent_again(
+    run: Run, talking: Talking, environ: dict[str, str]
+) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            await log_in_with_browser(settings_of(url), environ)
+            async with talking(far=settings_of(url)) as talk:
+                failed = await talk.call("change", server="far")
+                assert failed["error"]["type"] == "further_rights"
+                assert f"change of the MCP server far needs further rights: {RIGHT}" in failed["error"]["message"]
+                assert f"hermes-exec mcp login far --scope {RIGHT}" in json.dumps(failed)
+                assert (authority.refused, len(authority.clients)) == (1, 1)
+            await log_in_with_browser(settings_of(url), environ, RIGHT)
+            async with talking(far=settings_of(url)) as talk:
+                assert (await talk.call("change", server="far"))["output"] == "changed"
+            await log_in_with_browser(settings_of(url), environ)  # asks for the rights of the login before, too
+            login = read_login("far", environ)
+            assert login is not None
+            assert RIGHT in (login.tokens.scope or "").split()
+            authority.tokens = {key: token.model_copy(update={"scopes": []}) for key, token in authority.tokens.items()}
+            authority.scope = "$(reboot) \u202e"
+            async with talking(far=settings_of(url)) as talk:
+                failed = await talk.call("change", server="far")
+                assert "reboot" not in json.dumps(failed)
+                assert "hermes-exec mcp login far" in json.dumps(failed)
+
+    run(use())
+
+
 def test_an_answer_of_another_issuer_is_refused(run: Run, environ: dict[str, str]) -> None:
     async def use() -> None:
         async with open_protected_server() as (url, authority):
@@ -169,6 +200,13 @@ def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run
             tested = await asyncio.to_thread(cli, "mcp", "test", "far")
             assert tested.returncode == 0, tested.stderr
             assert b"whoami" in tested.stdout
+            for _ in range(2):
+                out = await asyncio.to_thread(cli, "mcp", "logout", "far")
+                assert out.returncode == 0, out.stderr
+                assert not keys.exists()
+            assert b"there is no login at far" in out.stderr
+            assert b"far" in (await asyncio.to_thread(cli, "mcp", "list")).stdout
+            keys.write_text("{}")
             removed = await asyncio.to_thread(cli, "mcp", "remove", "far")
             assert removed.returncode == 0, removed.stderr
             assert not keys.exists()

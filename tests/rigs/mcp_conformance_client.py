@@ -1,6 +1,7 @@
 """Our client, as the conformance suite of the protocol starts it: its one argument is the address of a server.
 
-It logs in if the server asks for that, lists the tools, and calls each of them once; a person answers with nothing.
+It logs in if the server asks for that, lists the tools, and calls each of them once; a person answers with nothing, and
+logs in once more where a call was refused for want of rights.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec.config.settings import McpSettings
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.mcp.connection import Connection
+from hermes_exec_agent.mcp.errors import FurtherRights
 from hermes_exec_agent.mcp.login import log_in
 from hermes_exec_agent.mcp.login_page import open_login_page
 from hermes_exec_agent.tools.tool import Context
@@ -59,19 +61,32 @@ async def use(url: str) -> None:
     fields = {"url": url, "tools": ["*"], "elicitation": True, "timeout_s": 10.0}
     secret = Secret("client_secret", given["client_secret"]) if "client_secret" in given else None
     settings = McpSettings.model_validate({**fields, **({"client_id": given["client_id"]} if secret else {})})
+    if os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
+        await log_in_by_browser(settings, secret)
+    for _ in range(3):
+        scope = await call_all(settings)
+        if not scope:
+            break
+        await log_in_by_browser(settings, secret, scope)
+
+
+async def log_in_by_browser(settings: McpSettings, secret: Secret | None, scope: str = "") -> None:
     browsing: list[asyncio.Task[None]] = []
 
-    if os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
-        async with open_login_page() as page:
+    async def show(address: str) -> None:
+        page.expect(address)
+        browsing.append(asyncio.create_task(browse(address)))
 
-            async def show(address: str) -> None:
-                page.expect(address)
-                browsing.append(asyncio.create_task(browse(address)))
+    async with open_login_page() as page:
+        await log_in(
+            "suite", settings, os.environ, redirect=page.redirect, show=show, receive=page.receive, secret=secret,
+            scope=scope,
+        )  # fmt: skip
+        await asyncio.gather(*browsing)
 
-            await log_in(
-                "suite", settings, os.environ, redirect=page.redirect, show=show, receive=page.receive, secret=secret
-            )
-            await asyncio.gather(*browsing)
+
+async def call_all(settings: McpSettings) -> str:
+    """Call each tool once; return the rights that a call lacked."""
     listener = Listener()
     context = Context(cast("Any", None), "local", Person(), "c1")
     connection = Connection("suite", settings, listener, context=context)
@@ -84,8 +99,11 @@ async def use(url: str) -> None:
             arguments = {name: VALUES[each["type"]] for name, each in properties.items()}
             try:
                 await connection.call(tool.name, arguments)
+            except FurtherRights as error:
+                return error.scope
             except HermesError as error:
                 print(error, file=sys.stderr)
+        return ""
     finally:
         await connection.close()
 

@@ -10,7 +10,7 @@ import secrets
 import socket
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from mcp.server.auth.provider import (
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
+RIGHT = "files:write"
+
+
 class Authority:
     """The authorization server's memory. A token is valid for ``expires_s`` seconds; a refresh token works once."""
 
@@ -46,6 +49,10 @@ class Authority:
         self.tokens: dict[str, AccessToken] = {}
         self.refreshes: dict[str, RefreshToken] = {}
         self.refreshed = 0
+        self.refused = 0
+        """Calls that lacked a right."""
+        self.scope = RIGHT
+        """The rights that the server names then."""
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -109,9 +116,38 @@ class Authority:
         return OAuthToken(access_token=access, expires_in=self.expires_s, refresh_token=refresh)
 
 
+def _demand_right(app: Any, authority: Authority) -> Any:
+    """Return an application that answers calls of ``change`` with the status 403 if the login lacks the right."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        token = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
+        rights = authority.tokens[token].scopes if token in authority.tokens else [RIGHT]
+        if b'"tools/call"' in body and b'"change"' in body and RIGHT not in rights:
+            authority.refused += 1
+            named = f'Bearer error="insufficient_scope", scope="{authority.scope}"'.encode()
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"www-authenticate", named)]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Any:
+            return given.pop() if given else await receive()
+
+        await app(scope, replay, send)
+
+    return serve
+
+
 @asynccontextmanager
 async def open_protected_server() -> AsyncGenerator[tuple[str, Authority]]:
-    """Yield the address of a server whose tool ``whoami`` needs a login, and its authorization server."""
+    """Yield the address of a server whose tool ``whoami`` needs a login, and ``change`` a right; and its authority."""
     listener = socket.create_server(("127.0.0.1", 0))
     origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
     authority = Authority(f"{origin}/mcp")
@@ -131,7 +167,14 @@ async def open_protected_server() -> AsyncGenerator[tuple[str, Authority]]:
         """Return the person."""
         return "the person"
 
-    config = uvicorn.Config(server.streamable_http_app(), log_config=None, lifespan="on", ws="none")
+    @server.tool()
+    def change() -> str:
+        """Change something, which needs the right `RIGHT`."""
+        return "changed"
+
+    config = uvicorn.Config(
+        _demand_right(server.streamable_http_app(), authority), log_config=None, lifespan="on", ws="none"
+    )
     running = QuietServer(config)
     serving = asyncio.create_task(running.serve(sockets=[listener]))
     try:

@@ -338,6 +338,8 @@ def test_the_doctor_reports_what_a_person_should_look_at(cli: Cli) -> None:
     assert rows() == ["warning: 1 job is active, and no ticker looked for due slots ever"]
     cli("cron", "tick")
     assert rows() == ["ok: 1 job, 1 active"]
+    change_file(cli, """UPDATE jobs SET spec = json_set(spec, '$.deliver', json('["mail:me@example.org"]'))""")
+    assert rows() == ["warning: job cannot deliver to mail:me@example.org: no mail server is configured"]
     change_file(cli, "UPDATE jobs SET state = 'paused', failures = 5")
     assert rows() == ["warning: paused after failures: job"]
 

@@ -59,7 +59,7 @@ Deliver = Annotated[
     typer.Option(
         "--deliver",
         metavar="ADDRESS",
-        help="Report the end of each slot to file:PATH; none by default; may be repeated.",
+        help="Report the end of each slot to file:PATH, mail:ADDRESS or message:PERSON; may be repeated.",
     ),
 ]
 TimeLimit = Annotated[str | None, typer.Option(metavar="TIME", help="End a run after this time; by default 1h.")]

@@ -17,7 +17,7 @@ from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.extras import missing_modules, require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
-from hermes_exec_agent.cli.mcp_login import login, run_login
+from hermes_exec_agent.cli.mcp_login import login, logout, run_login
 from hermes_exec_agent.cli.mcp_serve import serve
 from hermes_exec_agent.cli.options import complete_servers
 from hermes_exec_agent.quoting import flatten
@@ -43,6 +43,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     group.command("test")(examine_server)
     group.command("remove")(remove_server)
     group.command("login")(login)
+    group.command("logout")(logout)
     app.add_typer(group, name=name, short_help=summary)
 
 

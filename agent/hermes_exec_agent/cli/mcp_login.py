@@ -14,19 +14,25 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.cli.options import complete_servers
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import McpSettings
 
+Scope = Annotated[
+    str,
+    typer.Option(metavar="RIGHTS", help="Also ask for these rights, which a refused call named; several in quotes."),
+]
 Browser = Annotated[
     bool, typer.Option("--browser/--no-browser", help="Open the address of the login, or only print it.")
 ]
 
 
 def login(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.", autocompletion=complete_servers)],
     *,
     browser: Browser = True,
+    scope: Scope = "",
     json: Json = False,
 ) -> int:
     """Log in at a server with your browser.
@@ -43,7 +49,7 @@ def login(
     servers = load_settings().mcp
     if name not in servers:
         raise UsageError(f"there is no MCP server {name!r}", remedy=f"hermes-exec mcp add {name} --url URL --login")
-    asked = run_login(name, servers[name], browser=browser)
+    asked = run_login(name, servers[name], browser=browser, scope=scope)
     if json:
         show_json({"name": name, "logged_in": asked})
     elif not asked:
@@ -53,7 +59,31 @@ def login(
     return 0
 
 
-def run_login(name: str, settings: "McpSettings", *, browser: bool) -> bool:
+def logout(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a server.", autocompletion=complete_servers)],
+    *,
+    json: Json = False,
+) -> int:
+    """Remove the keys of a login from the keyring or the file; the server stays in your configuration.
+
+    The authorization server is not told: the keys are valid there until they expire or you revoke them.
+    """
+    from hermes_exec_agent.mcp.config_edit import check_name
+
+    refuse_agents_descendant()
+    require("mcp", "mcp logout")
+    check_name(name)
+    from hermes_exec_agent.mcp.login import remove_login
+
+    removed = remove_login(name, os.environ)
+    if json:
+        show_json({"name": name, "removed": removed})
+    else:
+        note(f"the login at {name} is removed" if removed else f"there is no login at {name}")
+    return 0
+
+
+def run_login(name: str, settings: "McpSettings", *, browser: bool, scope: str = "") -> bool:
     """Log in; return whether the server asked for it.
 
     Raises:
@@ -84,7 +114,7 @@ def run_login(name: str, settings: "McpSettings", *, browser: bool) -> bool:
             asked.append(
                 await log_in(
                     name, settings, os.environ, redirect=page.redirect, show=show, receive=page.receive,
-                    secret=secrets.get("client_secret"),
+                    secret=secrets.get("client_secret"), scope=scope,
                 )
             )  # fmt: skip
         return 0

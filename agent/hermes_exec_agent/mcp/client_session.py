@@ -48,7 +48,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable
 from hermes_exec_agent.mcp.definitions import ToolDefinition
-from hermes_exec_agent.mcp.errors import AnswerLost, CallRefused, ServerStuck, flatten_errors
+from hermes_exec_agent.mcp.errors import (
+    AnswerLost,
+    CallRefused,
+    FurtherRights,
+    ServerStuck,
+    flatten_errors,
+    login_command,
+)
 from hermes_exec_agent.mcp.http_transport import REFUSALS, RequestRecord, connect_http
 from hermes_exec_agent.mcp.login import find_auth
 from hermes_exec_agent.mcp.program import Program
@@ -353,6 +360,8 @@ class ClientSession:
         if sent.status not in REFUSALS:
             how = f"with HTTP status {sent.status} and no message of the protocol"
             return OutcomeUnknown(f"{what} was answered {how}", state=AnswerLost.state)
+        if sent.needs_rights:
+            return FurtherRights(self._name, what, sent.scope)
         if sent.status == 404 and error.code == INVALID_REQUEST:
             return PlaceUnavailable(f"the MCP server {self._name} has forgotten this connection")
         return CallRefused(f"{what} was refused: HTTP status {sent.status}")
@@ -420,7 +429,7 @@ async def open_session(
     except TimeoutError:
         raise PlaceUnavailable(f"the MCP server {name} does not answer within {CONNECT_S:g} s") from None
     except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
-        raise _explain(name, flatten_errors(error), program, record.refused) from None
+        raise _explain(name, flatten_errors(error), program, record) from None
 
 
 def _create_program(
@@ -436,15 +445,19 @@ def _create_program(
     return RemoteProgram(settings.target, argv, variables, on_end, settings.timeout_s)
 
 
-def _explain(name: str, errors: list[Exception], program: Program | RemoteProgram | None, refused: int) -> HermesError:
+def _explain(
+    name: str, errors: list[Exception], program: Program | RemoteProgram | None, record: RequestRecord
+) -> HermesError:
     """Return the error to show for those that ended a connection."""
     for error in errors:
         if isinstance(error, HermesError):
             return error
-    if refused:
-        why = f"HTTP status {refused}"
-        if refused == _UNAUTHORIZED:
-            why += f", so that it needs a valid token, or hermes-exec mcp login {name}"
+    if record.refused:
+        why = f"HTTP status {record.refused}"
+        if record.refused == _UNAUTHORIZED:
+            why += f", so that it needs a valid token, or {login_command(name)}"
+        elif record.last.needs_rights:
+            why += f", so that the login needs further rights: {login_command(name, record.last.scope)}"
     elif program is not None and any(isinstance(each, MCPError) and each.code == CONNECTION_CLOSED for each in errors):
         why = program.reason
     else:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import httpx2
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 from mcp.client.streamable_http import streamable_http_client
+
+from hermes_exec_agent.mcp.errors import parse_scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Generator
@@ -24,6 +27,7 @@ _MORE_S = 30.0
 """Seconds that a silent connection is kept beyond the time limit of a call."""
 
 
+_FORBIDDEN = 403
 REFUSALS = frozenset({401, 403, 404, 405})
 """Statuses with which a server says that it did not take a request."""
 _STAND_INS = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
@@ -39,6 +43,10 @@ class SentRequest:
     status: int = 0
     """Of the answer; 0 if there is none, or no HTTP."""
     media_type: str = ""
+    needs_rights: bool = False
+    """Whether the login has too few rights for it."""
+    scope: str = ""
+    """The rights that the server named."""
 
     def is_unanswered(self, message: str) -> bool:
         """Return whether an error with this message is the SDK's, as the answer is none of the protocol."""
@@ -55,6 +63,8 @@ class RequestRecord:
     def __init__(self) -> None:
         self.refused = 0
         """An HTTP status of at least 400; 0 if the last request was not refused."""
+        self.last = SentRequest()
+        """The last request."""
         self._watched: dict[bytes, SentRequest] = {}
 
     @contextmanager
@@ -88,6 +98,10 @@ class _Transport(httpx2.AsyncHTTPTransport):
             raise
         sent.status, sent.media_type = response.status_code, response.headers.get("content-type", "").lower()
         self._record.refused = response.status_code if response.status_code >= 400 else 0
+        if response.status_code == _FORBIDDEN:
+            sent.needs_rights = extract_field_from_www_auth(response, "error") == "insufficient_scope"
+            sent.scope = parse_scope(extract_scope_from_www_auth(response) or "")
+        self._record.last = sent
         if isinstance(response.stream, httpx2.AsyncByteStream) and "event-stream" not in response.headers.get(
             "content-type", ""
         ):

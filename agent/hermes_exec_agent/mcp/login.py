@@ -7,6 +7,7 @@ server names, with the metadata that it publishes, and with the answer of the br
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import importlib.util
@@ -20,6 +21,7 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.client.auth.utils import union_scopes
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -28,11 +30,11 @@ from mcp.shared.auth import (
     OAuthMetadata,
     OAuthToken,
 )
-from pydantic import AnyUrl, BaseModel, ValidationError
+from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
 from hermes_exec.config.paths import exists, read_regular, state_folder, to_printable, write_private
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, UsageError
-from hermes_exec_agent.mcp.errors import flatten_errors
+from hermes_exec_agent.mcp.errors import flatten_errors, parse_scope
 from hermes_exec_agent.quoting import quote
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ class _Storage:
     """Whether a login begins, which uses no earlier keys."""
 
     async def get_tokens(self) -> OAuthToken | None:
-        login = None if self.is_new else read_login(self.name, self.environ)
+        login = None if self.is_new else await asyncio.to_thread(read_login, self.name, self.environ)
         return login.tokens if login is not None and login.url == self.url else None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -179,7 +181,17 @@ class _Storage:
             client=self.client,
             metadata=self.context.oauth_metadata,
         )
-        write_login(self.name, login, self.environ)
+        await asyncio.to_thread(write_login, self.name, login, self.environ)
+
+
+class _ClientMetadata(OAuthClientMetadata):
+    """What a login asks for: the rights that the server names, and some more in any case."""
+
+    wanted: str = Field("", exclude=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the SDK sets ``scope`` to the rights that the server names."""
+        super().__setattr__(name, (union_scopes(value, self.wanted) or None) if name == "scope" else value)
 
 
 class StoredLogin(httpx2.Auth):
@@ -232,6 +244,7 @@ async def log_in(
     show: Callable[[str], Awaitable[None]],
     receive: Callable[[], Awaitable[AuthorizationCodeResult]],
     secret: Secret | None = None,
+    scope: str = "",
 ) -> bool:
     """Log in at a server; return whether it asked for a login at all.
 
@@ -243,6 +256,7 @@ async def log_in(
         show: shows the person the address to open.
         receive: returns what the browser came back with.
         secret: of ``client_id``.
+        scope: rights to ask for, besides those that the server names and those of an earlier login.
 
     Raises:
         PlaceUnavailable: the server or its authorization server cannot be reached, or refuses.
@@ -252,6 +266,7 @@ async def log_in(
     if url is None or not _is_safe(url):
         raise UsageError(f"a login is for a server with url = 'https://…', and {name} has none")
     storage = _Storage(name, url, environ, is_new=True)
+    wanted = union_scopes(await asyncio.to_thread(_read_rights, name, url, environ), check_scope(scope))
     asked: list[str] = []
 
     async def open_page(address: str) -> None:
@@ -264,7 +279,7 @@ async def log_in(
         asked.append(address)
         await show(address)
 
-    metadata = OAuthClientMetadata(client_name="hermes-exec", redirect_uris=[AnyUrl(redirect)])
+    metadata = _ClientMetadata(client_name="hermes-exec", redirect_uris=[AnyUrl(redirect)], wanted=wanted or "")
     provider = OAuthClientProvider(url, metadata, storage, open_page, receive)
     storage.context = provider.context
     if settings.client_id is not None:
@@ -285,6 +300,28 @@ async def log_in(
     except Exception as error:  # noqa: BLE001  a group of errors where a task of the SDK failed
         raise _explain(name, flatten_errors(error)) from None
     return bool(asked)
+
+
+def check_scope(text: str) -> str:
+    """Return the rights that a person asks for.
+
+    Raises:
+        UsageError: one has a form that no right has.
+    """
+    if text.strip() and not parse_scope(text):
+        raise UsageError(
+            f"--scope {to_printable(text)}: not names of rights", remedy="--scope 'files:read files:write'"
+        )
+    return parse_scope(text)
+
+
+def _read_rights(name: str, url: str, environ: Mapping[str, str]) -> str:
+    """Return the rights of an earlier login at this address; empty without one."""
+    with contextlib.suppress(ConfigError):  # a login that cannot be read is replaced
+        login = read_login(name, environ)
+        if login is not None and login.url == url:
+            return parse_scope(login.tokens.scope or "")
+    return ""
 
 
 def _list_endpoints(context: OAuthContext) -> list[str]:

@@ -53,6 +53,7 @@ class Channel:
         """Deliver a message; one that was sent before, which its key shows, is not delivered again.
 
         Raises:
+            OutcomeUnknown: it may have been delivered, so that it is not sent again.
             HermesError, OSError: it was not delivered.
         """
         raise NotImplementedError
@@ -81,6 +82,7 @@ async def send_delivery(delivery: Delivery) -> None:
     """Deliver a message.
 
     Raises:
+        OutcomeUnknown: it may have been delivered.
         HermesError, OSError: it was not delivered.
     """
     name, _, rest = delivery.address.partition(":")
@@ -96,7 +98,7 @@ def _find_channel(name: str, incomplete: str = "") -> type[Channel]:
         known = nearest_name(name, [*ours, *plugins, NONE])
         raise UsageError(
             f"--deliver {to_printable(incomplete or name)}: there is no such address",
-            remedy=f"{known}{':…' if known != NONE else ''}; one of file:PATH, message:PERSON, none",
+            remedy=f"{known}{':…' if known != NONE else ''}; one of file:PATH, mail:ADDRESS, message:PERSON, none",
         )
     return load_class(point, Channel)
 

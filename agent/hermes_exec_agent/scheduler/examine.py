@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.scheduler.delivery import check_addresses
 from hermes_exec_agent.scheduler.jobs import list_jobs
 from hermes_exec_agent.scheduler.slots import find_last_look
 from hermes_exec_agent.scheduler.storage import CronStore
@@ -26,6 +27,7 @@ def examine_jobs(path: Path, now: float) -> list[Check]:
         jobs = list_jobs(store)
         active = [job for job in jobs if job.state == "active"]
         rows = [*_check_tickers(store, active, now), *_check_states(jobs), *_check_schedules(active)]
+        rows += _check_addresses(active)
         rows += _check_ends(store, now)
     counted = f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}, {len(active)} active"
     return rows or [Check("cron", "ok", counted)]
@@ -66,6 +68,17 @@ def _check_schedules(active: list[Job]) -> list[Check]:
     return []
 
 
+def _check_addresses(active: list[Job]) -> list[Check]:
+    jobs = {address: job.name for job in reversed(active) for address in job.spec.deliver}
+    rows: list[Check] = []
+    for address, name in jobs.items():
+        try:
+            check_addresses([address])
+        except HermesError as error:
+            rows.append(Check("cron", "warning", f"{name} cannot deliver to {address}: {error.what}", error.remedy))
+    return rows[:_NAMED]
+
+
 def _check_ends(store: CronStore, now: float) -> list[Check]:
     rows: list[Check] = []
     with store.snapshot() as base:
@@ -77,6 +90,12 @@ def _check_ends(store: CronStore, now: float) -> list[Check]:
         (unknown,) = base.execute(
             "SELECT count(*) FROM slots WHERE state = 'unknown' AND ended > ?", (now - _WEEK_S,)
         ).fetchone()
+        (unsure,) = base.execute(
+            "SELECT count(*) FROM deliveries WHERE state = 'unknown' AND ended > ?", (now - _WEEK_S,)
+        ).fetchone()
+    if unsure:
+        detail = f"{unsure} deliveries of the last week may have arrived, and are not sent again"
+        rows.append(Check("cron", "warning", detail, "hermes-exec cron history; cron show NAME has the text"))
     if lost:
         detail = f"{lost} deliveries of the last week were given up"
         rows.append(Check("cron", "warning", detail, "hermes-exec cron history; cron edit NAME --deliver ADDRESS"))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.scheduler.storage import CronStore
 
-DeliveryState = Literal["pending", "sending", "delivered", "failed", "suppressed"]
+DeliveryState = Literal["pending", "sending", "delivered", "failed", "suppressed", "unknown"]
+"""It waits; a ticker sends it; it arrived; it was given up; it is silent; it may have arrived, and is not sent again."""
 _PAUSES_S = (60.0, 300.0, 900.0, 3600.0, 3600.0, 4 * 3600.0, 4 * 3600.0, 12 * 3600.0)
 """After each failure; after the last one the delivery is given up."""
 _ERROR = 300
@@ -42,6 +43,8 @@ class Delivery:
     """Unique, so that the receiver can recognize a message that was sent before."""
     attempts: int
     """With this one."""
+    was_cut_off: bool = False
+    """Whether the attempt before was ended by a kill, so that the message may have arrived."""
 
 
 def add_messages(
@@ -78,8 +81,9 @@ def take_delivery(store: CronStore, holder: str, now: float) -> Delivery | None:
             (holder, now + _LEASE_S, row["id"]),
         )
         return Delivery(
-            row["id"], row["slot"], row["address"], row["subject"], row["body"], row["key"], row["attempts"] + 1
-        )
+            row["id"], row["slot"], row["address"], row["subject"], row["body"], row["key"], row["attempts"] + 1,
+            was_cut_off=row["state"] == "sending",
+        )  # fmt: skip
 
 
 def _find_due(base: sqlite3.Connection, now: float) -> sqlite3.Row | None:
@@ -92,10 +96,17 @@ def _find_due(base: sqlite3.Connection, now: float) -> sqlite3.Row | None:
     return rows[0] if rows else None
 
 
-def settle_delivery(store: CronStore, delivery: Delivery, holder: str, now: float, error: str = "") -> DeliveryState:
-    """Record how a delivery ended; after an error it is due again later, until it is given up."""
-    if not error:
-        state: DeliveryState = "delivered"
+def settle_delivery(
+    store: CronStore, delivery: Delivery, holder: str, now: float, error: str = "", *, is_unknown: bool = False
+) -> DeliveryState:
+    """Record how a delivery ended; after an error it is due again later, until it is given up.
+
+    ``is_unknown``: the message may have arrived in spite of the error, so that it is not sent again.
+    """
+    if is_unknown:
+        state: DeliveryState = "unknown"
+    elif not error:
+        state = "delivered"
     else:
         state = "pending" if delivery.attempts <= len(_PAUSES_S) else "failed"
     due = now + _PAUSES_S[delivery.attempts - 1] if state == "pending" else now

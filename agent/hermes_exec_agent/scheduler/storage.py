@@ -22,10 +22,29 @@ if TYPE_CHECKING:
 
 VARIABLE = "HERMES_EXEC_CRON"
 _APPLICATION = 0x6878634A
+_DELIVERIES = """
+CREATE TABLE IF NOT EXISTS deliveries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    slot INTEGER NOT NULL REFERENCES slots (id),
+    address TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'delivered', 'failed', 'suppressed', 'unknown')),
+    subject TEXT NOT NULL,
+    body TEXT NOT NULL,
+    key TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due REAL NOT NULL,
+    error TEXT NOT NULL DEFAULT '',
+    owner TEXT NOT NULL DEFAULT '',
+    lease REAL NOT NULL DEFAULT 0,
+    ended REAL
+) STRICT;
+CREATE INDEX IF NOT EXISTS deliveries_of_slots ON deliveries (slot);
+CREATE INDEX IF NOT EXISTS open_deliveries ON deliveries (due) WHERE state IN ('pending', 'sending');
+"""
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 CREATE TABLE IF NOT EXISTS jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL,
@@ -76,28 +95,27 @@ CREATE TRIGGER IF NOT EXISTS ends_stay BEFORE UPDATE OF state ON slots
         OR (OLD.state = 'running' AND NEW.state = 'claimed')
     BEGIN SELECT RAISE(ABORT, 'the end of a slot stays as it was recorded'); END;
 CREATE TRIGGER IF NOT EXISTS slots_stay BEFORE DELETE ON slots
-    BEGIN SELECT RAISE(ABORT, 'slots are never removed'); END;
-CREATE TABLE IF NOT EXISTS deliveries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    slot INTEGER NOT NULL REFERENCES slots (id),
-    address TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'delivered', 'failed', 'suppressed')),
-    subject TEXT NOT NULL,
-    body TEXT NOT NULL,
-    key TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    due REAL NOT NULL,
-    error TEXT NOT NULL DEFAULT '',
-    owner TEXT NOT NULL DEFAULT '',
-    lease REAL NOT NULL DEFAULT 0,
-    ended REAL
-) STRICT;
-CREATE INDEX IF NOT EXISTS deliveries_of_slots ON deliveries (slot);
-CREATE INDEX IF NOT EXISTS open_deliveries ON deliveries (due) WHERE state IN ('pending', 'sending');
+    BEGIN SELECT RAISE(ABORT, 'slots are never removed'); END;{_DELIVERIES}
 CREATE TABLE IF NOT EXISTS looks (host TEXT PRIMARY KEY, at REAL NOT NULL) STRICT;
 COMMIT;
 """
-_KIND = DatabaseKind("a file of the scheduler", _APPLICATION, _SCHEMA, VARIABLE, survives_power_failure=True)
+_TO_VERSION_2 = f"""
+DROP INDEX deliveries_of_slots;
+DROP INDEX open_deliveries;
+ALTER TABLE deliveries RENAME TO deliveries_1;
+{_DELIVERIES.strip()}
+INSERT INTO deliveries SELECT * FROM deliveries_1;
+DROP TABLE deliveries_1
+""".strip()  # noqa: S608  our names
+"""The outcome of a delivery may be unknown."""
+_KIND = DatabaseKind(
+    "a file of the scheduler",
+    _APPLICATION,
+    _SCHEMA,
+    VARIABLE,
+    survives_power_failure=True,
+    upgrades=(_TO_VERSION_2,),
+)
 
 
 def scheduler_file(environ: Mapping[str, str] = os.environ) -> Path:

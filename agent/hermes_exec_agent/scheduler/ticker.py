@@ -43,7 +43,7 @@ T = TypeVar("T")
 Run: TypeAlias = Callable[["Job", "Slot"], Awaitable[RunResult]]
 """Does what a job asks for. A `HermesError` is a failure; a cancelled run leaves nothing running."""
 Send: TypeAlias = Callable[["Delivery"], Awaitable[None]]
-"""Delivers a message. A `HermesError` is a failure, after which it is tried again."""
+"""Delivers a message. A `HermesError` is a failure, after which it is tried again, unless it is `OutcomeUnknown`."""
 MOST = 4
 """Runs of one ticker at the same time."""
 LOOK_S = 15.0
@@ -55,6 +55,8 @@ _ATTEMPTS, _PAUSE_S = 60, 5.0
 _SENDING = 4
 """Messages of one ticker that are sent at the same time."""
 _GRACE_S = 30.0
+_NEXT = {"failed": "given up", "unknown": "not sent again"}
+"""What becomes of a message after an error, by its state."""
 _log = logging.getLogger("hermes_exec.cron")
 
 
@@ -317,10 +319,12 @@ class Ticker:
         return await asyncio.to_thread(take_delivery, self._store, self._holder, self._clock.now())
 
     async def _send_one(self, delivery: Delivery) -> None:
-        error = ""
+        error, is_unknown = "", False
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
                 await self._send(delivery)
+        except OutcomeUnknown as failure:
+            error, is_unknown = str(failure), True
         except asyncio.CancelledError:
             error = "its ticker was stopped"
         except TimeoutError:
@@ -330,7 +334,8 @@ class Ticker:
         except Exception as failure:  # noqa: BLE001  a delivery must not end its ticker
             _log.exception("the delivery to %s", delivery.address)
             error = f"{type(failure).__name__}: {failure}"
-        settling = partial(settle_delivery, self._store, delivery, self._holder, self._clock.now(), error)
+        now = self._clock.now()
+        settling = partial(settle_delivery, self._store, delivery, self._holder, now, error, is_unknown=is_unknown)
         state = await shield_to_completion(self._persist(settling), limit_s=None)
         if error:
-            _log.warning("%s: %s: %s", delivery.address, "given up" if state == "failed" else "tried again", error)
+            _log.warning("%s: %s: %s", delivery.address, _NEXT.get(state, "tried again"), error)
