@@ -21,6 +21,7 @@ from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
 from hermes_exec_agent.frontends.gateway.delivery import Delivery
 from hermes_exec_agent.frontends.gateway.records import Measures
+from hermes_exec_agent.frontends.gateway.refusals import connect_reports
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Gateway:
         for each in adapters:
             if isinstance(each, HistoryReader):
                 each.set_positions(partial(self._find_positions, each))
+            connect_reports(store, each, self._wake_deliveries)
 
     async def _find_positions(self, adapter: Adapter) -> Mapping[str, str]:
         return await asyncio.to_thread(self._store.find_positions, adapter.platform, adapter.account)
