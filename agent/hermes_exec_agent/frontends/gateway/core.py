@@ -111,6 +111,7 @@ class Gateway:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "hermes-exec-gateway"))
         repeatable = {key for key, traits in self._traits.items() if traits.repeat != "never"}
         await asyncio.to_thread(self._store.recover, repeatable)
+        await asyncio.to_thread(self._turns.board.reset)
         async with contextlib.AsyncExitStack() as stack:
             if self._listener is not None:
                 await stack.enter_async_context(self._listener.serve(self._adapters, self.measure))
@@ -151,7 +152,7 @@ class Gateway:
             await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop the turns of removed persons, and work on messages that were left; hourly, forget what is old."""
+        """Stop turns of removed persons, take answers of the web view, and work on what was left; forget what is old."""
         pruned = -math.inf
         while True:
             try:
@@ -159,6 +160,7 @@ class Gateway:
                     pruned = time.monotonic()
                     await asyncio.to_thread(self._store.prune)
                 await self._turns.stop_withdrawn()
+                await self._turns.take_answers()
                 for name in await asyncio.to_thread(self._store.list_waiting):
                     if name not in self._workers:  # the store was not usable, or its message was not passed on
                         self._start_worker(name)
