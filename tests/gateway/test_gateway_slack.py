@@ -169,7 +169,9 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
             "[owner, in a group] one",
             "[owner, in a group] two",
         ]
-        await until(lambda: any(each.get("thread_ts") == root["ts"] for each in rig.channels[ROOM] if each["user"] == ME))
+        await until(
+            lambda: any(each.get("thread_ts") == root["ts"] for each in rig.channels[ROOM] if each["user"] == ME)
+        )
 
     @behaviour
     async def test_a_history_that_cannot_be_read_hinders_no_new_message(self, session: Session) -> None:

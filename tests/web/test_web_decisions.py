@@ -139,7 +139,7 @@ def test_a_question_of_a_messenger_is_shown_and_the_owner_alone_answers_it(
         for name in ("owner", "bob"):
             message = Message(1, name, "request", "do it", address, False, True, "20260101-120000-aaaa", 0)
 
-            def decide(allow: bool, name: str = name) -> bool:  # noqa: FBT001  the shape of the callback
+            def decide(allow: bool, name: str = name) -> bool:
                 taken.append(allow)
                 board.end(ids[name], "yes" if allow else "no")
                 return True

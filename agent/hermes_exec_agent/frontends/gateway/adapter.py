@@ -2,8 +2,8 @@
 
 An adapter has three attributes and four methods. It keeps no state that has to survive a restart: the gateway records
 messages and answers, and decides when a piece is sent and whether it is sent again. The protocols `FileSender`,
-`Editor`, `Finder`, `HistoryReader`, `LateReporter` and `WebhookReceiver` (in ``listener``) are optional: an adapter has their methods
-if its platform can do that.
+`Editor`, `Finder`, `HistoryReader`, `LateReporter` and `WebhookReceiver` (in ``listener``) are optional: an adapter
+has their methods if its platform can do that.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Gateway:
             await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop turns of removed persons, take answers of the web view, and work on what was left; forget what is old."""
+        """Stop turns of removed persons, take the web view's answers, and work on what was left; forget what is old."""
         pruned = -math.inf
         while True:
             try:

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS positions (
     PRIMARY KEY (platform, account, chat)
 ) STRICT;"""
 _NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{1,12}\.[0-9]{6}", re.ASCII)
-"""An id that has an order: a number, or as Slack's ids a time in microseconds with a point before the last six digits."""
+"""An id that has an order: a number, or as Slack's ids a number of seconds with six digits after the point."""
 _SAME = "{0}.platform = positions.platform AND {0}.account = positions.account AND {0}.chat = positions.chat"
 
 

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS questions (
     answer TEXT NOT NULL DEFAULT '',
     outcome TEXT NOT NULL DEFAULT ''
 ) STRICT;"""
-"""``until`` is in seconds since the machine started; ``answer`` is that of another program, ``outcome`` how it ended."""
+"""``until``: in seconds since the machine started; ``answer``: of another program; ``outcome``: how it ended."""
 _KEPT_S = 3600.0
 _WAIT_S = 10.0
 _LOOK_S = 0.1

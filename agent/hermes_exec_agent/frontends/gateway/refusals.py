@@ -67,7 +67,7 @@ def record_report(store: Store, adapter: Adapter, receipt: str, error: str, repl
 
 
 def _notify_elsewhere(base: sqlite3.Connection, row: sqlite3.Row, error: str, now: float) -> None:
-    """Notify the person in another chat of theirs, else the owner. A notice that is refused has no notice of its own."""
+    """Notify the person in another chat of theirs, else the owner; a notice that is refused has none of its own."""
     origin = str(row["origin"] or "")
     failed = Address(row["platform"], row["account"], row["chat"])
     if origin.startswith(_ORIGIN) or not row["person"]:

@@ -1,7 +1,7 @@
 """Slack, with its own SDK: events by Socket Mode or by signed requests.
 
 An event is acknowledged only after it was recorded; Slack delivers others again, and what came during a longer absence
-is read from the history. Events are taken one after another, because an acknowledgement out of order could lose an edit.
+is read from the history. Events are taken one after another: an acknowledgement out of order could lose an edit.
 """
 
 from __future__ import annotations

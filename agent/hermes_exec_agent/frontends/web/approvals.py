@@ -1,4 +1,4 @@
-"""Questions that wait for a person: of runs of ``hermes-exec serve``, of messengers, and of scheduled jobs of an agent."""
+"""Questions that wait for a person: of runs of ``hermes-exec serve``, of messengers, and of proposed jobs."""
 
 from __future__ import annotations
 
