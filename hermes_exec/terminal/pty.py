@@ -51,6 +51,7 @@ class Pty:
         command: Sequence[Argument],
         size: tuple[int, int],
         account: CommandRecord | None = None,
+        offset: int | None = None,
     ) -> None:
         self.name = name
         """The name for ``attach``, valid for every client of the same guest."""
@@ -61,7 +62,9 @@ class Pty:
         self._dropping = False
         self._bytes = 0
         self._account = account
-        fields = {"name": name, "rows": size[0], "cols": size[1]}
+        fields: dict[str, object] = {"name": name, "rows": size[0], "cols": size[1]}
+        if offset is not None:
+            fields["offset"] = offset
         self._call: GuestCall = link.call("pty.attach", fields, self)
         self._call.answer.add_done_callback(self._on_end)
 
@@ -267,16 +270,18 @@ async def start_pty(  # noqa: PLR0913  the options of a program on a terminal ar
     return pty
 
 
-async def attach_pty(link: Link, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
+async def attach_pty(link: Link, name: str, *, rows: int = 0, cols: int = 0, offset: int | None = None) -> Pty:
     """Attach to a PTY that a client of the same guest has started; its recent output is sent first.
+
+    With ``offset``, the number of a byte of `PtyStatus.output`, all output from that byte on is sent as it came.
 
     Any number of clients may attach; each gets all output and may send input. ``rows`` and ``cols`` of 0 keep the size.
 
     Raises:
-        Closed: there is no PTY of that name.
+        Closed: there is no PTY of that name, or it does not keep its output from that byte on.
     """
     link.load_part("pty")
-    pty = Pty(link, name, (name,), (rows, cols))
+    pty = Pty(link, name, (name,), (rows, cols), offset=offset)
     await pty.check_attached()
     return pty
 

@@ -30,6 +30,9 @@ class PtyStatus:
     keep_s: float
     """Seconds that it keeps running after the last client detaches; 0 ends it with the terminal that started it."""
 
+    output: tuple[int, int] | None = None
+    """The numbers of the first byte of output that is kept and of the next one to come; None from an older guest."""
+
     @classmethod
     def from_answer(cls, fields: Any) -> PtyStatus:
         """Validate the answer of a guest.
@@ -47,7 +50,16 @@ class PtyStatus:
             isinstance(argument, bytes) for argument in argv
         ):
             raise ProtocolError("the guest sent an invalid PTY status")
-        return cls(command=format_command(argv), **values)
+        return cls(command=format_command(argv), output=_parse_range(fields.get("output")), **values)
+
+
+def _parse_range(found: Any) -> tuple[int, int] | None:
+    """Return the range of kept output; None if the guest sent none, or an invalid one."""
+    match found:
+        case [int(start), int(end)] if 0 <= start <= end:
+            return start, end
+        case _:
+            return None
 
 
 async def list_ptys(link: Link) -> list[PtyStatus]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.gateway.question_board import answer_question, list_questions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
@@ -58,6 +60,46 @@ class TestHub(GatewayConformance):
         model.go.set()
         await session.read("ada", "echo: two")
         assert session.requests() == ["one", "two"]
+
+    @behaviour
+    async def test_an_approval_of_the_owner_is_answered_elsewhere_once_and_anothers_is_not(
+        self, session: Session
+    ) -> None:
+        write = ask(("write_file", {"path": "out.txt", "content": "written"}))
+        await session.start(write, say("Done."), write, say("Denied."), write, approve="ask")
+        await session.pair("ada")
+        await session.pair("bob", "bob", "owner")
+
+        async def ask_as(name: str) -> dict[str, Any]:
+            await session.say(name, "write it")
+            await until(lambda: [each for each in list_questions(session.store) if each["tool"] == "write_file"])
+            (question,) = list_questions(session.store)
+            return question
+
+        async def answer(question: dict[str, Any]) -> None:
+            await asyncio.to_thread(answer_question, session.store, question["id"], allow=True, wait_s=30.0)
+
+        own = await ask_as("ada")
+        assert (own["person"], own["is_own"], "out.txt" in own["summary"]) == ("owner", True, True)
+        await answer(own)
+        await session.read("ada", "Approved in the web view")
+        await session.read("ada", "Done.")
+        assert (session.folder / "out.txt").read_text() == "written"
+        with pytest.raises(UsageError, match="does not wait"):
+            await answer(own)
+        second = await ask_as("ada")
+        found = re.search(r"/deny ([A-Z2-9]{4})", await session.read("ada", "May this run?", 2))
+        assert found is not None
+        await session.say("ada", f"/deny {found[1]}")
+        await session.read("ada", "Denied.")
+        with pytest.raises(UsageError, match="does not wait"):
+            await answer(second)
+        other = await ask_as("bob")
+        with pytest.raises(UsageError, match="bob alone"):
+            await answer(other)
+        await session.stop()
+        await session.start(model=Held(go=True))
+        assert list_questions(session.store) == []  # its turn ended with the gateway
 
     @behaviour
     async def test_the_turn_of_a_removed_person_is_stopped_and_not_answered(self, session: Session) -> None:

@@ -144,6 +144,48 @@ class TestSlack(GatewayConformance, FileConformance, EditConformance):
         assert session.requests() == ["one", "two"]
 
     @behaviour
+    async def test_messages_of_a_long_absence_have_one_turn_each_in_their_order(self, session: Session) -> None:
+        rig = session.rig
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "/group on", group=True, mention=True)
+        await until(lambda: len(session.rig.group_texts()) == 1)
+        await session.stop()
+        root = await rig.say("ada", "one", group=True, mention=True)
+        for number in range(5):  # more than a page
+            await session.say("ada", f"direct {number}")
+        await rig.say("ada", "two", group=True, mention=True, thread=root["ts"])
+        await rig.say("bob", "a stranger", group=True, mention=True)
+        await rig.say("ada", "no mention", group=True)
+        rig.events.clear()  # Slack has given them up
+        await session.say("ada", "direct 5")  # and delivers this one, which is in the history, too
+        rig.history_s = 0.2  # and allows few looks
+        await session.start(model=Held(go=True))
+        await session.read("ada", "echo: direct 5")
+        await until(lambda: len(session.requests()) == 8, 30)
+        direct = [each for each in session.requests() if each.startswith("direct")]
+        assert direct == [f"direct {number}" for number in range(6)]
+        assert sorted(each for each in session.requests() if each not in direct) == [
+            "[owner, in a group] one",
+            "[owner, in a group] two",
+        ]
+        await until(
+            lambda: any(each.get("thread_ts") == root["ts"] for each in rig.channels[ROOM] if each["user"] == ME)
+        )
+
+    @behaviour
+    async def test_a_history_that_cannot_be_read_hinders_no_new_message(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.stop()
+        session.rig.blind = True
+        with record_log() as lines:
+            await session.start(model=Held(go=True))
+        assert any("not searched for missed messages" in each and "missing_scope" in each for each in lines)
+        await session.say("ada", "one")
+        await session.read("ada", "echo: one")
+
+    @behaviour
     async def test_a_connection_is_replaced_when_slack_asks_for_that(self, session: Session) -> None:
         await session.start(model=Held(go=True))
         await session.pair("ada")

@@ -23,7 +23,7 @@ from hermes_exec_agent.frontends.gateway.whatsapp_messages import parse_webhook,
 from hermes_exec_agent.frontends.gateway.whatsapp_sender import WhatsAppSettings
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Session
+from tests.rigs.gateway import CODE, Held, Hub, Session
 from tests.rigs.gateway_conformance import FileConformance, GatewayConformance, behaviour
 from tests.rigs.log_lines import record_log
 from tests.rigs.whatsapp_api import APP_SECRET, GROUP, PHONE, TOKEN, VERIFY, WhatsAppRig, sign
@@ -218,6 +218,31 @@ class TestWhatsApp(GatewayConformance, FileConformance):
             assert [each["plain"] for each in rig.sent] == ["hi"] * count
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)
+
+    @behaviour
+    async def test_a_refusal_that_comes_later_is_failed_in_the_outbox_and_reported_elsewhere_once(
+        self, session: Session
+    ) -> None:
+        rig, hub = session.rig, Hub()
+        session.rigs.append(hub)
+        await session.start(model=Held(go=True))
+        await hub.say("ada", "hello")
+        await until(lambda: hub.texts("ada"))
+        session.store.pair(CODE.search(hub.texts("ada")[0])[1], "owner", None)  # type: ignore[index]  the text has one
+        await hub.say("ada", "from the hub")
+        await session.pair("ada")
+        await session.say("ada", "from here")
+        await session.read("ada", "echo: from here")
+        await until(lambda: set(session.store.count_states()) == {"sent"})
+        rig.closed, rig.refuses_late, rig.duplicates = {rig.user("ada")}, True, True
+        session.store.put("owner", session.store.person("owner").address, "your report")  # type: ignore[union-attr]  just paired
+        await until(lambda: session.store.count_states().get("failed") == 1)
+        (failed,) = session.store.outbox("failed")
+        assert (failed["text"], "not written for 24 hours" in failed["error"]) == ("your report", True)
+        await until(lambda: any("your report" in each for each in hub.texts("ada")))
+        await until(lambda: not rig.updates and set(session.store.count_states()) == {"sent", "failed"})
+        assert sum("was not delivered" in each for each in hub.texts("ada")) == 1
+        assert sum("your report" in each for each in rig.texts("ada")) == 1
 
     @behaviour
     async def test_errors_say_what_is_certain(self, session: Session) -> None:

@@ -127,6 +127,9 @@ class SlackRig:
         self.post_event({**message, "channel": channel, "channel_type": kind})
         if mention and group:  # the other event that Slack sends for a mention, of the same message
             self.post_event({**message, "type": "app_mention", "channel": channel})
+        for root in self.channels[channel]:
+            if thread and root["ts"] == thread:
+                root["reply_count"] = root.get("reply_count", 0) + 1
         self.channels[channel].append(message)
         return message
 
@@ -379,7 +382,8 @@ class SlackRig:
 
     async def call_conversations_replies(self, request: web.Request, form: dict[str, Any]) -> web.StreamResponse:
         thread = form["ts"]
-        return self._list(form, [each for each in self.channels[form["channel"]] if each.get("thread_ts") == thread])
+        messages = self.channels[form["channel"]]
+        return self._list(form, [each for each in messages if thread in {each["ts"], each.get("thread_ts")}])
 
     def _list(self, form: dict[str, Any], found: list[dict[str, Any]]) -> web.StreamResponse:
         if self.blind:
@@ -387,6 +391,7 @@ class SlackRig:
         if time.monotonic() - self._looked_at < self.history_s:
             return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": "1"})
         self._looked_at = time.monotonic()
+        found = [each for each in found if each["ts"] > form.get("oldest", "") or each["ts"] == form.get("ts")]
         start, limit = int(form.get("cursor") or 0), min(int(form.get("limit", 100)), 3)
         if str(form.get("include_all_metadata", "")) not in {"1", "true", "True"}:
             found = [{name: value for name, value in each.items() if name != "metadata"} for each in found]

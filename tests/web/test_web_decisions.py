@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.frontends.gateway.core import hold_gateway
+from hermes_exec_agent.frontends.gateway.database import gateway_file
+from hermes_exec_agent.frontends.gateway.question_board import QuestionBoard
+from hermes_exec_agent.frontends.gateway.records import Address, Message, read_uptime
+from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.http.runs import RequestApprover
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.scheduler.job import JobSpec
@@ -119,6 +124,48 @@ def test_a_proposed_job_is_accepted_or_removed_as_it_was_shown(machine: Cli, vie
     assert decide("replaced", allow=True) == 400
     assert {state_of(machine, each) for each in ("changed", "replaced")} == {"waiting"}
     assert state_of(machine, "good") == "active"
+
+
+def test_a_question_of_a_messenger_is_shown_and_the_owner_alone_answers_it(
+    machine: Cli, view: View, page: Page
+) -> None:
+    path = gateway_file(machine.env)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    taken: list[bool] = []
+    address = Address("telegram", "1", "c")
+    with hold_gateway(path), Store(path) as store:
+        board = QuestionBoard(store)
+        ids: dict[str, str] = {}
+        for name in ("owner", "bob"):
+            message = Message(1, name, "request", "do it", address, False, True, "20260101-120000-aaaa", 0)
+
+            def decide(allow: bool, name: str = name) -> bool:
+                taken.append(allow)
+                board.end(ids[name], "yes" if allow else "no")
+                return True
+
+            ids[name] = board.add(message, f"tool_{name}", "touch <b>file</b>", read_uptime() + 600, decide)
+        show(page, "#/approvals")
+        page.get_by_text("bob alone can answer this, in the chat.").wait_for()
+        page.wait_for_timeout(800)
+        assert page.get_by_role("button", name="Allow tool_bob").count() == 0
+        page.get_by_role("button", name="Allow tool_owner").click()
+
+        def take() -> bool:
+            for id, allow in board.read_answers():
+                board.pass_on(id, allow=allow)
+            return bool(taken)
+
+        wait_until(take)
+        page.locator("#live", has_text="Allowed.").wait_for()
+        cookie = read_cookie(page)
+        for name in ("owner", "bob"):
+            body = {"question": ids[name], "allow": True}
+            assert view.call("/api/approvals", body, cookie=cookie)[0] == 400
+        assert taken == [True]
+    assert view.call("/api/approvals", {"question": ids["bob"], "allow": True}, cookie=cookie)[0] == 400
+    assert read_json(view, "/api/approvals", cookie)["chats"] == []  # the gateway has ended
+    assert broken(page) == []
 
 
 def test_a_question_that_moves_under_the_pointer_is_not_answered(machine: Cli, page: Page) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,3 +190,49 @@ def find_ancestors(pid: int) -> list[int]:
         found.append(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return found
+
+
+_COUNT = """
+import asyncio
+import hermes_exec
+COUNT = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo the end; exec sleep 600"
+async def main():
+    async with hermes_exec.open("local") as terminal:
+        pty = await terminal.pty(["sh", "-c", COUNT], name="counting", keep_s=600)
+        await pty.detach()
+asyncio.run(main())
+"""
+
+
+def test_a_kept_shell_goes_on_at_its_byte_after_a_restart(machine: Cli) -> None:
+    subprocess.run([sys.executable, "-c", _COUNT], check=True, env=machine.env, cwd=machine.cwd)
+    own = View.start(machine)
+    cookie = own.sign_in()
+    entry = find_entry(own, cookie, "counting")
+
+    async def read(until: bytes, **more: object) -> tuple[dict[str, Any], bytes, int]:
+        """Return how a stream begins, its bytes up to some, and the offset after them."""
+        data, offset = b"", 0
+        async with aiohttp.ClientSession() as session, connect(session, own, cookie, entry, **more) as socket:
+            begin = dict(json.loads((await socket.receive()).data))
+            async with asyncio.timeout(PATIENCE_S):
+                while until not in data:
+                    message = (await socket.receive()).data
+                    offset, piece = int.from_bytes(message[:8], "big"), message[8:]
+                    data += piece
+                    await socket.send_json({"type": "ack", "bytes": len(piece)})
+        return begin, data, offset
+
+    begin, first, offset = asyncio.run(read(b"line 9\r\n"))
+    assert (begin["replay"], begin["offset"], offset) == (True, 0, len(first))
+    own.kill()
+    own.restart()
+    (machine.cwd / "stop").touch()
+    again, second, last = asyncio.run(read(b"the end\r\n", offset=offset, run=begin["run"]))
+    assert (again["replay"], again["offset"], last) == (False, offset, offset + len(second))
+    lines = (first + second).split(b"\r\n")
+    assert lines == [*(b"line %d" % number for number in range(1, len(lines) - 1)), b"the end", b""]
+    for wrong in ({"offset": offset, "run": "another"}, {"offset": last + 1, "run": begin["run"]}):
+        other, all_of_it, _ = asyncio.run(read(b"the end\r\n", **wrong))
+        assert (other["replay"], other["offset"], all_of_it) == (True, 0, first + second)
+    own.stop()

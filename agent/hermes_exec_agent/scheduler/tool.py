@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.memory.persons import OWNER
 from hermes_exec_agent.quoting import quote
+from hermes_exec_agent.scheduler.delivery import check_addresses
 from hermes_exec_agent.scheduler.job import JobSpec
 from hermes_exec_agent.scheduler.jobs import add_job, find_job, list_jobs, remove_job
 from hermes_exec_agent.scheduler.runner import plan_job
@@ -36,6 +38,7 @@ class CronArguments(ToolArguments):
     schedule: str = Field("", description="'30 8 * * mon-fri', 'every 15m' or 'at 2026-12-01T08:00'")
     prompt: str = Field("", description="Request to an agent that knows nothing of this conversation")
     command: str = Field("", description="Or shell text, without a model")
+    report: str = Field("", description="Messenger that reports go to, such as slack; 'last' for the one used last")
 
 
 class CronJob(BaseTool[CronArguments]):
@@ -75,6 +78,7 @@ def _propose(store: CronStore, args: CronArguments, context: Context) -> Envelop
         prompt=args.prompt,
         command=args.command,
         target=context.place,
+        deliver=_find_addresses(args.report, context),
     )
     plan_job(spec)
     origin = {"conversation": context.conversation, **context.provenance.sources_record()}
@@ -87,6 +91,18 @@ def _propose(store: CronStore, args: CronArguments, context: Context) -> Envelop
         output=f"job {job.name} waits for a person{following}: hermes-exec cron approve {job.name}",
         note="it does not run until then; tell the person",
     )
+
+
+def _find_addresses(messenger: str, context: Context) -> tuple[str, ...]:
+    """Return where reports go: to no one but the person of the conversation, in a messenger that they have used.
+
+    Raises:
+        UsageError: the person has no chat there.
+    """
+    if not messenger:
+        return ()
+    person = context.participant.name or OWNER
+    return check_addresses([f"message:{person}" if messenger == "last" else f"message:{person}@{messenger}"])
 
 
 def _withdraw(store: CronStore, name: str) -> Envelope:

@@ -41,7 +41,7 @@ class PtyProgram:
         self._request = request
         self._gone = gone
         self._loop = request.client.server.loop
-        self._history = OutputHistory()
+        self.history = OutputHistory()
         self._answer: "dict[str, Any]" = {}
         self._over = False  # the program has ended, or cannot be ended
         self._closed = False
@@ -105,14 +105,21 @@ class PtyProgram:
             raise OSError(errno.ESRCH, "nothing runs in the foreground")
         os.killpg(group, number)
 
-    def attach(self, request: "Request", rows: int, cols: int) -> None:
-        """Add a viewer: it gets the recent output, then the program is asked to draw again."""
+    def attach(self, request: "Request", rows: int, cols: int, offset: "int | None" = None) -> None:
+        """Add a viewer: it gets the recent output, then the program is asked to draw again.
+
+        With an offset it gets all output from that byte on as it came, and nothing is drawn again.
+        """
+        kept = None if offset is None else self.history.since(offset)
+        if offset is not None and kept is None:
+            request.fail("closed", "the output is not kept from that byte on")
+            return
         self._seen = True
         self._release_reserve()
         view = PtyView(request, self._master, self._read_on, self._on_leave, self._type_end)
         if self._lease is not None:
             self._lease.cancel()
-        replay = self._history.replay()
+        replay = self.history.replay() if kept is None else kept
         if replay:
             view.show(replay)
         if self.ended:
@@ -122,7 +129,7 @@ class PtyProgram:
         self.views.append(view)
         if rows and cols:
             self.resize(rows, cols)
-        if replay:
+        if replay and offset is None:
             try:
                 self.signal(_signal.SIGWINCH)
             except OSError:
@@ -188,7 +195,7 @@ class PtyProgram:
                 size += len(part)
         if parts:
             data = b"".join(parts)
-            self._history.add(data)
+            self.history.add(data)
             for view in self.views:
                 view.show(data)
         if ended:

@@ -67,7 +67,7 @@ class PtyTable:
         self._server.operations["pty." + operation] = by_name
 
     def list(self, request: "Request", _: "dict[str, Any]") -> None:
-        """List every PTY: name, terminal, program, start time, number of viewers, and how long it is kept."""
+        """List every PTY: name, terminal, program, start time, viewers, how long it is kept, and which output is."""
         ptys = [
             {
                 "name": pty.name,
@@ -77,6 +77,7 @@ class PtyTable:
                 "keep_s": pty.keep_s,
                 "started": pty.started,
                 "argv": pty.argv,
+                "output": [pty.history.start, pty.history.total],
             }
             for pty in self._ptys.values()
         ]
@@ -98,7 +99,7 @@ def login_shell(named: "bytes | None") -> bytes:
 
 
 def _attach(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]") -> None:
-    pty.attach(request, arguments.get("rows") or 0, arguments.get("cols") or 0)
+    pty.attach(request, arguments.get("rows") or 0, arguments.get("cols") or 0, arguments.get("offset"))
 
 
 def _resize(pty: PtyProgram, request: "Request", arguments: "dict[str, Any]") -> None:

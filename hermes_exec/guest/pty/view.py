@@ -29,13 +29,27 @@ class OutputHistory:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._cut = False
+        self.total = 0
+        """Bytes of output so far."""
 
     def add(self, data: bytes) -> None:
         """Add the latest output."""
         self._bytes += data
+        self.total += len(data)
         if len(self._bytes) > 2 * HISTORY:
             self._cut = True
             del self._bytes[:-HISTORY]
+
+    @property
+    def start(self) -> int:
+        """The number of the first byte that is kept."""
+        return self.total - len(self._bytes)
+
+    def since(self, offset: int) -> "bytes | None":
+        """Return the output from the byte with this number on; None if it is not kept, or has not come."""
+        if not self.start <= offset <= self.total:
+            return None
+        return bytes(self._bytes[offset - self.start :])
 
     def replay(self) -> bytes:
         """Return the output to show to a new viewer; empty if there was none yet."""

@@ -2,8 +2,8 @@
 
 An adapter has three attributes and four methods. It keeps no state that has to survive a restart: the gateway records
 messages and answers, and decides when a piece is sent and whether it is sent again. The protocols `FileSender`,
-`Editor`, `Finder`, `HistoryReader` and `WebhookReceiver` (in ``listener``) are optional: an adapter has their methods
-if its platform can do that.
+`Editor`, `Finder`, `HistoryReader`, `LateReporter` and `WebhookReceiver` (in ``listener``) are optional: an adapter
+has their methods if its platform can do that.
 """
 
 from __future__ import annotations
@@ -218,4 +218,25 @@ class HistoryReader(Protocol):
 
         When it is connected, the adapter passes the messages after these to ``accept``, before any newer ones.
         """
+        ...
+
+
+class ReportLate(Protocol):
+    """Records what became of a piece after its platform had taken it."""
+
+    async def __call__(self, receipt: str, error: str = "", *, replacement: str = "") -> bool:
+        """Record that the piece with this receipt was refused after all, or that another one took its place.
+
+        Returns:
+            whether there is such a piece; a report that comes again finds none.
+        """
+        ...
+
+
+@runtime_checkable
+class LateReporter(Protocol):
+    """An adapter whose platform may take a piece, and report later that it was not delivered."""
+
+    def set_report(self, report: ReportLate) -> None:
+        """Take the function that records such a report."""
         ...

@@ -21,6 +21,7 @@ from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
 from hermes_exec_agent.frontends.gateway.delivery import Delivery
 from hermes_exec_agent.frontends.gateway.records import Measures
+from hermes_exec_agent.frontends.gateway.refusals import connect_reports
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Gateway:
         for each in adapters:
             if isinstance(each, HistoryReader):
                 each.set_positions(partial(self._find_positions, each))
+            connect_reports(store, each, self._wake_deliveries)
 
     async def _find_positions(self, adapter: Adapter) -> Mapping[str, str]:
         return await asyncio.to_thread(self._store.find_positions, adapter.platform, adapter.account)
@@ -109,6 +111,7 @@ class Gateway:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "hermes-exec-gateway"))
         repeatable = {key for key, traits in self._traits.items() if traits.repeat != "never"}
         await asyncio.to_thread(self._store.recover, repeatable)
+        await asyncio.to_thread(self._turns.board.reset)
         async with contextlib.AsyncExitStack() as stack:
             if self._listener is not None:
                 await stack.enter_async_context(self._listener.serve(self._adapters, self.measure))
@@ -149,7 +152,7 @@ class Gateway:
             await asyncio.to_thread(self._store.set_platform, adapter.platform, adapter.account, "stopped")
 
     async def _watch(self) -> None:
-        """Stop the turns of removed persons, and work on messages that were left; hourly, forget what is old."""
+        """Stop turns of removed persons, take the web view's answers, and work on what was left; forget what is old."""
         pruned = -math.inf
         while True:
             try:
@@ -157,6 +160,7 @@ class Gateway:
                     pruned = time.monotonic()
                     await asyncio.to_thread(self._store.prune)
                 await self._turns.stop_withdrawn()
+                await self._turns.take_answers()
                 for name in await asyncio.to_thread(self._store.list_waiting):
                     if name not in self._workers:  # the store was not usable, or its message was not passed on
                         self._start_worker(name)

@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.database_files import DatabaseKind, connect_database, translate_database_errors
-from hermes_exec_agent.frontends.gateway import edits, positions
+from hermes_exec_agent.frontends.gateway import edits, positions, question_board
 from hermes_exec_agent.state_paths import state_path
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
 
 def _add_columns(base: sqlite3.Connection) -> None:
     """Add what the first version lacks; the files of a message or piece leave with it."""
-    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'early_edits'").fetchone():
+    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'questions'").fetchone():
         return
     base.execute("BEGIN IMMEDIATE")
     for table, columns in _COLUMNS.items():
@@ -184,7 +184,7 @@ def _add_columns(base: sqlite3.Connection) -> None:
             if column not in known:
                 base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     base.execute("COMMIT")
-    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA)
+    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA + question_board.SCHEMA)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -68,7 +68,8 @@ class OutboxStore:
         return self._clock()
 
     @contextmanager
-    def _transact(self) -> Generator[sqlite3.Connection]:
+    def transact(self) -> Generator[sqlite3.Connection]:
+        """Yield the database in a transaction, which is undone if the block raises."""
         with self._lock, translate_errors(self.path):
             self._base.execute("BEGIN IMMEDIATE")
             try:
@@ -91,7 +92,7 @@ class OutboxStore:
         Raises:
             UsageError: the person was removed, or has another chat now.
         """
-        with self._transact() as base:
+        with self.transact() as base:
             query = f"SELECT 1 FROM persons WHERE name = ? AND {KEY}"  # noqa: S608  no input in the SQL
             if base.execute(query, (person, *address.key)).fetchone() is None:
                 raise UsageError(f"{person} has no such chat now", remedy="hermes-exec gateway people")
@@ -103,7 +104,7 @@ class OutboxStore:
         Raises:
             HermesError: the file cannot be written.
         """
-        with self._transact() as base:
+        with self.transact() as base:
             if base.execute("SELECT 1 FROM outbox WHERE origin = ?", (origin,)).fetchone() is None:
                 insert_text(base, person, address, text, self._clock(), origin=origin)
 
@@ -118,13 +119,13 @@ class OutboxStore:
 
     def put_during(self, message: Message, text: str, choices: Sequence[Choice] = ()) -> None:
         """Put a text of the turn of a message into the outbox, unless that is done, as after its person was removed."""
-        with self._transact() as base:
+        with self.transact() as base:
             if _is_open(base, message):
                 insert_text(base, message.person, message.address, text, self._clock(), choices=choices)
 
     def put_file(self, message: Message, name: str, content: bytes) -> None:
         """Put a file of the turn of a message into the outbox, unless that is done."""
-        with self._transact() as base:
+        with self.transact() as base:
             if _is_open(base, message):
                 id = insert_text(base, message.person, message.address, name, self._clock())
                 base.execute("UPDATE outbox SET is_cut = 1, is_file = 1 WHERE id = ?", (id,))
@@ -135,7 +136,7 @@ class OutboxStore:
 
     def put_draft(self, message: Message, text: str) -> None:
         """Show the answer of a message as far as it is written; `finish` or `end_draft` completes it."""
-        with self._transact() as base:
+        with self.transact() as base:
             if not _is_open(base, message):
                 return
             draft = _find_draft(base, message)
@@ -147,7 +148,7 @@ class OutboxStore:
 
     def end_draft(self, message: Message, text: str) -> None:
         """Complete the draft of a message, if it has one; another draft, or the answer, becomes a piece of its own."""
-        with self._transact() as base:
+        with self.transact() as base:
             if (draft := _find_draft(base, message)) is not None:
                 base.execute("UPDATE outbox SET origin = NULL WHERE id = ?", (draft["id"],))
                 _change(base, draft, text or draft["text"], is_draft=False)
@@ -173,7 +174,7 @@ class OutboxStore:
             return row
         text = str(row["text"])
         pieces = [text] if row["is_cut"] else list(cut(text + DRAFT_END if row["is_draft"] else text)) or [""]
-        with self._transact() as base:
+        with self.transact() as base:
             same = "SELECT 1 FROM outbox WHERE id = ? AND state = ? AND revision = ? AND is_draft = ? AND is_cut = ?"
             if base.execute(same, tuple(row[each] for each in _SAME)).fetchone() is None:
                 return self._clock()  # it was changed or withdrawn meanwhile
@@ -184,7 +185,7 @@ class OutboxStore:
     def _find_next(self, address: Address) -> sqlite3.Row | float | None:
         """Return the first piece that is due; a draft lets later pieces pass while it is not."""
         dues: list[float] = []
-        with self._transact() as base:
+        with self.transact() as base:
             for kind in (_OPEN, _DRAFT):
                 query = f"SELECT * FROM outbox WHERE {kind} AND {KEY} ORDER BY batch, part LIMIT 1"  # noqa: S608  no input in the SQL
                 row: sqlite3.Row | None = base.execute(query, address.key).fetchone()
@@ -240,7 +241,7 @@ class OutboxStore:
             keeps_doubt: whether this try, or an earlier one, may have arrived, although the piece is ``pending``.
         """
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             row = base.execute("SELECT * FROM outbox WHERE id = ? AND state = 'sending'", (piece.id,)).fetchone()
             if row is None:
                 return
@@ -261,7 +262,7 @@ class OutboxStore:
     def settle_edit(self, piece: Piece, *, is_done: bool, wait_s: float = 0.0) -> None:
         """Record that a piece shows its text; or try again later."""
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute(
                 "UPDATE outbox SET shown = CASE WHEN ? THEN ? ELSE shown END, due = ?, changed = ? WHERE id = ?",
                 (is_done, piece.revision, now + wait_s, now, piece.id),
@@ -269,7 +270,7 @@ class OutboxStore:
 
     def replace_piece(self, piece: Piece) -> None:
         """Send the text of a piece that cannot be edited as another one, with another key; a draft is left as it is."""
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute("UPDATE outbox SET shown = ? WHERE id = ?", (piece.revision, piece.id))
             base.execute(
                 "UPDATE outbox SET state = 'pending', key = lower(hex(randomblob(12))) WHERE id = ? AND is_draft = 0",
@@ -279,7 +280,7 @@ class OutboxStore:
     def give_up_edit(self, piece: Piece, error: str) -> None:
         """Record that a piece may show its last text, or an earlier one; a draft is edited again when it changes."""
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute(
                 "UPDATE outbox SET shown = revision, state = CASE is_draft WHEN 1 THEN state ELSE 'unknown' END,"
                 " error = ?, changed = ? WHERE id = ? AND state = 'sent' AND revision = ?",
@@ -292,7 +293,7 @@ class OutboxStore:
         Those of accounts in ``repeatable`` (platform, account) are pending, in doubt.
         """
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             rows = base.execute("SELECT * FROM outbox WHERE state = 'sending'").fetchall()
             for row in rows:
                 if (row["platform"], row["account"]) in repeatable and row["error"] != UNPAIRED:
@@ -310,7 +311,7 @@ class OutboxStore:
     def prune(self) -> None:
         """Forget messages and pieces that are done for 30 days."""
         oldest = self._clock() - _KEPT_S
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", (oldest,))
             base.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed', 'unknown') AND changed < ?", (oldest,))
             prune_positions(base)
@@ -318,7 +319,7 @@ class OutboxStore:
     def send_again(self, message: Message) -> int:
         """Answer ``/again``: put the unknown pieces of the person into the outbox once more; return their number."""
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             rows = base.execute(
                 "SELECT * FROM outbox WHERE state = 'unknown' AND again IS NULL AND person = ? ORDER BY batch, part",
                 (message.person,),
@@ -356,7 +357,7 @@ class OutboxStore:
     def set_platform(self, platform: str, account: str, state: str, error: str = "") -> None:
         """Record the state of an account; an error is also kept as its last one."""
         now, error = self._clock(), redact_tokens(error)
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute(
                 "INSERT INTO platforms (platform, account, state, error, since) VALUES (?, ?, ?, ?, ?)"
                 " ON CONFLICT (platform, account)"
@@ -371,7 +372,7 @@ class OutboxStore:
 
     def note_error(self, platform: str, account: str, error: str) -> None:
         """Record the last error of an account that stays connected."""
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute(
                 "UPDATE platforms SET last_error = ?, last_error_at = ? WHERE platform = ? AND account = ?",
                 (redact_tokens(error), self._clock(), platform, account),

@@ -5,6 +5,7 @@ It also counts messages that were not for the gateway, so that what a stranger w
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ CREATE TABLE IF NOT EXISTS positions (
     message TEXT NOT NULL,
     PRIMARY KEY (platform, account, chat)
 ) STRICT;"""
-_LONGEST = 19
-"""Digits of an id that are compared as a number."""
+_NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{1,12}\.[0-9]{6}", re.ASCII)
+"""An id that has an order: a number, or as Slack's ids a number of seconds with six digits after the point."""
 _SAME = "{0}.platform = positions.platform AND {0}.account = positions.account AND {0}.chat = positions.chat"
 
 
@@ -32,14 +33,14 @@ def move_position(base: sqlite3.Connection, address: Address, incoming: Incoming
     Ids that are no numbers have no order.
     """
     id = incoming.message
-    if not (id.isascii() and id.isdigit()) or len(id) > _LONGEST:
+    if _NUMBER.fullmatch(id) is None:
         return
     if begins:
         base.execute("INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?)", (*address.key, id))
     base.execute(
         "UPDATE positions SET message = ? WHERE platform = ? AND account = ? AND chat = ?"
-        " AND CAST(message AS INTEGER) < CAST(? AS INTEGER)",
-        (id, *address.key, id),
+        " AND CAST(replace(message, '.', '') AS INTEGER) < CAST(? AS INTEGER)",
+        (id, *address.key, id.replace(".", "")),
     )
 
 

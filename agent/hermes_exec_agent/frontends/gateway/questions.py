@@ -7,12 +7,14 @@ approval never outlives the act that it was for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.errors import HermesError, Unsupported
 from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.records import read_uptime
@@ -34,15 +36,37 @@ class _Question:
     """The last moment, by a clock that runs while the machine sleeps."""
 
 
+class Board(Protocol):
+    """Lets a question be answered in another place, too."""
+
+    def add(self, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
+        """Record a question, and return its id."""
+        ...
+
+    def end(self, id: str, outcome: str) -> None:
+        """Record how it ended."""
+        ...
+
+
 class ChatPerson:
     """One person in a chat; implements `hermes_exec_agent.tools.tool.Person`."""
 
-    def __init__(self, *, is_guest: bool, limit_s: float = LIMIT_S, clock: Callable[[], float] = read_uptime) -> None:
+    def __init__(
+        self,
+        *,
+        is_guest: bool,
+        limit_s: float = LIMIT_S,
+        clock: Callable[[], float] = read_uptime,
+        board: Board | None = None,
+    ) -> None:
         """``clock`` runs while the machine sleeps, so that no old button is valid when it wakes."""
         self.is_guest = is_guest
+        self._board = board
         self._clock = clock
         self._limit_s = limit_s
         self._questions: dict[str, _Question] = {}
+        self._elsewhere: set[str] = set()
+        """The questions that were answered in another place than the chat."""
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
         self.say: Callable[[str, Sequence[Choice]], Awaitable[None]] | None = None
         """Sends a text with choices to the chat of the running turn; None while no turn runs."""
@@ -62,7 +86,37 @@ class ChatPerson:
                 f"/approve {token} or /deny {token}, within {self._limit_s / 60:g} minutes"
             )
             choices = (Choice("Approve", f"/approve {token}"), Choice("Deny", f"/deny {token}"))
-            return await self._ask(token, text, choices, f"{tool}: {summary}", is_approval=True) == "yes"
+            return await self._ask_on_board(token, text, choices, (tool, summary))
+
+    async def _ask_on_board(self, token: str, text: str, choices: Sequence[Choice], call: tuple[str, str]) -> bool:
+        """Ask whether a call may run, in the chat and on the board."""
+        tool, summary = call
+        answer = id = ""
+        if self.say is None:
+            raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
+        if self._board is not None:
+            decide = partial(self._decide_elsewhere, token)
+            id = await asyncio.to_thread(self._board.add, tool, summary, self._clock() + self._limit_s, decide)
+        try:
+            answer = await self._ask(token, text, choices, f"{tool}: {summary}", is_approval=True)
+            if token in self._elsewhere:
+                self._elsewhere.discard(token)
+                done = "Approved" if answer == "yes" else "Denied"
+                await self.say(f"{done} in the web view: {quote_code(f'{tool}: {summary}', is_inline=True)}", ())
+            return answer == "yes"
+        finally:
+            if self._board is not None and id:
+                with contextlib.suppress(HermesError):  # the turn goes on; the row is refused as one that ended
+                    self._board.end(id, answer or "none")
+
+    def _decide_elsewhere(self, token: str, allow: bool) -> bool:  # noqa: FBT001  the one argument of a callback
+        """Take an answer that was not given in the chat; return whether it counts."""
+        question = self._questions.get(token)
+        if question is None or not self._is_open(question):
+            return False
+        self._elsewhere.add(token)
+        question.answer.set_result("yes" if allow else "no")
+        return True
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
         """Ask a question; the next message of the person is the answer.

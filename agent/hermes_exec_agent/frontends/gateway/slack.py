@@ -1,7 +1,7 @@
 """Slack, with its own SDK: events by Socket Mode or by signed requests.
 
-An event is acknowledged only after it was recorded; Slack delivers others again. Events are taken one after another,
-because an acknowledgement out of order could lose an edit.
+An event is acknowledged only after it was recorded; Slack delivers others again, and what came during a longer absence
+is read from the history. Events are taken one after another: an acknowledgement out of order could lose an edit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -22,6 +23,7 @@ from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, PlatformDown
 from hermes_exec_agent.frontends.gateway.listener import check_path_name
 from hermes_exec_agent.frontends.gateway.payloads import to_table
+from hermes_exec_agent.frontends.gateway.slack_history import MissedMessages
 from hermes_exec_agent.frontends.gateway.slack_messages import parse_body, parse_payload, translate_error
 from hermes_exec_agent.frontends.gateway.slack_sender import (
     ERRORS,
@@ -79,11 +81,18 @@ class SlackAdapter(SlackSender):
         super().__init__(settings, token)
         self._second = second
         self._accept: Callable[[Incoming], Awaitable[None]] | None = None
+        self._find: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+
+    def set_positions(self, find: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+        """Take the function that returns the newest message of each chat that was seen."""
+        self._find = find
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
         """Take events from a WebSocket, or let `handle` take them, until the account no longer works."""
         try:
             await self._identify()
+            if self._find is not None:
+                await MissedMessages(self._web, partial(self._take, accept=accept)).read(await self._find())
             if not self._settings.webhook:
                 await self._serve_socket(accept, ready)
             self._accept = accept

@@ -69,7 +69,7 @@ class Store(OutboxStore):
         """
         incoming = make_storable(incoming)
         address = Address(platform, account, incoming.chat)
-        with self._transact() as base:
+        with self.transact() as base:
             if incoming.is_edit:
                 self._edit(base, address, incoming, classify)
                 return None
@@ -104,7 +104,7 @@ class Store(OutboxStore):
     def is_wanted(self, platform: str, account: str, incoming: Incoming) -> bool:
         """Whether the files of a message should be read: it is new, and a request of a person that may make one."""
         address = Address(platform, account, incoming.chat)
-        with self._transact() as base:
+        with self.transact() as base:
             person = _find_person(base, platform, account, incoming.sender)
             if person is None or _is_known(base, address, incoming):
                 return False
@@ -226,7 +226,7 @@ class Store(OutboxStore):
         Returns:
             the message as an edit left it, or None if the person deleted it.
         """
-        with self._transact() as base:
+        with self.transact() as base:
             row = base.execute(
                 "UPDATE inbox SET state = 'running', conversation = ?, after = ? WHERE seq = ? AND state != 'done'"
                 " RETURNING *",
@@ -247,7 +247,7 @@ class Store(OutboxStore):
         ``changes`` are columns of the person: ``conversation``, ``model`` and ``target``.
         """
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             row = base.execute(
                 "UPDATE inbox SET state = 'done' WHERE seq = ? AND state != 'done' RETURNING seq", (message.seq,)
             ).fetchone()
@@ -273,7 +273,7 @@ class Store(OutboxStore):
             UsageError: the code is wrong or expired, or too many wrong ones were tried; or the person has another role.
         """
         now = self._clock()
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute("DELETE FROM wrong_codes WHERE NOT (at > ? AND at <= ?)", (now - CODE_S, now))
             (wrong,) = base.execute("SELECT count(*) FROM wrong_codes").fetchone()
             found = None
@@ -295,7 +295,7 @@ class Store(OutboxStore):
         Raises:
             UsageError: there is no such person.
         """
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute("DELETE FROM identities WHERE person = ?", (name,))
             base.execute("DELETE FROM groups WHERE person = ?", (name,))
             base.execute("UPDATE inbox SET state = 'done' WHERE person = ? AND state != 'done'", (name,))
@@ -331,7 +331,7 @@ class Store(OutboxStore):
 
     def set_group(self, address: Address, person: str, *, on: bool) -> None:
         """Answer in a group from now on, or no longer."""
-        with self._transact() as base:
+        with self.transact() as base:
             base.execute(f"DELETE FROM groups WHERE {KEY}", address.group.key)  # noqa: S608  no input in the SQL
             if on:
                 base.execute("INSERT INTO groups VALUES (?, ?, ?, ?)", (*address.group.key, person))

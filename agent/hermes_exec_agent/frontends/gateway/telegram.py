@@ -15,28 +15,17 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import httpx
-from pydantic import BaseModel, Field
-from telegram import Bot, InlineKeyboardButton, InlineKeyboardMarkup, Update
-from telegram.error import (
-    BadRequest,
-    ChatMigrated,
-    Conflict,
-    Forbidden,
-    InvalidToken,
-    NetworkError,
-    RetryAfter,
-    TelegramError,
-)
-from telegram.request import HTTPXRequest
+from telegram import Update
+from telegram.error import TelegramError
 
 from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
-from hermes_exec.config.values import Source
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, NotSent, PlatformDown, Rejected, SendUnknown
+from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, PlatformDown
 from hermes_exec_agent.frontends.gateway.rendering import to_html
-from hermes_exec_agent.frontends.gateway.telegram_messages import MessageParser
+from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings, create_bot
+from hermes_exec_agent.frontends.gateway.telegram_errors import describe, translate_error
+from hermes_exec_agent.frontends.gateway.telegram_messages import MessageParser, to_markup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -47,35 +36,13 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.frontends.gateway.adapter import Choice, Incoming
 
-for _name in ("httpx", "httpcore", "telegram"):
-    logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
-os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
 _log = logging.getLogger("hermes_exec.gateway")
-_RETRY_S = 5.0
 _NOT_MODIFIED = "message is not modified"
 _HEADER = "X-Telegram-Bot-Api-Secret-Token"
 _LARGEST_FILE = 50 << 20
 """What the Bot API takes from a bot."""
 _END_S = 5.0
 _UPDATES = ["message", "edited_message", "callback_query"]
-
-
-class TelegramSettings(BaseModel, frozen=True, extra="forbid", strict=True):
-    """One bot."""
-
-    token: Source
-    """The source of the bot's token."""
-    base_url: str = Field(default="https://api.telegram.org/bot", pattern="https?://.+")
-    poll_s: float = Field(default=50.0, ge=0, le=100)
-    """Seconds that a request for updates waits at the server."""
-    interval_s: float = Field(default=1.0, ge=0)
-    """The shortest time between two messages in one chat."""
-    limit_s: float = Field(default=20.0, gt=0)
-    """Seconds to wait for an answer to a message."""
-    webhook: bool = False
-    """Whether Telegram sends updates to the gateway's listener, instead of being asked for them."""
-    webhook_url: str | None = Field(default=None, pattern="https?://.+")
-    """The address of the listener as Telegram reaches it, without a path of its own."""
 
 
 def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
@@ -96,13 +63,6 @@ def create(name: str, table: Mapping[str, object]) -> TelegramAdapter:
     return TelegramAdapter(settings, token)
 
 
-class _QuietBot(Bot):
-    """The library's representation of a bot has its token."""
-
-    def __repr__(self) -> str:
-        return "Bot"
-
-
 class TelegramAdapter:
     """One bot."""
 
@@ -118,12 +78,7 @@ class TelegramAdapter:
         self._secret = secrets.token_urlsafe(32)
         """What Telegram presents with each request; another one after each start."""
         self._poll_s = settings.poll_s
-        limit = settings.limit_s
-        sending = HTTPXRequest(32, read_timeout=limit, write_timeout=limit, connect_timeout=limit, pool_timeout=limit)
-        polling = HTTPXRequest(1, read_timeout=limit, connect_timeout=limit)
-        base, _, end = settings.base_url.rpartition("/")
-        file_url = f"{base}/file/{end}"
-        self._bot = _QuietBot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
+        self._bot, file_url = create_bot(settings, token)
         self._parser = MessageParser(self._bot, file_url)
         self._accept: Callable[[Incoming], Awaitable[None]] | None = None
         self._turn = asyncio.Lock()
@@ -139,7 +94,7 @@ class TelegramAdapter:
                 ready()
                 await self._poll(accept)
         except TelegramError as error:
-            raise PlatformDown(_describe(error)) from error
+            raise PlatformDown(describe(error)) from error
 
     async def _poll(self, accept: Callable[[Incoming], Awaitable[None]]) -> None:
         """Ask for updates; each request confirms the updates that were recorded."""
@@ -202,7 +157,7 @@ class TelegramAdapter:
         """Send a message."""
         return await self._send(
             self._bot.send_message(
-                chat, text, parse_mode="HTML", reply_markup=_to_markup(choices), disable_web_page_preview=True
+                chat, text, parse_mode="HTML", reply_markup=to_markup(choices), disable_web_page_preview=True
             )
         )
 
@@ -215,18 +170,18 @@ class TelegramAdapter:
         try:
             return str((await sending).message_id)
         except TelegramError as error:
-            raise _to_outcome(error) from error
+            raise translate_error(error) from error
 
     async def edit(self, chat: str, receipt: str, text: str, choices: Sequence[Choice] = ()) -> None:
         """Change a message."""
         try:
             await self._bot.edit_message_text(
-                text, chat, int(receipt), parse_mode="HTML", reply_markup=_to_markup(choices),
+                text, chat, int(receipt), parse_mode="HTML", reply_markup=to_markup(choices),
                 disable_web_page_preview=True,
             )  # fmt: skip
         except TelegramError as error:
             if _NOT_MODIFIED not in str(error).lower():
-                raise _to_outcome(error) from error
+                raise translate_error(error) from error
 
     def render(self, text: str) -> str:
         """Return Markdown as the HTML that the API takes."""
@@ -241,36 +196,4 @@ class TelegramAdapter:
         try:
             await self._bot.answer_callback_query(query.id)
         except TelegramError as error:
-            _log.info("a button was not acknowledged: %s", _describe(error))
-
-
-def _to_markup(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    buttons = [InlineKeyboardButton(each.label, callback_data=each.text) for each in choices]
-    return InlineKeyboardMarkup([buttons]) if buttons else None
-
-
-def _to_outcome(error: TelegramError) -> NotSent | Rejected | SendUnknown:
-    """Return what is certain about a message after an error."""
-    match error:
-        case RetryAfter():
-            return NotSent("too many messages", retry_s=_read_wait(error))
-        case BadRequest() | Forbidden() | ChatMigrated():
-            return Rejected(str(error))
-        case InvalidToken() | Conflict():
-            return NotSent(_describe(error), retry_s=60.0)
-        case _:
-            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-                return NotSent(_describe(error), retry_s=_RETRY_S)
-            return SendUnknown(_describe(error))
-
-
-def _read_wait(error: RetryAfter) -> float:
-    after = error.retry_after
-    return float(after) if isinstance(after, int) else after.total_seconds()
-
-
-def _describe(error: TelegramError) -> str:
-    """Return an error without the address of the request, which has the token."""
-    if isinstance(error, NetworkError) and error.__cause__ is not None:
-        return f"the Bot API cannot be reached ({type(error.__cause__).__name__})"
-    return f"{type(error).__name__}: the Bot API refused a request"
+            _log.info("a button was not acknowledged: %s", describe(error))

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import httpx
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup
 from telegram.constants import ChatType, MessageEntityType
 from telegram.error import BadRequest, TelegramError
 
 from hermes_exec_agent.frontends.gateway.adapter import NOT_OWN, Incoming, IncomingFile, PlatformDown, Rejected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from telegram import Bot, Message, Update
+
+    from hermes_exec_agent.frontends.gateway.adapter import Choice
 
 _READ_S = 30.0
 _DOT = {"photo": ".jpg", "voice": ".ogg", "video_note": ".mp4", "sticker": ".webp"}
@@ -119,3 +124,9 @@ class MessageParser:
         except httpx.HTTPError as error:
             raise PlatformDown(f"a file cannot be read ({type(error).__name__})") from None
         return content
+
+
+def to_markup(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+    """Return choices as buttons in one row; None without them."""
+    buttons = [InlineKeyboardButton(each.label, callback_data=each.text) for each in choices]
+    return InlineKeyboardMarkup([buttons]) if buttons else None

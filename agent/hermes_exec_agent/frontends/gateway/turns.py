@@ -16,6 +16,7 @@ from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
 from hermes_exec_agent.frontends.gateway.attachments import describe_files, find_images, place_files
 from hermes_exec_agent.frontends.gateway.draft_stream import INTERVAL_S, DraftStream
+from hermes_exec_agent.frontends.gateway.question_board import QuestionBoard
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
 from hermes_exec_agent.frontends.gateway.send_file import SendFile
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
@@ -27,7 +28,7 @@ from hermes_exec_agent.runtime.links import links_to_text
 from hermes_exec_agent.tools.tool import Approvals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, Choice
@@ -69,6 +70,8 @@ class Turns:
     def __init__(self, store: Store, log: EventLog, models: Models, config: TurnConfig | None = None) -> None:
         self._store = store
         self._log = log
+        self.board = QuestionBoard(store)
+        """The open approvals, for other programs."""
         self.models = models
         self._config = config or TurnConfig()
         self._pool = ConversationPool(
@@ -90,8 +93,15 @@ class Turns:
         is_guest = record.role == "guest"
         known = self._persons.get(record.name)
         if known is None or known.is_guest != is_guest:
-            known = self._persons[record.name] = ChatPerson(is_guest=is_guest)
+            board = _TurnBoard(self.board, self._messages, record.name)
+            known = self._persons[record.name] = ChatPerson(is_guest=is_guest, board=board)
         return known
+
+    async def take_answers(self) -> None:
+        """Give the answers of the web view to the turns that ask, and report them in the chats."""
+        if self.board.has_questions:
+            for id, allow in await asyncio.to_thread(self.board.read_answers):
+                self.board.pass_on(id, allow=allow)
 
     @property
     def largest_file(self) -> int:
@@ -193,6 +203,7 @@ class Turns:
             begun = await asyncio.to_thread(self._store.begin, message, conversation.id, last)
             if begun is None:
                 return ""
+            self._messages[record.name] = begun
             stream.hosts = lambda: conversation.hosts
             files = await asyncio.to_thread(self._store.read_files, begun) if begun.files else []
             await place_files(conversation, begun, files)
@@ -252,6 +263,22 @@ class Turns:
             raise Unsupported("no turn runs")
         await asyncio.to_thread(self._store.put_file, message, file, content)
         self.notify()
+
+
+class _TurnBoard:
+    """The board for the questions of one person's turns."""
+
+    def __init__(self, board: QuestionBoard, messages: Mapping[str, Message], name: str) -> None:
+        self._board = board
+        self._messages = messages
+        self._name = name
+
+    def add(self, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
+        message = self._messages.get(self._name)
+        return "" if message is None else self._board.add(message, tool, summary, until, decide)
+
+    def end(self, id: str, outcome: str) -> None:
+        self._board.end(id, outcome)
 
 
 def to_participant(record: PersonRecord) -> Participant:

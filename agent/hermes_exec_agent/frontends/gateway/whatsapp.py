@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec_agent.frontends.gateway.adapter import Incoming
+    from hermes_exec_agent.frontends.gateway.adapter import Incoming, ReportLate
     from hermes_exec_agent.frontends.gateway.whatsapp_messages import Status
 
 _log = logging.getLogger("hermes_exec.gateway")
@@ -61,6 +61,7 @@ class WhatsAppAdapter(WhatsAppSender):
         self.traits = AdapterTraits(LONGEST, "utf16", settings.interval_s, has_buttons=True, largest_file=LARGEST_FILE)
         super().__init__(settings, secrets)
         self._accept: Callable[[Incoming], Awaitable[None]] | None = None
+        self._report: ReportLate | None = None
 
     async def receive(self, accept: Callable[[Incoming], Awaitable[None]], ready: Callable[[], None]) -> None:
         """Let `handle` take messages, and test the account from time to time."""
@@ -101,8 +102,12 @@ class WhatsAppAdapter(WhatsAppSender):
             await self._take_status(status)
         return web.Response()
 
+    def set_report(self, report: ReportLate) -> None:
+        """Take the function that records that a message was refused after it had been taken."""
+        self._report = report
+
     async def _take_status(self, status: Status) -> None:
-        """Report a message that was taken and then not delivered; send a template if the person's 24 hours are over."""
+        """Record a message that was taken and then not delivered; send a template if the person's 24 hours are over."""
         chat, text = self._sent.pop(status.id, ("", "")) if status.status != "sent" else ("", "")
         if status.status != "failed":
             return
@@ -110,8 +115,14 @@ class WhatsAppAdapter(WhatsAppSender):
         if code == WINDOW_CLOSED:
             reason = "the person has not written for 24 hours"
             try:
-                if chat and await self._send_template(chat, text) is not None:
+                if chat and (templated := await self._send_template(chat, text)) is not None:
+                    await self._record(status.id, replacement=templated)
                     return
             except HermesError as error:
                 reason = f"{reason}, and the template was not sent: {error}"
-        _log.error("whatsapp: a message was taken and not delivered (error %d): %s", code, reason)
+        line = f"taken, and later not delivered (error {code}): {reason}"
+        if not await self._record(status.id, line):
+            _log.error("whatsapp: a message that the outbox does not have was %s", line)
+
+    async def _record(self, receipt: str, error: str = "", *, replacement: str = "") -> bool:
+        return self._report is not None and await self._report(receipt, error, replacement=replacement)

@@ -241,7 +241,9 @@ class WebServer:
             except HermesError as failure:
                 error = str(failure)
         jobs = await asyncio.to_thread(approvals.list_waiting_jobs)
-        return self._json({"has_server": self._config.runs is not None, "error": error, "runs": runs, "jobs": jobs})
+        chats = await asyncio.to_thread(approvals.list_chat_questions)
+        named = self._config.runs is not None
+        return self._json({"has_server": named, "error": error, "runs": runs, "jobs": jobs, "chats": chats})
 
     async def _decide(self, request: web.Request) -> web.Response:
         record = await self._read(request)
@@ -251,6 +253,8 @@ class WebServer:
         if "job" in record:
             revision = _parse_number(str(record.get("revision", "")))
             await asyncio.to_thread(approvals.decide_job, _parse_number(str(record["job"])), revision, allow=allow)
+        elif "question" in record:
+            await asyncio.to_thread(approvals.answer_chat_question, str(record["question"])[:64], allow=allow)
         elif self._config.runs is None:
             raise UsageError("no server was named", remedy="hermes-exec web --server URL")
         else:

@@ -1,8 +1,9 @@
-"""Questions that wait for a person: of the runs of ``hermes-exec serve``, and of scheduled jobs of an agent."""
+"""Questions that wait for a person: of runs of ``hermes-exec serve``, of messengers, and of proposed jobs."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,39 @@ def _find_reason(record: Any, status: int) -> str:
         return f"{record['error']['message']} (status {status})"
     except (TypeError, KeyError):
         return f"status {status}"
+
+
+def list_chat_questions() -> list[dict[str, Any]]:
+    """Return what turns of the running gateway ask in messengers; none if it does not run."""
+    from hermes_exec_agent.frontends.gateway.core import is_gateway_running
+    from hermes_exec_agent.frontends.gateway.database import gateway_file
+    from hermes_exec_agent.frontends.gateway.question_board import list_questions
+    from hermes_exec_agent.frontends.gateway.store import Store
+
+    path = gateway_file(os.environ)
+    if not path.exists() or not is_gateway_running(path):
+        return []
+    with Store(path) as store:
+        return list_questions(store)
+
+
+def answer_chat_question(id: str, *, allow: bool) -> None:
+    """Answer a question that a turn of the owner asks in a messenger.
+
+    Raises:
+        UsageError: it does not wait any more, or is for another person.
+        HermesError: the gateway did not take the answer in time.
+    """
+    from hermes_exec_agent.frontends.gateway.core import is_gateway_running
+    from hermes_exec_agent.frontends.gateway.database import gateway_file
+    from hermes_exec_agent.frontends.gateway.question_board import answer_question
+    from hermes_exec_agent.frontends.gateway.store import Store
+
+    path = gateway_file(os.environ)
+    if not path.exists() or not is_gateway_running(path):
+        raise UsageError("the gateway does not run, so nothing asks", remedy="hermes-exec gateway run")
+    with Store(path) as store:
+        answer_question(store, id, allow=allow)
 
 
 def list_waiting_jobs() -> list[dict[str, Any]]:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec.terminal.pty import Pty
+    from hermes_exec.terminal.pty_status import PtyStatus
+    from hermes_exec.transport.link import Link
     from hermes_exec_agent.frontends.web.access import Session
     from hermes_exec_agent.frontends.web.places import PlaceMonitor
 
@@ -84,7 +86,7 @@ class StreamServer:
         try:
             async with life:
                 with self._monitor.stream():
-                    await self._serve(socket, guest, name, kind, start)
+                    await self._serve(socket, guest, name, kind, start, query.get("run", ""))
         except (HermesError, TimeoutError) as error:
             if not life.expired():
                 await _send(socket, type="error", message=clean_text(str(error), flags.clean, 1000))
@@ -101,20 +103,15 @@ class StreamServer:
         ends = [_close(socket, code) for socket, id in self._open.items() if session in {None, id}]
         await asyncio.gather(*ends)
 
-    async def _serve(self, socket: web.WebSocketResponse, guest: str, name: str, kind: str, start: int) -> None:
+    async def _serve(
+        self, socket: web.WebSocketResponse, guest: str, name: str, kind: str, start: int, run: str
+    ) -> None:
         if kind == "pty":
             shell = await self._monitor.find_pty(guest, name, _CONNECT_S)
             if shell is None:
                 await _send(socket, type="gone")
-                return
-            pty = await attach_pty(shell[0].link, name)
-            try:
-                await _send(socket, type="begin", offset=0, replay=True, input=self._allow_input)
-                await _Stream(socket, 0, pty, allow_input=self._allow_input).run(_read_pty(pty), _HOLD_S)
-            finally:
-                with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
-                    async with asyncio.timeout(_DETACH_S):
-                        await pty.detach()
+            else:
+                await self._serve_pty(socket, shell[0].link, shell[1], start, run)
             return
         found = await self._monitor.find_job(guest, name, _CONNECT_S)
         if found is None:
@@ -126,22 +123,56 @@ class StreamServer:
         await _send(
             socket, type="begin", offset=offset, replay=False, input=self._allow_input, state=status.state.value
         )
-        stream = _Stream(socket, offset, job, allow_input=self._allow_input)
-        await stream.run(_read_job(job, stream.begin, offset))
+        stream = _Stream(socket, offset, allow_input=self._allow_input)
+        await stream.run(job, _read_from(_read_job(job, stream.begin), stream.begin, offset))
         await _send(socket, type="end", text=_describe_end(await job.status()))
+
+    async def _serve_pty(
+        self, socket: web.WebSocketResponse, link: Link, status: PtyStatus, start: int, run: str
+    ) -> None:
+        """Stream a kept shell: from the byte where the client was if the guest keeps it, else its recent output.
+
+        ``run`` is what the client was sent as the identity of the program, because another one may have the name now.
+        """
+        kept, label = status.output, "" if status.output is None else f"{status.started:.6f}"
+        continues = kept is not None and run == label and kept[0] <= start <= kept[1]
+        recent = 0 if kept is None else max(kept[0], kept[1] - _TAIL)
+        stream = _Stream(socket, start if continues else recent, allow_input=self._allow_input)
+        begin = None if kept is None else max(stream.begin, kept[0])
+        pty = await attach_pty(link, status.name, offset=begin)
+        try:
+            await _send(
+                socket, type="begin", offset=start if continues else recent, replay=not continues, run=label,
+                input=self._allow_input,
+            )  # fmt: skip
+            if not continues and begin is not None:
+                with contextlib.suppress(HermesError):  # nothing is in the foreground that could draw again
+                    await pty.signal("WINCH")
+            source = _read_from(_read_pty(pty), begin or 0, start if continues else recent)
+            await stream.run(pty, source, _HOLD_S, begin=begin or 0)
+        finally:
+            with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
+                async with asyncio.timeout(_DETACH_S):
+                    await pty.detach()
 
 
 def _describe_end(status: JobStatus) -> str:
     return status.result.reason if status.result is not None else status.state.value
 
 
-async def _read_job(job: Job, start: int, first: int) -> AsyncGenerator[bytes]:
-    """Yield the log from ``start`` on, in pieces of which none has bytes on both sides of ``first``."""
+async def _read_job(job: Job, start: int) -> AsyncGenerator[bytes]:
     async with contextlib.aclosing(job.logs(start, follow=True)) as events:
         async for event in events:
+            yield event.data
+
+
+async def _read_from(source: AsyncGenerator[bytes], start: int, first: int) -> AsyncGenerator[bytes]:
+    """Yield output that begins at ``start``, in pieces of which none has bytes on both sides of ``first``."""
+    async with contextlib.aclosing(source):
+        async for data in source:
             before = max(first - start, 0)
-            start += len(event.data)
-            for piece in (event.data[:before], event.data[before:]):
+            start += len(data)
+            for piece in (data[:before], data[before:]):
                 if piece:
                     yield piece
 
@@ -154,14 +185,14 @@ async def _read_pty(pty: Pty) -> AsyncGenerator[bytes]:
 class _Stream:
     """One stream to one client."""
 
-    def __init__(self, socket: web.WebSocketResponse, offset: int, source: Job | Pty, *, allow_input: bool) -> None:
+    def __init__(self, socket: web.WebSocketResponse, offset: int, *, allow_input: bool) -> None:
         self._filter = flags.redactor.create_stream() if flags.redactor else None
         self._socket = socket
         self._first = offset
         self.begin = max(offset - self._filter.longest, 0) if self._filter else offset
         """Where the reading begins: a secret may begin before the first byte that is sent."""
-        self._offset = self.begin
-        self._source = source
+        self._offset = 0
+        self._source: Job | Pty | None = None
         self._allow_input = allow_input
         self._sent = 0
         self._acknowledged = 0
@@ -169,12 +200,21 @@ class _Stream:
         self._pending = 0
         self._typed: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_TYPED)
 
-    async def run(self, source: AsyncGenerator[bytes], hold_s: float | None = None) -> None:
-        """Send until the source ends, or the client leaves.
+    async def run(
+        self,
+        program: Job | Pty,
+        source: AsyncGenerator[bytes],
+        hold_s: float | None = None,
+        *,
+        begin: int | None = None,
+    ) -> None:
+        """Send the output of a program from ``begin`` on until it ends, or the client leaves.
 
         What may be the beginning of a secret is sent after ``hold_s`` seconds: a person who types waits for the echo.
         None waits for more, so that a program that pauses within a secret does not disclose it.
         """
+        self._source = program
+        self._offset = self.begin if begin is None else begin
         sending = asyncio.create_task(self._send_all(source, hold_s))
         receiving = asyncio.create_task(self._receive())
         writing = asyncio.create_task(self._write_typed())
@@ -248,7 +288,7 @@ class _Stream:
 
     async def _queue(self, text: str) -> None:
         """Queue input: a program that does not read it must not hold up the acknowledgements of its output."""
-        if not self._allow_input:
+        if not self._allow_input or self._source is None:
             await _send(self._socket, type="refused", message="input is off: hermes-exec web --allow-input")
             return
         try:

@@ -194,7 +194,7 @@ async function watchApprovals() {
   round = mine;
   try {
     const found = await read("/api/approvals");
-    const count = found.runs.length + found.jobs.length;
+    const count = found.runs.length + found.jobs.length + found.chats.filter((each) => each.is_own).length;
     const link = document.getElementById("nav-approvals");
     if (link) {
       link.replaceChildren("Approvals", ...(count ? [h("span", { class: "count", "aria-label": `${count} waiting` , role: "img"}, String(count))] : []));

@@ -259,8 +259,8 @@ const approvals = {
   lead: "Questions that wait for you. Each is answered once.",
   path: () => "/api/approvals",
   render(data, view) {
-    const keys = JSON.stringify([data.runs.map((each) => each.approval_id), data.jobs.map((each) => each.id)]);
-    if (view.keys && view.keys !== keys && view.keys !== "[[],[]]") view.moved = performance.now();
+    const keys = JSON.stringify([data.runs, data.chats, data.jobs].map((list) => list.map((each) => each.approval_id || each.id)));
+    if (view.keys && view.keys !== keys && view.keys !== "[[],[],[]]") view.moved = performance.now();
     view.keys = keys;
     const answer = (body, what) => async () => {
       if (performance.now() - view.moved < STEADY_MS) { // the button came under the pointer just now
@@ -285,6 +285,14 @@ const approvals = {
       h("p", { class: "meta" }, "asked ", moment(each.asked_at), h("span", {}, "denied at ", moment(each.expires_at)),
         each.session_id && h("a", { href: `#/conversations/${escapePart(each.session_id)}`, "data-key": `talk-${each.approval_id}` }, "Conversation")),
       buttons(each.approval_id, { run: each.run_id, approval: each.approval_id }, each.tool)));
+    const chats = data.chats.map((each) => h("li", { class: "card" },
+      h("h3", {}, text(each.tool)), block(each.summary),
+      h("p", { class: "meta" }, text(`${each.person}, on ${each.platform}`), "asked ", moment(each.asked_at),
+        h("span", {}, "denied at ", moment(each.expires_at)),
+        each.conversation && h("a", { href: `#/conversations/${escapePart(each.conversation)}`, "data-key": `talk-${each.id}` }, "Conversation")),
+      each.is_own
+        ? buttons(each.id, { question: each.id }, each.tool)
+        : h("p", { class: "notice" }, text(each.person), " alone can answer this, in the chat.")));
     const jobs = data.jobs.map((each) => h("li", { class: "card" },
       h("h3", {}, "Scheduled job ", text(each.name)),
       h("dl", {}, each.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, text(value, { class: "foreign said" }))])),
@@ -293,8 +301,8 @@ const approvals = {
       data.error && h("p", { class: "notice bad" }, text(data.error)),
       !data.has_server && h("p", { class: "notice" }, "Runs of hermes-exec serve are not asked about here: hermes-exec web --server http://127.0.0.1:8080"),
     ].filter(Boolean);
-    if (!runs.length && !jobs.length) return [...notes, empty("Nothing waits for you", "Questions of runs and proposed jobs appear here.")];
-    return [...notes, h("ul", { class: "list", "aria-label": "Questions" }, runs, jobs)];
+    if (!runs.length && !chats.length && !jobs.length) return [...notes, empty("Nothing waits for you", "Questions of runs and messengers, and proposed jobs, appear here.")];
+    return [...notes, h("ul", { class: "list", "aria-label": "Questions" }, runs, chats, jobs)];
   },
 };
 

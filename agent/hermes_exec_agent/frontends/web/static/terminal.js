@@ -84,6 +84,7 @@ export class TerminalView {
     this.report = report;
     this.typing = false;
     this.offset = null;
+    this.run = "";
     this.waitMs = FIRST_MS;
     this.closed = false;
     this.ended = false;
@@ -182,7 +183,7 @@ export class TerminalView {
 
   connect() {
     if (this.closed || this.ended) return;
-    const opened = socket({ ...this.item, offset: this.offset === null ? "tail" : String(this.offset) });
+    const opened = socket({ ...this.item, run: this.run, offset: this.offset === null ? "tail" : String(this.offset) });
     this.socket = opened;
     this.reason = "";
     let answered = false;
@@ -217,7 +218,8 @@ export class TerminalView {
     switch (record.type) {
       case "begin":
         if (record.replay) this.terminal.reset(); // the recent output follows, and is drawn again
-        if (this.offset === null && record.offset) this.report("note", record.offset);
+        if (this.offset === null && record.offset && !record.replay) this.report("note", record.offset);
+        this.run = record.run || "";
         this.waitMs = FIRST_MS;
         this.report("live", "Live");
         if (this.typing) this.fit();

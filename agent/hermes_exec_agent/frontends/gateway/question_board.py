@@ -1,0 +1,145 @@
+"""The record of open approvals, through which the owner may answer in the web view what a turn asks in a messenger.
+
+A row is a copy for other programs: the running turn alone decides whether an answer counts, so that each question is
+answered once and in its time, wherever the answer came from. Answers of other programs count for the owner alone, who
+is the user of this machine.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.frontends.gateway.records import read_uptime
+from hermes_exec_agent.memory.persons import OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_exec_agent.frontends.gateway.outbox import OutboxStore
+    from hermes_exec_agent.frontends.gateway.records import Message
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS questions (
+    id TEXT PRIMARY KEY,
+    person TEXT NOT NULL,
+    platform TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    asked REAL NOT NULL,
+    until REAL NOT NULL,
+    answer TEXT NOT NULL DEFAULT '',
+    outcome TEXT NOT NULL DEFAULT ''
+) STRICT;"""
+"""``until``: in seconds since the machine started; ``answer``: of another program; ``outcome``: how it ended."""
+_KEPT_S = 3600.0
+_WAIT_S = 10.0
+_LOOK_S = 0.1
+_MOST = 100
+
+
+class QuestionBoard:
+    """The rows of one gateway, which holds the open questions."""
+
+    def __init__(self, store: OutboxStore) -> None:
+        self._store = store
+        self._open: dict[str, Callable[[bool], bool]] = {}
+
+    def reset(self) -> None:
+        """Forget all rows, whose turns have ended with the gateway that ran them."""
+        with self._store.transact() as base:
+            base.execute("DELETE FROM questions")
+
+    def add(self, message: Message, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
+        """Record a question, and return its id.
+
+        Args:
+            message: the message whose turn asks.
+            tool: which may run.
+            summary: of the call.
+            until: the last moment for an answer, in seconds since the machine started.
+            decide: takes the answer of another program, and returns whether it counts.
+        """
+        id, now = secrets.token_hex(16), self._store.now()
+        with self._store.transact() as base:
+            base.execute("DELETE FROM questions WHERE outcome != '' AND NOT (asked > ? AND asked <= ?)",
+                         (now - _KEPT_S, now))  # fmt: skip
+            base.execute(
+                "INSERT INTO questions (id, person, platform, conversation, tool, summary, asked, until)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (id, message.person, message.address.platform, message.conversation, tool, summary, now, until),
+            )
+        self._open[id] = decide
+        return id
+
+    def end(self, id: str, outcome: str) -> None:
+        """Record how a question ended: ``yes``, ``no``, or ``none`` without an answer."""
+        self._open.pop(id, None)
+        with self._store.transact() as base:
+            base.execute("UPDATE questions SET outcome = ? WHERE id = ? AND outcome = ''", (outcome, id))
+
+    @property
+    def has_questions(self) -> bool:
+        """Whether a question is open."""
+        return bool(self._open)
+
+    def read_answers(self) -> list[tuple[str, bool]]:
+        """Return the answers that other programs gave to open questions of the owner."""
+        with self._store.transact() as base:
+            query = "SELECT id, answer FROM questions WHERE answer != '' AND outcome = '' AND person = ?"
+            return [(str(row["id"]), row["answer"] == "yes") for row in base.execute(query, (OWNER,))]
+
+    def pass_on(self, id: str, *, allow: bool) -> None:
+        """Give an answer to the turn that asks; one that does not count leaves the row as it is."""
+        decide = self._open.pop(id, None)
+        if decide is not None:
+            decide(allow)
+
+
+def list_questions(store: OutboxStore) -> list[dict[str, Any]]:
+    """Return the open questions, and for each whether the owner may answer it elsewhere than in its chat."""
+    with store.transact() as base:
+        query = "SELECT * FROM questions WHERE outcome = '' AND answer = '' AND until > ? ORDER BY asked LIMIT ?"
+        rows = base.execute(query, (read_uptime(), _MOST)).fetchall()
+    left = {row["id"]: row["until"] - read_uptime() for row in rows}
+    return [
+        {
+            "id": row["id"], "person": row["person"], "platform": row["platform"], "conversation": row["conversation"],
+            "tool": row["tool"], "summary": row["summary"], "asked_at": row["asked"],
+            "expires_at": time.time() + left[row["id"]], "is_own": row["person"] == OWNER,
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def answer_question(store: OutboxStore, id: str, *, allow: bool, wait_s: float = _WAIT_S) -> None:
+    """Answer a question of the owner once, and wait until the running gateway has taken the answer.
+
+    Raises:
+        UsageError: it does not wait any more, or is another person's.
+        HermesError: the gateway did not take the answer in time, or just now.
+    """
+    gone = UsageError("this question does not wait any more", remedy="look again")
+    answer = "yes" if allow else "no"
+    with store.transact() as base:
+        row = base.execute("SELECT * FROM questions WHERE id = ?", (id,)).fetchone()
+        if row is None or row["outcome"] or row["answer"] or row["until"] <= read_uptime():
+            raise gone
+        if row["person"] != OWNER:
+            raise UsageError(f"{row['person']} alone can answer this, in the chat on {row['platform']}")
+        base.execute("UPDATE questions SET answer = ? WHERE id = ?", (answer, id))
+    ends = time.monotonic() + wait_s
+    while time.monotonic() < ends:
+        time.sleep(_LOOK_S)
+        with store.transact() as base:
+            row = base.execute("SELECT outcome FROM questions WHERE id = ?", (id,)).fetchone()
+        if row is None or row["outcome"]:
+            if row is not None and row["outcome"] == answer:
+                return
+            raise gone
+    with store.transact() as base:  # else it could be taken much later
+        base.execute("UPDATE questions SET answer = '' WHERE id = ? AND outcome = ''", (id,))
+    raise HermesError("it is not known whether your answer counted: the gateway is slow", remedy="look again")
