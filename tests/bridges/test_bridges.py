@@ -199,7 +199,9 @@ def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path)
                 "first": {"reward": reward}, "second": {"reward": reward}
             }, found  # fmt: skip
             if agent == AGENT:
-                assert {each["tokens"] for each in found.values()} == {14}
+                assert {(each["tokens"], each["recorded_tokens"]) for each in found.values()} == {(14, 14)}
+                ends = [["agent", ["terminal"]], ["agent", []]]
+                assert all(each["steps"][-2:] == ends and each["steps"][-3][0] == "user" for each in found.values())
     person = BatchPerson(tmp_path, DOCKER_HOST=dock.address)
     done = person.run("run", "tasks", "--agent", "oracle", "--into", "batch")
     assert done.returncode == 0, done.stderr

@@ -66,6 +66,7 @@ def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: 
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_at_least_97_percent_of_honest_functions_pass_at_the_first_try(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     refused = refusals(HONEST, tmp_path)

@@ -181,6 +181,7 @@ FORMS = (
     Form("rl serve tasks.jsonl", ("agent",), 2, env={"OPENAI_API_KEY": "none", "DEFAULT_MODEL": "none",
                                                           "OPENAI_BASE_URL": "http://127.0.0.1:1/v1",
                                                           "LLM_PROVIDER": "none"}),
+    Form("rl train -- true", code=2),
     Form("rl status none", code=2),
     Form("skill archive my-skill", SKILLS),
     Form("skill restore my-skill", SKILLS),

@@ -8,6 +8,7 @@ Terminal. A command that timed out is never run again.
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.batch.agents import AgentEnd, Work, hold_conversation
 from hermes_exec_agent.batch.run_folder import find_version
 from hermes_exec_agent.batch.settings import TOOLS
+from hermes_exec_agent.batch.trajectories.atif_form import list_documents
+from hermes_exec_agent.batch.trajectories.reading import read_conversation
 from hermes_exec_agent.bridges._users import UserSwitch, UserUnavailable
 from hermes_exec_agent.models.settings import load_models
 from hermes_exec_agent.runtime.events.log import EventLog
@@ -231,10 +234,13 @@ class HermesExecEnvironment(BaseEnvironment):
 
 
 class HermesAgent(BaseAgent):
-    """Our agent, which works in a `HermesExecEnvironment`; its conversation is in ``conversations.sqlite`` of its logs.
+    """Our agent, which works in a `HermesExecEnvironment`.
 
+    Its conversation is in ``conversations.sqlite`` of its logs, and as ``trajectory.json`` in the form of ATIF.
     ``-m NAME`` is a model of ``hermes.toml``; without it, the configured one.
     """
+
+    SUPPORTS_ATIF = True
 
     def __init__(
         self, logs_dir: Path, *args: Any, steps: int = 90, time_limit_s: float = 3600.0, **options: Any
@@ -279,7 +285,10 @@ class HermesAgent(BaseAgent):
         path = Path(self.logs_dir) / "conversations.sqlite"
         try:
             with EventLog(path, redactor=Redactor(models.secrets)) as log:
-                await hold_conversation(work, models, log, end, parent="harbor")
+                try:
+                    await hold_conversation(work, models, log, end, parent="harbor")
+                finally:
+                    self._write_trajectory(log, end.conversation, models.main.name)
         finally:
             await models.close()
             self._describe(end, context)
@@ -289,3 +298,14 @@ class HermesAgent(BaseAgent):
             context.n_input_tokens, context.n_output_tokens = end.usage.prompt, end.usage.completion
             context.n_cache_tokens, context.cost_usd = end.usage.cached, end.usage.cost
         context.metadata = {"outcome": end.outcome, "steps": end.steps, "calls": end.calls}
+
+    def _write_trajectory(self, log: EventLog, id: str, model: str) -> None:
+        """Write the conversation as ATIF: a file for the first segment, and one for each continuation."""
+        if not id:
+            return
+        documents = list_documents(read_conversation(log, log.children(), id), id, model)
+        names = ["trajectory.json", *(f"trajectory.cont-{number}.json" for number in range(1, len(documents)))]
+        for place, (name, document) in enumerate(zip(names, documents, strict=True), 1):
+            if place < len(names):
+                document["continued_trajectory_ref"] = names[place]
+            (Path(self.logs_dir) / name).write_text(json.dumps(document, ensure_ascii=False, indent=1))

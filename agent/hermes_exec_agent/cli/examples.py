@@ -98,11 +98,12 @@ _BATCH = {
     "batch regrade": ("batch regrade RUN --reward math:isfinite", "batch regrade RUN --reward math:isfinite --json"),
     "batch export": ("batch export RUN", "batch export RUN --min-reward 1 --output good.jsonl"),
     "batch check": ("batch check tasks.jsonl", "batch check tasks.jsonl --json"),
-    "rl": ("rl serve tasks.jsonl --model main", "rl status"),
+    "rl": ("rl serve tasks.jsonl --model main", "rl train -- python train.py", "rl status"),
     "rl serve": (
         "rl serve tasks.jsonl --on docker:python:3.11 --model main --group-size 8",
         "rl serve tasks.jsonl --policy gpu --adapters ./adapters -- vllm serve Qwen/Qwen3-8B --enable-lora",
     ),
+    "rl train": ("rl train -- python train.py", "rl train --adapters ./adapters -- python train.py"),
     "rl status": ("rl status", "rl status ./rl --json"),
     "batch shard": (
         "batch shard RUN --shard s --epoch 1 --slots 2",

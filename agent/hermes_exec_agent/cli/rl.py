@@ -18,6 +18,7 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.rl_train import train
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -35,7 +36,7 @@ _PLACEHOLDER = "http://127.0.0.1:9/v1"
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = StrictTyper(help=f"{summary} See docs/rl.md.")
-    for command in (serve, status):
+    for command in (serve, train, status):
         group.command(command.__name__)(command)
     app.add_typer(group, name=name, short_help=summary)
 
@@ -67,7 +68,10 @@ def serve(  # noqa: PLR0913  one parameter an option
     ] = None,
     policy_wait: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds until it has to answer.")] = 1800,
     adapters: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Load the newest LoRA adapter in this folder before each round.")
+        str | None, typer.Option(
+            metavar="DIR",
+            help="Load the newest LoRA adapter in this folder before each round; by default adapters of --into.",
+        ),
     ] = None,
     group_size: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Trials of a group.")] = 8,
     groups: Annotated[int, typer.Option(metavar="N", min=1, help="Tasks of a round, each with one group.")] = 4,
@@ -118,7 +122,7 @@ def serve(  # noqa: PLR0913  one parameter an option
 
     if not math.isfinite(weight):
         raise UsageError(f"--weight {weight:g}: it is not a finite number")
-    order = _read_policy(policy, command or (), policy_port, policy_model, policy_wait, adapters, model)
+    order = _read_policy(policy, command or (), policy_port, policy_model, policy_wait, adapters, model, Path(into))
     plan = _plan(
         RunArguments(
             tasks,
@@ -159,6 +163,7 @@ def _read_policy(
     wait_s: float,
     adapters: str | None,
     model: str | None,
+    into: Path,
 ) -> "PolicyOrder | None":
     """Return the server to run, and let the environment name it as the model."""
     if target is None:
@@ -178,7 +183,9 @@ def _read_policy(
     os.environ.update({"LLM_PROVIDER": "vllm", "LLM_BASE_URL": _PLACEHOLDER, "DEFAULT_MODEL": name or "policy"})
     for each in ("FALLBACK_MODELS", "AUXILIARY_MODEL"):
         os.environ.pop(each, None)
-    return PolicyOrder(target, command, port, name or "", wait_s, Path(adapters) if adapters else None)
+    return PolicyOrder(
+        target, command, port, name or "", wait_s, Path(adapters) if adapters else into / "adapters", into
+    )
 
 
 def _plan(arguments: "RunArguments") -> "RunPlan":

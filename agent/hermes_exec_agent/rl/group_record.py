@@ -1,7 +1,8 @@
 """The record of groups: each is written before it is posted, and its outcome after it.
 
 A group without an outcome was being posted when its process ended. The trainer may have it, so it is never posted
-again, and counts as unanswered.
+again, and counts as unanswered. A task of a round without a group was being worked on when its process ended: its
+group is dropped, because the policy that wrote it may be an older one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from pathlib import Path
 
-POSTED, UNANSWERED = "posted", "unanswered"
+POSTED, UNANSWERED, INTERRUPTED = "posted", "unanswered", "interrupted"
 
 
 class GroupRecord:
@@ -45,30 +46,29 @@ class GroupRecord:
         try:
             for name in ("groups", "outcomes", "rounds"):
                 make_private_folder(self._path / name)
-            handle = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except (NotADirectoryError, FileExistsError):
             raise UsageError(f"{to_printable(self._path)}: it is not a folder", remedy="--into another one") from None
         except OSError as error:
             raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(
-                    f"{to_printable(self._path)}: another process writes it", remedy="--into another folder"
-                ) from None
+        with hold_lock(self._path / "lock", "another process writes it"):
             self._settle()
             yield
-        finally:
-            os.close(handle)
 
     def _settle(self) -> None:
-        """Record the groups without an outcome as unanswered."""
+        """Record the groups without an outcome as unanswered, and drop those of interrupted rounds."""
+        done: set[tuple[object, object]] = set()
         for number, group in self._read("groups").items():
             self._next = max(self._next, number + 1)
             if digest := group.get("digest"):
                 self._digests.add(str(digest))
+            done.add((group.get("round"), group.get("task")))
             self.close(number, UNANSWERED, "its process ended")
+        for number, path in self._list_rounds():
+            record = _read_object(path / "run.json")  # without one, no trial has begun
+            policy = record.get("settings", {}).get("policy", "")
+            for task in record.get("tasks", {}):
+                if (number, task) not in done:
+                    self.drop({"task": task, "round": number, "policy": policy}, INTERRUPTED, "its process ended")
 
     def has(self, digest: str) -> bool:
         """Whether a group with these tokens was recorded before."""
@@ -108,9 +108,12 @@ class GroupRecord:
 
     def next_round(self) -> tuple[int, Path]:
         """Return the number of the next round, from 0 on, and its folder, which does not exist yet."""
-        numbers = [int(path.name) for path in (self._path / "rounds").iterdir() if path.name.isdigit()]
-        number = max(numbers, default=-1) + 1
+        number = max((number for number, _ in self._list_rounds()), default=-1) + 1
         return number, self._path / "rounds" / f"{number:05}"
+
+    def _list_rounds(self) -> list[tuple[int, Path]]:
+        paths = (self._path / "rounds").iterdir()
+        return sorted((int(path.name), path) for path in paths if path.name.isascii() and path.name.isdigit())
 
     def count(self) -> Counter[str]:
         """Return how many groups had which outcome; those that are being posted count as ``open``.
@@ -128,11 +131,38 @@ class GroupRecord:
     def _read(self, kind: str) -> dict[int, dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
         for path in sorted((self._path / kind).glob("[0-9]*.json")):
-            try:
-                value = json.loads(path.read_bytes())
-            except (OSError, ValueError):
-                value = None
-            if not path.stem.isdigit():
-                continue
-            found[int(path.stem)] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+            if path.stem.isascii() and path.stem.isdigit():
+                found[int(path.stem)] = _read_object(path)
         return found
+
+
+@contextmanager
+def hold_lock(path: Path, why: str) -> Generator[None]:
+    """Hold a lock, which the kernel frees with our process.
+
+    Raises:
+        UsageError: another process holds it; ``why`` says what that means.
+        HermesError: it cannot be created.
+    """
+    folder = to_printable(path.parent)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HermesError(f"{folder}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder}: {why}", remedy="--into another folder") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; an empty one if it is damaged or missing."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

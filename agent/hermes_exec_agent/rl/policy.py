@@ -21,7 +21,7 @@ from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
 from hermes_exec_agent.quoting import flatten
-from hermes_exec_agent.rl.adapters import copy_adapter, find_adapter
+from hermes_exec_agent.rl.adapters import copy_adapter, find_adapter, record_adapter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -63,6 +63,8 @@ class PolicyOrder:
     """Seconds until it has to answer."""
     adapters: Path | None = None
     """A folder of this machine in which a trainer leaves LoRA adapters."""
+    record: Path | None = None
+    """The folder of the environment, in which each adapter is recorded before it is loaded."""
     lease_s: float = 60.0
     """Seconds that it runs on after this process vanished."""
 
@@ -160,13 +162,15 @@ class PolicyServer:
         found = await asyncio.to_thread(find_adapter, self._order.adapters)
         if found is None or found.version == self._loaded:
             return
-        name = f"policy-{found.version}"
+        name = found.policy
         with tempfile.TemporaryDirectory(prefix="hermes-adapter-") as copy:
             try:
                 if not await asyncio.to_thread(copy_adapter, found, Path(copy)):
                     return  # it is being written; the next round looks again
             except OSError as error:
                 raise PolicyError(f"the adapter {to_printable(found.folder)}: {error.strerror}") from error
+            if self._order.record is not None:
+                await asyncio.to_thread(record_adapter, self._order.record, found)
             remote = f"{await self._find_folder()}/{name}"
             await self._terminal.upload(Path(copy), remote)
         await self._call_first(_LOAD_ROUTES, {"lora_name": name, "lora_path": remote})

@@ -29,13 +29,14 @@ _DELEGATE = "delegate_task"
 
 def to_atif(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """Yield a document for each segment."""
-    documents = _list_documents(trajectory.conversation, trajectory.trial.key, trajectory.trial.model)
+    documents = list_documents(trajectory.conversation, trajectory.trial.key, trajectory.trial.model)
     for document in documents:
         document["extra"] = trajectory.describe()
         yield document
 
 
-def _list_documents(conversation: RecordedConversation, id: str, model: str) -> list[dict[str, Any]]:
+def list_documents(conversation: RecordedConversation, id: str, model: str) -> list[dict[str, Any]]:
+    """Return a document for each segment of a conversation; ``id`` names the first one."""
     tokens = _read_tokens(conversation)
     names = {child.id: f"{id}/{number}" for number, child in enumerate(conversation.children, 1)}
     started = conversation.events[0].data
@@ -61,7 +62,7 @@ def _list_documents(conversation: RecordedConversation, id: str, model: str) -> 
             document["continued_trajectory_ref"] = f"{id}.{number + 1}"
         documents.append(document)
     embedded = [
-        document for child in conversation.children for document in _list_documents(child, names[child.id], model)
+        document for child in conversation.children for document in list_documents(child, names[child.id], model)
     ]
     if embedded and documents:
         documents[0]["subagent_trajectories"] = embedded

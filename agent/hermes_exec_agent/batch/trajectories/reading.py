@@ -20,7 +20,7 @@ from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.runtime.tool_schemas import read_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from hermes_exec_agent.batch.run_folder import RunFolder
@@ -238,7 +238,8 @@ class TrajectoryReader:
             self.left_out["with a damaged record"] += 1
 
     def _read(self, trial: Trial, result: dict[str, Any], id: str) -> Trajectory | None:
-        conversation = self._read_conversation(str(result["shard"]), id)
+        log, children = self._open_log(str(result["shard"]))
+        conversation = read_conversation(log, children, id)
         if not conversation.events:
             self.left_out["without a record"] += 1
             return None
@@ -253,15 +254,16 @@ class TrajectoryReader:
         texts = (text for event in conversation.events for text in _list_read_texts(event))
         return any(self.clean(text) != text for text in texts)
 
-    def _read_conversation(self, shard: str, id: str) -> RecordedConversation:
-        log, children = self._open_log(shard)
-        events = log.events(id)
-        digest = next((str(each.data["schemas"]) for each in reversed(events) if each.data.get("schemas")), "")
-        below = tuple(self._read_conversation(shard, each) for each in children.get(id, ()))
-        return RecordedConversation(id, events, read_schemas(log, digest), below)
-
     def _open_log(self, shard: str) -> tuple[EventLog, dict[str, list[str]]]:
         if shard not in self._logs:
             log = self._stack.enter_context(EventLog(self.run.shard(shard) / "conversations.sqlite"))
             self._logs[shard] = log, log.children()
         return self._logs[shard]
+
+
+def read_conversation(log: EventLog, children: Mapping[str, Sequence[str]], id: str) -> RecordedConversation:
+    """Return a conversation of a log, with those that it delegated tasks to; see `EventLog.children`."""
+    events = log.events(id)
+    digest = next((str(each.data["schemas"]) for each in reversed(events) if each.data.get("schemas")), "")
+    below = tuple(read_conversation(log, children, each) for each in children.get(id, ()))
+    return RecordedConversation(id, events, read_schemas(log, digest), below)
