@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.gate.cases import Case, strongest_level
-from hermes_exec_policies.gate.files import (
+from hermes_exec_policies.gate.cases import (
+    Case,
     find_difference,
     find_named_files,
     find_unseen_files,
     parse_expected,
     read_left_files,
+    strongest_level,
 )
-from hermes_exec_policies.gate.mutants import make_small_mutants
-from hermes_exec_policies.gate.variants import make_variants
+from hermes_exec_policies.gate.rewrites import make_small_mutants
+from hermes_exec_policies.gate.trial_arguments import make_variants
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import SCRIPT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_exec_policies.gate.audit.look import look
+from hermes_exec_policies.gate.audit import examine_texts
 from hermes_exec_policies.gate.verdict import Kind
 from tests.rigs import corpus
 
@@ -12,7 +12,7 @@ ROOT = "/" + "root"
 
 
 def codes(path: str, text: str) -> set[str]:
-    return {each.code for each in look({path: text}) if each.kind is not Kind.ADVICE}
+    return {each.code for each in examine_texts({path: text}) if each.kind is not Kind.ADVICE}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def codes(path: str, text: str) -> set[str]:
     ],
 )
 def test_code_that_no_skill_needs_is_refused_with_what_to_write_instead(code: str, text: str) -> None:
-    found = [each for each in look({"scripts/main.py": text}) if each.kind is not Kind.ADVICE]
+    found = [each for each in examine_texts({"scripts/main.py": text}) if each.kind is not Kind.ADVICE]
     assert code in {each.code for each in found}
     assert {each.kind for each in found} == {Kind.FUNCTIONAL}
     assert all("; " in each.model or each.code == "audit.syntax" for each in found), found
@@ -89,14 +89,14 @@ def test_code_that_no_skill_needs_is_refused_with_what_to_write_instead(code: st
     ],
 )
 def test_what_only_may_be_wrong_is_advice_with_its_line(text: str) -> None:
-    found = look({"scripts/main.py": text + "\n"})
+    found = examine_texts({"scripts/main.py": text + "\n"})
     assert {each.kind for each in found} == {Kind.ADVICE}
     assert all(each.line and each.operator for each in found)
 
 
 def verdicts(text: str) -> set[tuple[Kind, str]]:
     """The kind and the code of what refuses a script."""
-    found = look({"scripts/main.py": text})
+    found = examine_texts({"scripts/main.py": text})
     return {(each.kind, each.code) for each in found if each.kind is not Kind.ADVICE}
 
 
@@ -120,7 +120,7 @@ def verdicts(text: str) -> set[tuple[Kind, str]]:
 )
 def test_data_that_is_written_where_a_run_cannot_names_the_path_to_write_instead(text: str) -> None:
     assert verdicts(text) == {(Kind.FUNCTIONAL, "audit.destination")}
-    refusing = [each for each in look({"scripts/main.py": text}) if each.kind is not Kind.ADVICE]
+    refusing = [each for each in examine_texts({"scripts/main.py": text}) if each.kind is not Kind.ADVICE]
     assert all("; a run writes below /app/data alone: write /app/data/" in each.model for each in refusing)
 
 
@@ -192,7 +192,7 @@ def test_no_honest_skill_of_the_corpus_is_refused(kind: str) -> None:
     refused: dict[str, list[str]] = {}
     items = corpus.items(kind)
     for item in items:
-        found = look(corpus.texts(item))
+        found = examine_texts(corpus.texts(item))
         refused |= {item["id"]: [each.model for each in found if each.kind is not Kind.ADVICE]}
     assert {name: said for name, said in refused.items() if said} == {}
     assert len(items) >= 27
@@ -227,13 +227,13 @@ def test_a_description_says_what_it_likes_because_words_do_nothing(text: str) ->
 
 
 def test_a_script_in_another_language_is_advice() -> None:
-    (found,) = look({"scripts/x.js": "1"})
+    (found,) = examine_texts({"scripts/x.js": "1"})
     assert (found.kind, found.code) == (Kind.ADVICE, "audit.language")
 
 
 def test_a_secret_is_never_repeated() -> None:
     secret = "ghp_" + "B3dx" * 9
-    assert not [each for each in look({"scripts/main.py": f"T = '{secret}'\n"}) if secret in str(each)]
+    assert not [each for each in examine_texts({"scripts/main.py": f"T = '{secret}'\n"}) if secret in str(each)]
 
 
 def test_an_expression_that_is_nested_too_deeply_is_refused() -> None:

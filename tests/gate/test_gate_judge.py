@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_exec_policies.gate.generated import generate_arguments
 from hermes_exec_policies.gate.launch import read_program
-from hermes_exec_policies.gate.outcomes import instrument, read_outcomes
+from hermes_exec_policies.gate.rewrites import instrument, read_outcomes
 from hermes_exec_policies.gate.source import read_signature
+from hermes_exec_policies.gate.trial_arguments import generate_arguments
 from tests.rigs import corpus, judged
 from tests.rigs.breadth import choose, thorough
 

@@ -20,8 +20,8 @@ from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name, skill_name
+from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.tree import copy_tree, tree_digest
-from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Kind, SkillRefused
 from tests.rigs.corpus import write_skill
 

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_policies.gate import layout
-from hermes_exec_policies.gate.audit import audit, texts_of
-from hermes_exec_policies.gate.audit.look import look
+from hermes_exec_policies.gate.audit import audit, examine_texts, texts_of
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.manifest import read_manifest
+from hermes_exec_policies.gate.manifest import check_layout, read_manifest
 from hermes_exec_policies.gate.packages.requirements import collect_requirements
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Kind, Level, SkillRefused
@@ -39,14 +37,14 @@ def told(item: dict[str, Any], parent: Path) -> set[str]:
     source = corpus.skill(item, parent)
     try:
         tree = copy_tree(source, parent / "copies" / source.name)
-        found = layout.check_layout(tree)
+        found = check_layout(tree)
         if item.get("found") == "dependencies":
             manifest, _ = asyncio.run(read_manifest(tree, source.name))
             found += collect_requirements(tree, manifest)[1]
     except SkillRefused as error:
         found = list(error.findings)
     else:
-        found += look(texts_of(tree))
+        found += examine_texts(texts_of(tree))
     return {each.code for each in found if each.kind is not Kind.ADVICE}
 
 
@@ -71,8 +69,8 @@ def test_a_file_is_looked_at_whatever_it_is_called(tmp_path: Path) -> None:
         "assets/a.svg": "<svg/>\n",
     }
     tree = copy_tree(corpus.skill({"id": "any-name", "files": files}, tmp_path), tmp_path / "copy")
-    manifest, _ = asyncio.run(read_manifest(tree, "any-name"))
-    found = {each.path: each.code for each in asyncio.run(audit(tree, manifest)) if each.kind is not Kind.ADVICE}
+    asyncio.run(read_manifest(tree, "any-name"))
+    found = {each.path: each.code for each in asyncio.run(audit(tree)) if each.kind is not Kind.ADVICE}
     assert found == {
         "scripts/setup": "audit.pipe-to-shell",
     }

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hermes_exec_policies.gate.audit.look import look
+from hermes_exec_policies.gate.audit import examine_texts
 from hermes_exec_policies.gate.packages.environments import Environments
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
@@ -38,7 +38,7 @@ def refused_by_text(item: dict[str, Any]) -> bool:
     """Whether a certain rule refuses an item."""
     name = "scripts/act.sh" if item.get("lang") == "sh" else "scripts/main.py"
     files = item.get("files") or {name: item["code"]}
-    return any(each.kind is not Kind.ADVICE for each in look(files))
+    return any(each.kind is not Kind.ADVICE for each in examine_texts(files))
 
 
 async def stop_acts(items: list[dict[str, Any]]) -> dict[str, str]:

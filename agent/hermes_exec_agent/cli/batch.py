@@ -18,6 +18,7 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.batch_results import Run, export, open_run, read_state, regrade, report
+from hermes_exec_agent.cli.options import Attempts, Concurrency, ReplyTokens, Steps, TimeLimit, Tools, TrialTokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,11 +45,6 @@ GpuHours = Annotated[
     float | None, typer.Option("--max-gpu-hours", metavar="H", min=0, help="Cap the GPU hours of shards and targets.")
 ]
 Wall = Annotated[float | None, typer.Option("--max-wall", metavar="S", min=0, help="Cap the seconds of the run.")]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default from cores and memory."),
-]
-
 Engine = Annotated[str | None, typer.Option(metavar="NAME", help="local, slurm, ray or modal: where the shards run.")]
 Repos = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of clones that rows of SWE-bench name.")]
 EngineOptions = Annotated[
@@ -93,19 +89,15 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = "loop",
     concurrency: Concurrency = None,
     per_shard: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials of one process.")] = 64,
-    attempts: Annotated[
-        int, typer.Option(metavar="N", min=1, max=20, help="Attempts if a target or a model fails.")
-    ] = 3,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Replies of the model in a trial.")] = 90,
-    time_limit: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds of the agent in a trial.")] = 3600,
-    reply_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a reply.")] = None,
+    attempts: Attempts = 3,
+    steps: Steps = 90,
+    time_limit: TimeLimit = 3600,
+    reply_tokens: ReplyTokens = None,
     capture: Annotated[
         Literal["none", "tokens"],
         typer.Option(metavar="none|tokens", help="Record token ids and logprobs, which vLLM and SGLang return."),
     ] = "none",
-    tool: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
-    ] = None,
+    tool: Tools = None,
     max_money: Dollars = None,
     max_tokens: Tokens = None,
     max_steps: Requests = None,
@@ -114,7 +106,7 @@ def run(  # noqa: PLR0913  one parameter an option
     trial_money: Annotated[
         float | None, typer.Option(metavar="DOLLARS", min=0, help="Cap the cost of a trial.")
     ] = None,
-    trial_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")] = None,
+    trial_tokens: TrialTokens = None,
     starting: Annotated[int, typer.Option(metavar="N", min=1, help="Targets that are opened at once.")] = 32,
     engine: Engine = None,
     engine_option: EngineOptions = None,

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
 
@@ -100,11 +98,11 @@ async def _serve(
 
             await serve_stdio(server.protocol)
         else:
-            from hermes_exec_agent.cli.serve import resolve_token
+            from hermes_exec_agent.cli.serve import make_announcer, resolve_token
             from hermes_exec_agent.mcp.server_http import serve_http
 
             token, created = resolve_token(token_from)
-            await serve_http(server.protocol, *where, token, _make_announcer(created, as_json=as_json))
+            await serve_http(server.protocol, *where, token, make_announcer(created, as_json=as_json))
     finally:
         await target.close()
     return 0
@@ -133,17 +131,3 @@ def _make_opener(on: str | None) -> "Callable[[], Awaitable[Terminal]]":
         return await open_plan(plan, plan.create_audit(wanted=None))
 
     return open_target
-
-
-def _make_announcer(created: object, *, as_json: bool) -> Callable[[str], None]:
-    """Return a function that prints the address of the server and the file of the created token, not the token."""
-
-    def announce(url: str) -> None:
-        if as_json:
-            show_json({"listening": url, **({"token_file": str(created)} if created else {})})
-            return
-        note(f"listening on {url}")
-        if created:
-            note(f"the token for clients is in {created}")
-
-    return announce

@@ -75,3 +75,17 @@ Skills = Annotated[
 Number = Annotated[
     int | None, typer.Option("--version", "-V", metavar="N", help="A version; by default the current one.")
 ]
+
+
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default from cores and memory."),
+]
+Attempts = Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Attempts if a target or a model fails.")]
+Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Replies of the model in a trial.")]
+TimeLimit = Annotated[float, typer.Option(metavar="S", min=0, help="Seconds of the agent in a trial.")]
+ReplyTokens = Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a reply.")]
+TrialTokens = Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")]
+Tools = Annotated[
+    list[str] | None, typer.Option("--tool", metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
+]

@@ -18,6 +18,7 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.cli.options import Attempts, Concurrency, ReplyTokens, Steps, TimeLimit, Tools, TrialTokens
 from hermes_exec_agent.cli.rl_train import train
 
 if TYPE_CHECKING:
@@ -88,20 +89,13 @@ def serve(  # noqa: PLR0913  one parameter an option
     send_equal: Annotated[
         bool, typer.Option("--send-equal", help="Also post groups whose scores are all equal.")
     ] = False,
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-n", metavar="N", min=1, help="Trials at once; by default by cores and memory."),
-    ] = None,
-    attempts: Annotated[
-        int, typer.Option(metavar="N", min=1, max=20, help="Attempts if a target or a model fails.")
-    ] = 5,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Replies of the model in a trial.")] = 90,
-    time_limit: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds of the agent in a trial.")] = 3600,
-    reply_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a reply.")] = None,
-    trial_tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap the tokens of a trial.")] = None,
-    tool: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
-    ] = None,
+    concurrency: Concurrency = None,
+    attempts: Attempts = 5,
+    steps: Steps = 90,
+    time_limit: TimeLimit = 3600,
+    reply_tokens: ReplyTokens = None,
+    trial_tokens: TrialTokens = None,
+    tool: Tools = None,
     check: Annotated[
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Score all tasks by this function.")
     ] = None,

@@ -172,7 +172,7 @@ async def _serve(arguments: _ServeArguments) -> int:
                     Server(offer, guard),
                     where,
                     grace_s=arguments.grace_s,
-                    listening=_make_announcer(kept, as_json=arguments.json),
+                    listening=make_announcer(kept, "/v1", as_json=arguments.json),
                 )
         except asyncio.CancelledError:
             return 0  # a signal ended it, after its turns
@@ -194,11 +194,14 @@ def _load_models() -> "tuple[Models | None, NoModel | None]":
         return None, error
 
 
-def _make_announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None]:
-    """Return a function that prints the address of the server and the file of the created token, not the token."""
+def make_announcer(kept: Path | None, path: str = "", *, as_json: bool) -> Callable[[str], None]:
+    """Return a function that prints the URL of a server and the file of a created token, but not the token.
+
+    ``path`` is appended to the address, unless this is a socket.
+    """
 
     def announce(url: str) -> None:
-        url = url if url.startswith("unix:") else f"{url}/v1"
+        url = url if url.startswith("unix:") else f"{url}{path}"
         if as_json:
             show_json({"listening": url, **({"token_file": str(kept)} if kept else {})})
             return

@@ -111,6 +111,15 @@ class ServerQuestions:
             for question in caller.questions:
                 question.cancel()
 
+    @contextmanager
+    def _count_waiting(self) -> Generator[None]:
+        """Count a question as waiting meanwhile, and then as answered."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting, self.answered = self.waiting - 1, self.answered + 1
+
     async def _sample(
         self,
         context: object,  # noqa: ARG002  the SDK gives it
@@ -118,13 +127,11 @@ class ServerQuestions:
     ) -> CreateMessageResult | ErrorData:
         if refusal := self._count_question():
             return refusal
-        self.waiting += 1
         try:
-            return await self._run_for_caller(self._ask_model(params))
+            with self._count_waiting():
+                return await self._run_for_caller(self._ask_model(params))
         except HermesError as error:
             return ErrorData(code=INVALID_REQUEST, message=flatten(error.what, _SHOWN))
-        finally:
-            self.waiting, self.answered = self.waiting - 1, self.answered + 1
 
     async def _ask_model(self, params: CreateMessageRequestParams) -> CreateMessageResult | ErrorData:
         context = self._context
@@ -155,16 +162,14 @@ class ServerQuestions:
             return refusal
         if not isinstance(params, ElicitRequestFormParams):
             return ElicitResult(action="decline")
-        self.waiting += 1
         try:
-            return await self._run_for_caller(self._ask_person(params))
+            with self._count_waiting():
+                return await self._run_for_caller(self._ask_person(params))
         except UsageError as error:
             self._context.tell(f"the MCP server {self._server} got no answer: {error.what}")
             return ElicitResult(action="decline")
         except HermesError:  # no person can be asked
             return ElicitResult(action="cancel")
-        finally:
-            self.waiting, self.answered = self.waiting - 1, self.answered + 1
 
     async def _ask_person(self, params: ElicitRequestFormParams) -> ElicitResult:
         schema = cast("Mapping[str, Any]", params.requested_schema)

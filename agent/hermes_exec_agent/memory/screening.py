@@ -59,8 +59,7 @@ _ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE 
 
 def find_refusal(text: str) -> str:
     """Return why a text may not be remembered; empty if it may."""
-    from hermes_exec_policies.gate.secret_checks import find_secret
-    from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
+    from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike, find_secret
 
     if hidden := find_hidden(text):
         return f"a hidden character, {hidden.name}"

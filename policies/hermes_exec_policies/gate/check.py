@@ -16,15 +16,12 @@ from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
-from hermes_exec_policies.gate.cases import Case, strongest_level
-from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
+from hermes_exec_policies.gate.cases import Case, find_named_files, find_unseen_files, strongest_level
 from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
 from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.packages.environments import Environments, share_environment
-from hermes_exec_policies.gate.packages.install import install
+from hermes_exec_policies.gate.packages.environments import Environments, copy_tools, install, share_environment
 from hermes_exec_policies.gate.packages.requirements import collect_requirements
-from hermes_exec_policies.gate.packages.tools import copy_tools
 from hermes_exec_policies.gate.suites import Candidate, run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused
@@ -122,9 +119,9 @@ class _GateRun:
         self._bounded = with_folders(apply_bounds(self._policy, bounds), folders)
 
     async def look(self) -> None:
-        tree, manifest = self._require_manifest()
+        tree, _ = self._require_manifest()
         with self.stage(verdict.AUDIT):
-            self._refuse(await audit(tree, manifest))
+            self._refuse(await audit(tree))
 
     async def equip(self, work: Path, store: Environments) -> Path | None:
         """Install the skill's packages; return their folder, which a sandbox can reach."""

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
-from hermes_exec_policies.gate import layout, verdict
+from hermes_exec_policies.gate import verdict
 from hermes_exec_policies.gate.check import take_source, work_folder
 from hermes_exec_policies.gate.launch import SCRIPT_POLICY
 from hermes_exec_policies.gate.manifest import (
     FrontMatter,
     check_description,
+    check_guide_layout,
     find_absent,
     list_ignored,
     read_front_matter,
 )
-from hermes_exec_policies.gate.secret_checks import find_secrets
 from hermes_exec_policies.gate.skill_names import find_guide_name_problem, find_imitated
+from hermes_exec_policies.gate.text_checks import decode_text, find_secrets
 from hermes_exec_policies.gate.tree import Tree
 from hermes_exec_policies.gate.verdict import Finding, Kind, Report, Right, SkillRefused, advice, functional
 from hermes_exec_policies.load import load_policy
@@ -83,7 +84,7 @@ def find_scripts(tree: Tree) -> list[str]:
 def is_script(path: str, data: bytes) -> bool:
     """Return whether Python or a POSIX shell runs this file."""
     name = path.rpartition("/")[2]
-    if name == "__init__.py" or layout.decode_text(data) is None:
+    if name == "__init__.py" or decode_text(data) is None:
         return False
     return bool(_SCRIPT.fullmatch(name) or _SHEBANG.match(data))
 
@@ -94,7 +95,7 @@ async def _read(tree: Tree, folder: str, taken: Collection[str], report: Report)
     Raises:
         SkillRefused: something is certain to be wrong; the findings have every such thing.
     """
-    found = layout.check_guide_layout(tree)
+    found = check_guide_layout(tree)
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
         inner = next((path for path in sorted(paths) if path.endswith("/SKILL.md")), "")
@@ -102,7 +103,7 @@ async def _read(tree: Tree, folder: str, taken: Collection[str], report: Report)
         raise SkillRefused(*found, functional("manifest.missing", f"there is no SKILL.md at the top: {remedy}"))
     found += find_secrets(tree)
     data = tree.read("SKILL.md")
-    text = layout.decode_text(data)
+    text = decode_text(data)
     if text is None:
         raise SkillRefused(*found)
     if data.startswith(b"\xef\xbb\xbf"):

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec._async import gather_or_cancel
-from hermes_exec_policies.gate import behavior_rules, sandbox_run
-from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, is_same
-from hermes_exec_policies.gate.files import find_difference
+from hermes_exec_policies.gate import behavior_rules, launch
+from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same
 from hermes_exec_policies.gate.launch import (
     CallResult,
     copy_path,
@@ -33,18 +32,17 @@ from hermes_exec_policies.gate.launch import (
     read_result,
     to_call_result,
 )
-from hermes_exec_policies.gate.mutants import Mutant, make_mutants, make_small_mutants
-from hermes_exec_policies.gate.outcomes import check_generated
+from hermes_exec_policies.gate.rewrites import Mutant, make_mutants, make_small_mutants
 from hermes_exec_policies.gate.source import find_imports
 from hermes_exec_policies.gate.tree import copy_files
-from hermes_exec_policies.gate.variants import make_variants
+from hermes_exec_policies.gate.trial_arguments import check_generated, make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hermes_exec_policies.gate.files import LeftFile
+    from hermes_exec_policies.gate.cases import LeftFile
     from hermes_exec_policies.gate.manifest import Manifest
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.model import Policy
@@ -106,14 +104,14 @@ class Candidate:
     work: Path
     """A private folder that the sandboxes can reach."""
     environment: Path | None = None
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.PARALLEL_RUNS))
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(launch.PARALLEL_RUNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
     """The findings of its imported modules, once they were observed."""
 
     @property
     def wall_s(self) -> float:
         """The time limit of a run, in seconds."""
-        return max(sandbox_run.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
+        return max(launch.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
 
     @property
     def tests(self) -> list[str]:
@@ -123,7 +121,7 @@ class Candidate:
 
     async def call(
         self, arguments: dict[str, Any] | list[Any], root: Path | None = None, *, as_used: bool = False
-    ) -> tuple[CallResult, sandbox_run.SandboxRun]:
+    ) -> tuple[CallResult, launch.SandboxRun]:
         """Call the skill once from outside.
 
         Args:
@@ -135,7 +133,7 @@ class Candidate:
         if as_used:
             root = copy_path(self.work, self.manifest.name)
             copy_files(self.tree, root)
-        seen = await sandbox_run.run_launch(
+        seen = await launch.run_launch(
             launch_call(
                 self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
@@ -151,7 +149,7 @@ class Candidate:
         self, requests: Sequence[dict[str, Any] | list[Any]], root: Path
     ) -> tuple[list[CallResult], str]:
         """Call a script in ``root`` with several requests in one sandbox; return the results, and what it logged."""
-        seen = await sandbox_run.run_launch(
+        seen = await launch.run_launch(
             launch_varied(
                 self.policy, root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, requests=requests, environment=self.environment,
@@ -174,9 +172,9 @@ class Candidate:
         script.unlink()
         script.write_text(source, encoding="utf-8")
 
-    async def test(self, root: Path | None = None) -> sandbox_run.SandboxRun:
+    async def test(self, root: Path | None = None) -> launch.SandboxRun:
         """Run the skill's own tests; ``root`` replaces the folder of its files."""
-        seen = await sandbox_run.run_launch(
+        seen = await launch.run_launch(
             launch_tests(
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
                 environment=self.environment,
@@ -187,7 +185,7 @@ class Candidate:
 
     async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
         """Run the skill's own tests over mutants in ``folder``; return exit codes by the numbers of the tried ones."""
-        seen = await sandbox_run.run_launch(
+        seen = await launch.run_launch(
             launch_mutants(
                 self.policy, self.tree.root, self.manifest.module, folder=folder, numbers=numbers, cpu_s=cpu_s,
                 testing=self.testing, environment=self.environment,
@@ -196,7 +194,7 @@ class Candidate:
         )  # fmt: skip
         return {each["mutant"]: each["code"] for each in seen.mutants()}
 
-    async def _add_behavior(self, seen: sandbox_run.SandboxRun) -> sandbox_run.SandboxRun:
+    async def _add_behavior(self, seen: launch.SandboxRun) -> launch.SandboxRun:
         """Return the run with the findings about its system calls."""
         if not seen.ended.acts:
             return seen
@@ -208,7 +206,7 @@ class Candidate:
     async def _observe_imports(self) -> Counter[Finding]:
         """Observe the findings that the imported modules cause by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
-        alone = await sandbox_run.run_launch(
+        alone = await launch.run_launch(
             launch_imports(
                 self.policy, self.tree.root, self.manifest.module, find_imports(texts), testing=self.testing,
                 environment=self.environment,
@@ -261,7 +259,7 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
         why = " | ".join(f"{each.get('test')}: {str(each.get('why'))[-_SHOWN:]}" for each in failed[:2])
-        seen.findings += sandbox_run.find_denials(why or run.log[-4000:])
+        seen.findings += launch.find_denials(why or run.log[-4000:])
         seen.findings += _find_missing_modules(why or run.log[-4000:])
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
@@ -289,7 +287,7 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
             seen.cases += case in cases and not case.anything
             seen.calls.append(SkillCall(case, called.result, run.left))
             continue
-        seen.findings += sandbox_run.find_denials(called.message) + _find_missing_modules(
+        seen.findings += launch.find_denials(called.message) + _find_missing_modules(
             called.missing and f"No module named '{called.missing}'"
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
@@ -297,12 +295,12 @@ async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[C
         seen.findings.append(_describe_failure(case, gave, path, wrong, own=case in own))
 
 
-async def _call_twice(candidate: Candidate, case: Case) -> list[tuple[CallResult, sandbox_run.SandboxRun]]:
+async def _call_twice(candidate: Candidate, case: Case) -> list[tuple[CallResult, launch.SandboxRun]]:
     """Call a case with every system call observed, and exactly as in use, where a skill cannot recognize the judge."""
     return await gather_or_cancel(candidate.call(case.arguments, as_used=as_used) for as_used in (False, True))
 
 
-def _fulfils(case: Case, called: CallResult, run: sandbox_run.SandboxRun) -> bool:
+def _fulfils(case: Case, called: CallResult, run: launch.SandboxRun) -> bool:
     """Return whether a call fulfils a case."""
     return called.ok and case.accepts(called.result, run.left)
 
@@ -530,7 +528,7 @@ async def _depends_on(candidate: Candidate, seen: SuiteResults, name: str) -> bo
     return False
 
 
-async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.SandboxRun:
+async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> launch.SandboxRun:
     """Run the skill's tests with the mutant as its script."""
     candidate.plant(mutant.source, root)
     run = await candidate.test(root)

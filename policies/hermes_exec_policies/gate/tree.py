@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
+from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional
 
 if TYPE_CHECKING:

@@ -78,8 +78,7 @@ class PlaceMonitor:
         Raises:
             HermesError: the guest does not answer within the time.
         """
-        found = await self._find(guest, limit_s)
-        if found is None:
+        if (found := await self._find(guest, limit_s)) is None:
             return None
         found.jobs[:] = await self._ask(found, list_jobs(found.link))
         return next(((found, each) for each in found.jobs if each.id == id), None)
@@ -90,8 +89,7 @@ class PlaceMonitor:
         Raises:
             HermesError: the guest does not answer within the time.
         """
-        found = await self._find(guest, limit_s)
-        if found is None:
+        if (found := await self._find(guest, limit_s)) is None:
             return None
         ptys = await self._ask(found, list_ptys(found.link))
         return next(((found, each) for each in ptys if each.name == name and each.keep_s), None)

@@ -34,7 +34,7 @@ from hermes_exec_agent.skills.registry.admission import (
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_policies.gate import verdict
-from hermes_exec_policies.gate.files import find_named_files, find_unseen_files
+from hermes_exec_policies.gate.cases import find_named_files, find_unseen_files
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.tree import SkillTreeWriter, Tree
 from hermes_exec_policies.gate.verdict import Kind, Report

@@ -16,8 +16,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.skills.build.draft import CASES_PROMPT, UnreadableReply, describe_cases, parse_json_object
-from hermes_exec_policies.gate.cases import Case
-from hermes_exec_policies.gate.files import FIELD, NAMED, SENTENCE, Expected, is_written, parse_path
+from hermes_exec_policies.gate.cases import FIELD, NAMED, SENTENCE, Case, Expected, is_written, parse_path
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:

@@ -251,8 +251,7 @@ async def _install(
     Raises:
         Refused: a requirement is invalid, or cannot be had.
     """
-    from hermes_exec_policies.gate.packages.environments import Environments, share_environment
-    from hermes_exec_policies.gate.packages.install import install
+    from hermes_exec_policies.gate.packages.environments import Environments, install, share_environment
     from hermes_exec_policies.gate.packages.requirements import collect_script_requirements
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import FUNCTION_POLICY, SkillRefused

@@ -156,32 +156,29 @@ def secrets_variables(config: "Config") -> str:
     return ", ".join(extra)
 
 
-@attempt("secrets-other-environments")
-def secrets_other_environments(config: "Config") -> str:
-    """Find a secret of the outside in the environment of other processes."""
+def _find_secret(config: "Config", name: str, absent: str) -> str:
+    """Find a secret of the outside in a file of each other process in /proc."""
     secret = outside(config, "secret").encode()
     for pid in _others():
         try:
-            with open("/proc/{}/environ".format(pid), "rb") as file:
+            with open("/proc/{}/{}".format(pid, name), "rb") as file:
                 if secret in file.read():
                     return "process {}".format(pid)
         except OSError:
             continue
-    raise Absent("no process's variables hold it")
+    raise Absent(absent)
+
+
+@attempt("secrets-other-environments")
+def secrets_other_environments(config: "Config") -> str:
+    """Find a secret of the outside in the environment of other processes."""
+    return _find_secret(config, "environ", "no process's variables hold it")
 
 
 @attempt("secrets-command-lines")
 def secrets_command_lines(config: "Config") -> str:
     """Find a secret of the outside in the argv of other processes."""
-    secret = outside(config, "secret").encode()
-    for pid in _others():
-        try:
-            with open("/proc/{}/cmdline".format(pid), "rb") as file:
-                if secret in file.read():
-                    return "process {}".format(pid)
-        except OSError:
-            continue
-    raise Absent("no process's words hold it")
+    return _find_secret(config, "cmdline", "no process's arguments hold it")
 
 
 @attempt("secrets-file")

@@ -1,0 +1,405 @@
+"""Call a function with arguments that no case and no test has.
+
+*Variants* of known arguments show whether the result depends on them. *Generated* arguments follow the JSON schema of
+the signature: half of them are shaped as known arguments are; the others are the values at which functions often
+change (0, -1, empty, long), and constants of the function's own source with their neighbors, because a function that
+treats one value apart usually names it.
+
+A function may be right for the arguments of its cases and wrong for others. So its conditions are recorded: one that
+goes one way in every checked call, and the other way in a call with generated arguments, leads to an unchecked result.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import shutil
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_policies.gate.rewrites import Instrumented, instrument, read_outcomes
+from hermes_exec_policies.gate.verdict import Finding, advice, functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hermes_exec_policies.gate.suites import Candidate
+
+
+Arguments = dict[str, Any] | list[Any]
+_MOST = 10
+_DEEPEST_VARIANT = 6
+_SAMPLES: dict[str, Any] = {"string": "text", "integer": 7, "number": 2.5, "boolean": True}
+
+
+def make_variants(arguments: Arguments, schema: Mapping[str, Any]) -> list[Arguments]:
+    """Return variants of arguments, in order of how likely they are to be accepted and to change the result.
+
+    Every value keeps its type and its position: numbers and texts are changed, lists and texts get longer or shorter.
+    All arguments are changed together first, then each alone. ``schema`` has the types of items of empty lists.
+    """
+    filled = _fill(arguments, schema)
+    found = [filled, *(_apply(filled, change) for change in _CHANGES)]
+    for key in list(arguments) if isinstance(arguments, dict) else range(len(arguments)):
+        for change in _CHANGES:
+            other = arguments.copy()
+            other[key] = change(cast("Any", filled)[key], 0)  # type: ignore[index]  # JSON
+            found.append(other)
+    known = {_text(arguments)}
+    new = list({text: each for each in found if (text := _text(each)) not in known}.values())
+    return new[:_MOST]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _fill(arguments: Arguments, schema: Mapping[str, Any]) -> Arguments:
+    """Return the arguments with an item in each empty value."""
+    parts: dict[str, Any] = dict(schema.get("properties") or {})
+    if isinstance(arguments, dict):
+        return {key: _fill_value(value, parts.get(key, {})) for key, value in arguments.items()}
+    kinds: list[dict[str, Any]] = [*parts.values(), *({} for _ in arguments)]
+    return [_fill_value(value, kind) for value, kind in zip(arguments, kinds, strict=False)]
+
+
+def _fill_value(value: Any, kind: Mapping[str, Any]) -> Any:
+    if value == "":
+        return _SAMPLES["string"]
+    if value == []:
+        return [_sample(kind.get("items") or {})]
+    if value == {}:
+        inner = kind.get("additionalProperties")
+        return {"text": _sample(inner if isinstance(inner, dict) else {})}  # pyright: ignore[reportUnknownArgumentType]  JSON
+    return value
+
+
+def _sample(kind: Mapping[str, Any]) -> Any:
+    if kind.get("type") == "array":
+        return [_sample(kind.get("items") or {})]
+    if kind.get("type") == "object":
+        inner = kind.get("additionalProperties")
+        return {"text": _sample(inner if isinstance(inner, dict) else {})}  # pyright: ignore[reportUnknownArgumentType]  JSON
+    return _SAMPLES.get(str(kind.get("type")), _SAMPLES["string"])
+
+
+def _apply(arguments: Arguments, change: Callable[[Any, int], Any]) -> Arguments:
+    if isinstance(arguments, dict):
+        return {key: change(value, 0) for key, value in arguments.items()}
+    return [change(value, 0) for value in arguments]
+
+
+def _shift(value: Any, depth: int) -> Any:
+    """Return a neighboring value of the same shape: one more, another last letter."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return _next_letter(value, range(len(value) - 1, -1, -1))
+        case list() | dict():
+            return _map_items(cast("Any", value), _shift, depth)
+        case _:
+            return value
+
+
+def _extend(value: Any, depth: int) -> Any:
+    """Return a larger or longer value."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return 2 * value + 3
+        case str():
+            lines = value.rstrip("\n").split("\n")
+            return "\n".join([*lines, lines[-1]]) if lines[1:] else f"{value} {value}"
+        case [*items] if items:
+            return [*items, _shift(items[-1], depth)]
+        case dict() if value and depth == 0:
+            last = list(cast("dict[str, Any]", value))[-1]
+            return {**cast("dict[str, Any]", value), f"{last}x": _shift(cast("Any", value)[last], depth)}
+        case _:
+            return value
+
+
+def _shorten(value: Any, depth: int) -> Any:
+    """Return a smaller or shorter value."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return type(value)(value // 2)
+        case str():
+            return value[: len(value) // 2]
+        case [*items]:
+            return items[:-1]
+        case dict() if depth == 0:
+            return dict(list(cast("dict[str, Any]", value).items())[:-1])
+        case _:
+            return value
+
+
+def _turn(value: Any, depth: int) -> Any:
+    """Return a reversed value: the other sign, the reverse order, another first letter."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return -value - 1
+        case str():
+            return _next_letter(value, range(len(value)))
+        case [*items]:
+            return [_map_items(each, _turn, depth) if isinstance(each, dict) else each for each in reversed(items)]
+        case dict():
+            return _map_items(cast("Any", value), _turn, depth)
+        case _:
+            return value
+
+
+def _map_items(value: Any, change: Callable[[Any, int], Any], depth: int) -> Any:
+    if depth > _DEEPEST_VARIANT:
+        return value
+    if isinstance(value, list):
+        return [change(each, depth + 1) for each in value]  # pyright: ignore[reportUnknownVariableType]  JSON
+    return {key: change(each, depth + 1) for key, each in value.items()}
+
+
+def _next_letter(text: str, order: range) -> str:
+    """Return the text with one letter or digit changed."""
+    for index in order:
+        letter = text[index]
+        if letter.isascii() and letter.isalnum():
+            other = {"9": "0", "z": "a", "Z": "A"}.get(letter) or chr(ord(letter) + 1)
+            return text[:index] + other + text[index + 1 :]
+    return text + "x"
+
+
+_CHANGES = (_shift, _extend, _shorten, _turn)
+
+
+_INTEGERS = (0, 1, -1, 2, 3, 7, 10, 100, 255, 1000, 65_536, -40)
+_NUMBERS = (0.0, 1.0, -1.0, 0.5, 2.5, 1e-3, 99.99, 1e6)
+_TEXTS = (
+    "",
+    "a",
+    "text",
+    "Two words",
+    "x" * 40,
+    "Ünï çödé",
+    "a,b;c",
+    "line one\nline two",
+    " padded ",
+    "2024-02-29",
+    "12",
+)
+_LONGEST_TEXT = 200
+_MOST_ITEMS = 5
+_DEEPEST = 3
+_BASES = 3
+"""The known arguments whose shape is used."""
+_LIKELY = 0.5
+"""The fraction of calls that have an optional argument."""
+_USUAL = 0.7
+"""The fraction of numbers that are among those at which functions often change."""
+_EXOTIC = 0.3
+"""The fraction of values that are constants of the source, where it has any of the type."""
+
+
+def generate_arguments(
+    schema: Mapping[str, Any], known: Sequence[Arguments], source: str, count: int, seed: int
+) -> list[Arguments]:
+    """Return up to ``count`` different arguments by name that no known ones are equal to.
+
+    Args:
+        schema: of the arguments, an object.
+        known: arguments that cases and tests have, by name.
+        source: the text of the function's module.
+        count: the most to return.
+        seed: of the choice; equal seeds make equal arguments.
+    """
+    chance = random.Random(seed)  # noqa: S311  values to try, no secrets
+    constants = find_constants(source)
+    properties: dict[str, Any] = dict(schema.get("properties") or {})
+    required = set(schema.get("required") or properties)
+    shaped = [each for base in known[:_BASES] for each in make_variants(base, schema)]
+    chance.shuffle(shaped)
+    named = _place_constants(known, constants)
+    chance.shuffle(named)
+    named += [dict(zip(properties, values, strict=True)) for values in _find_groups(source, len(properties))]
+    found: dict[str, Arguments] = {}
+    left_out = {_text(each) for each in known}
+    for number in range(count * 8):
+        if len(found) == count:
+            break
+        if number % 2 and named:
+            made: Arguments = named.pop()
+        elif number % 4 and shaped:
+            made = shaped.pop()
+        else:
+            made = {
+                name: _value(kind, constants, chance)
+                for name, kind in properties.items()
+                if name in required or chance.random() < _LIKELY
+            }
+        if (text := _text(made)) not in left_out:
+            found.setdefault(text, made)
+    return list(found.values())
+
+
+def _place_constants(known: Sequence[Arguments], constants: Sequence[Any]) -> list[Arguments]:
+    """Return the first known arguments, each time with a constant of the source in place of one value."""
+    base = known[0] if known else {}
+    if not isinstance(base, dict):
+        return []
+    return [
+        {**base, name: constant}
+        for name, value in base.items()
+        for constant in constants
+        if type(constant) is type(value)
+    ]
+
+
+def _find_groups(source: str, size: int) -> list[list[Any]]:
+    """Return the groups of constants of this size in a module, such as the keys of a table of answers."""
+    found: list[list[Any]] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) == size > 1:
+                if all(isinstance(each, ast.Constant) for each in parts):
+                    found.append([each.value for each in parts if isinstance(each, ast.Constant)])
+            case _:
+                pass
+    return [each for each in found if all(isinstance(part, str | int | float | None) for part in each)]
+
+
+def find_constants(source: str) -> list[Any]:
+    """Return the numbers and short texts of a module, with the neighbors of whole numbers, in order."""
+    found: list[Any] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Constant(value=bool() | None):
+                pass
+            case ast.Constant(value=int() as value) if abs(value) < 1 << 62:
+                found += [value, value + 1, value - 1]
+            case ast.Constant(value=float() as value) if math.isfinite(value):
+                found.append(value)
+            case ast.Constant(value=str() as text) if len(text) <= _LONGEST_TEXT:
+                found.append(text)
+            case _:
+                pass
+    return list({(type(each), each): each for each in found}.values())  # pyright: ignore[reportUnknownArgumentType]  JSON
+
+
+def _value(kind: Mapping[str, Any], constants: Sequence[Any], chance: random.Random, depth: int = 0) -> Any:
+    """Return a value of a schema."""
+    if choices := kind.get("enum"):
+        return chance.choice(list(choices))
+    if alternatives := kind.get("anyOf"):
+        return _value(chance.choice(list(alternatives)), constants, chance, depth)
+    match kind.get("type"):
+        case "boolean":
+            return chance.choice((False, True))
+        case "null":
+            return None
+        case "integer":
+            return (
+                _choose(_INTEGERS, int, constants, chance) if chance.random() < _USUAL else chance.randint(-500, 5000)
+            )
+        case "number":
+            return (
+                _choose(_NUMBERS, float, constants, chance) if chance.random() < _USUAL else chance.uniform(-1e3, 1e3)
+            )
+        case "string":
+            return _choose(_TEXTS, str, constants, chance)
+        case "array":
+            most = _MOST_ITEMS if depth < _DEEPEST else 0
+            return [
+                _value(kind.get("items") or {}, constants, chance, depth + 1) for _ in range(chance.randint(0, most))
+            ]
+        case "object":
+            inner: Any = kind.get("additionalProperties")
+            inner = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+            names = chance.sample(("a", "name", "x", "total"), chance.randint(0, 3 if depth < _DEEPEST else 0))
+            return {name: _value(inner, constants, chance, depth + 1) for name in names}
+        case _:
+            kinds = ("string", "integer", "number", "boolean")
+            return _value({"type": chance.choice(kinds)}, constants, chance, depth)
+
+
+def _choose(usual: Sequence[Any], kind: type, constants: Sequence[Any], chance: random.Random) -> Any:
+    own = [each for each in constants if type(each) is kind]
+    return chance.choice(own if own and chance.random() < _EXOTIC else usual)
+
+
+_GENERATED = 40
+"""The most calls with generated arguments."""
+_CRASHES = ("signal", "no result")
+_SHOWN = 200
+
+
+async def check_generated(
+    candidate: Candidate, checked: Sequence[dict[str, Any] | list[Any]]
+) -> tuple[list[Finding], str]:
+    """Call a skill with arguments that are generated from its signature, each in a process of its own in one sandbox.
+
+    Args:
+        candidate: the skill.
+        checked: the arguments of calls that had the expected results.
+
+    Returns:
+        Findings: a call ended the process without an error, or raised one that the docstring does not name; and a way
+        through the function that leads to a result and that no checked call takes, or an empty text.
+    """
+    signature, entry = candidate.manifest.signature, candidate.manifest.entry
+    source = candidate.tree.read(entry).decode()
+    known = [named for each in checked if (named := candidate.by_name(each)) is not None]
+    seed = random.SystemRandom().randrange(1 << 32)
+    made = generate_arguments(signature.schema, known, source, _GENERATED, seed)
+    if not made or not signature.names:
+        return [], ""
+    recorded = instrument(source, signature.function)
+    root = candidate.work / "instrumented" / candidate.manifest.module
+    candidate.plant(recorded.source, root)
+    called, log = await candidate.call_varied([*known, *made], root)
+    shutil.rmtree(root.parent)
+    if len(called) < len(known) + len(made) or all(each.error.startswith(_CRASHES) for each in called):
+        return [], "its copy with recorded conditions cannot be called, so that ways without a case are not known"
+    generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
+    for arguments, each in generated.values():
+        if each.error.startswith(_CRASHES):
+            again, _ = await candidate.call(arguments, as_used=True)  # a call of its own, without the recorder
+            if again.error.startswith(_CRASHES):
+                said = f"for {arguments} it ends with {again.error} instead of an error"
+                return [functional("suites.bad-input", said, entry)], ""
+    outcomes = read_outcomes(log)
+    seen = frozenset[tuple[int, bool]]().union(*(outcomes.get(number, ()) for number in range(len(known))))
+    reached = {
+        outcome: arguments
+        for number, (arguments, each) in generated.items()
+        if each.ok
+        for outcome in outcomes.get(number, frozenset()) - seen
+    }
+    errors = {each.error for _, each in generated.values()} - {"", "timeout", *signature.raises}
+    found: list[Finding] = []
+    if errors and signature.raises:
+        found.append(advice("suites.errors", f"it raises {min(errors)}, which its docstring does not name", entry))
+    return found, _describe_unchecked(recorded, seen, reached)
+
+
+def _describe_unchecked(
+    recorded: Instrumented, seen: frozenset[tuple[int, bool]], reached: Mapping[tuple[int, bool], Any]
+) -> str:
+    """Describe the first condition that no checked call sent that way, though it decides a result."""
+    if reached:
+        (number, way), arguments = min(reached.items(), key=lambda each: each[0])
+        said = json.dumps(arguments, ensure_ascii=False)[:_SHOWN]
+        return f"no case has the condition of line {recorded.lines[number]} {str(way).lower()}, as {said} has"
+    ways = [(number, way) for number in recorded.lines for way in (False, True)]
+    left = [each for each in ways if each not in seen and not (each[1] and each[0] in recorded.guards)]
+    if not (recorded.ambient and left):
+        return ""
+    number, way = left[0]
+    said = "and its results may depend on the clock or the machine"
+    return f"no call has the condition of line {recorded.lines[number]} {str(way).lower()}, {said}"
