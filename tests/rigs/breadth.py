@@ -106,8 +106,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     """Return what a run of this breadth takes of ``items``, and what it leaves."""
     if IN_FULL:
         return items, []
-    taken = [item for item in items if not _is_repeat(item)]
-    taken = _shorten(_sample_groups(taken, _ci_group)) if WHOLE else _sample_groups(taken, _group)
+    taken = _shorten(_sample_groups(items, _ci_group)) if WHOLE else _sample_groups(items, _group)
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
@@ -126,14 +125,14 @@ def examples(number: int) -> int:
     return number if IN_FULL else max(number // 5, 10)
 
 
-def _is_repeat(item: pytest.Item) -> bool:
-    part = exercised(item)
-    if not part:
+def is_repeat(collector: pytest.Collector, test: object) -> bool:
+    """Whether ``test`` is a behaviour that another column shows, so that this run does not even collect it."""
+    if IN_FULL or collector.path.parent.name != "conformance" or not isinstance(collector, pytest.Class):
         return False
-    name = getattr(item, "cls").__name__  # noqa: B009  an item of another kind has none
-    if name in _GUEST_ALONE:
+    part = getattr(test, EXERCISES, "target")
+    if collector.name in _GUEST_ALONE:
         return part != "guest" or not WHOLE
-    return part == "guest" and item.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(name)
+    return part == "guest" and collector.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(collector.name)
 
 
 def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], tuple[str, int]]) -> list[pytest.Item]:
