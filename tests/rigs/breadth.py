@@ -79,9 +79,10 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 20.0
-"""Seconds of a worker that a module takes in CI, by ``tests/durations.json``; of a longer one, so many tests are left
-out that this remains."""
+_LONGEST_S = 10.0
+_LONGEST_COLUMN_S = 20.0
+"""Seconds of a worker that a module, or one of the conformance suite, takes in CI, by ``tests/durations.json``; of a
+longer one, so many tests are left out that this remains."""
 _NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES
 """Modules that CI takes as they are, however long: each promise on this machine, and each extra."""
 
@@ -160,7 +161,8 @@ def _shorten(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         module = item.nodeid.partition("::")[0]
         if item.path.name in _NOT_SHORTENED:
             return item.nodeid, 1
-        return module, max(math.ceil(seconds[module] / _LONGEST_S), 1)
+        longest = _LONGEST_COLUMN_S if exercised(item) else _LONGEST_S
+        return module, max(math.ceil(seconds[module] / longest), 1)
 
     taken = _sample_groups(items, group)
     whole = Counter(item.nodeid.partition("::")[0] for item in items)
