@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rigs import columns, results, shards
-from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, sampled
+from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, is_repeat, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -78,11 +78,18 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out the modules of other shards than ``./dev test --shard`` names."""
+    """Leave out the modules of other shards than ``./dev test --shard`` names, and those of accounts in a sample."""
+    if not IN_FULL and collection_path == ROOT / "tests" / "live":
+        return True
     shard = os.environ.get("HERMES_DEV_SHARD")
     if not shard or not collection_path.match("test_*.py"):
         return None
     return shards.shard_of(str(collection_path.relative_to(ROOT))) != shard or None
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Collect no behaviour that repeats another one in this run."""
+    return [] if is_repeat(collector, obj) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

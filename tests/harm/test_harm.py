@@ -10,12 +10,12 @@ import pytest
 
 from tests.harm.counting import ALLOWED, SETTINGS, Count, find_failures, find_working, read_corpus, run
 from tests.harm.table import write_table
-from tests.rigs.breadth import SEED, thorough
+from tests.rigs.breadth import IN_FULL, SEED, thorough
 
 if TYPE_CHECKING:
     from tests.conftest import Require
 
-_SAMPLE = 20
+_SAMPLE = 20 if IN_FULL else 10
 _WORKERS = 3
 _HARMS = {"secret", "host", "link", "file", "instructions", "process", "setting"}
 

@@ -72,7 +72,7 @@ def test_ci_takes_a_part_of_a_long_module(project: Path) -> None:
     (project / "cli" / "test_many.py").rename(project / "other" / "test_many.py")
     assert len(taken(project, 1, "--collect-only", "-q", suite="ci")) == 24
     with (project / "conftest.py").open("a") as file:
-        file.write("from tests.rigs import breadth\nbreadth.durations = lambda: {'other/test_many.py::TestA': 41}\n")
+        file.write("from tests.rigs import breadth\nbreadth.durations = lambda: {'other/test_many.py::TestA': 21}\n")
     samples = [taken(project, seed, "--collect-only", "-q", suite="ci") for seed in range(6)]
     assert {len(sample) for sample in samples} == {8}
     assert len({name for sample in samples for name in sample}) > 8

@@ -148,7 +148,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     subprocess.run(argv, check=True, capture_output=True)
     (plugin,) = out.glob("hermes_counting-*.whl")
     environment = tmp_path_factory.mktemp("environment") / "venv"
-    bin_folder = installs.install(installs.build_wheel(tmp_path_factory.mktemp("ours")), "", environment)
+    bin_folder = installs.install(installs.share_wheel(tmp_path_factory), "", environment)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     subprocess.run([*uv, "--python", str(bin_folder / "python"), str(plugin)], check=True, capture_output=True)
     return Installed(bin_folder, tmp_path_factory.mktemp("home"))

@@ -79,9 +79,10 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 20.0
-"""Seconds of a worker that a module takes in CI, by ``tests/durations.json``; of a longer one, so many tests are left
-out that this remains."""
+_LONGEST_S = 10.0
+_LONGEST_COLUMN_S = 20.0
+"""Seconds of a worker that a module, or one of the conformance suite, takes in CI, by ``tests/durations.json``; of a
+longer one, so many tests are left out that this remains."""
 _NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES
 """Modules that CI takes as they are, however long: each promise on this machine, and each extra."""
 
@@ -106,8 +107,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     """Return what a run of this breadth takes of ``items``, and what it leaves."""
     if IN_FULL:
         return items, []
-    taken = [item for item in items if not _is_repeat(item)]
-    taken = _shorten(_sample_groups(taken, _ci_group)) if WHOLE else _sample_groups(taken, _group)
+    taken = _shorten(_sample_groups(items, _ci_group)) if WHOLE else _sample_groups(items, _group)
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
@@ -126,14 +126,14 @@ def examples(number: int) -> int:
     return number if IN_FULL else max(number // 5, 10)
 
 
-def _is_repeat(item: pytest.Item) -> bool:
-    part = exercised(item)
-    if not part:
+def is_repeat(collector: pytest.Collector, test: object) -> bool:
+    """Whether ``test`` is a behaviour that another column shows, so that this run does not even collect it."""
+    if IN_FULL or collector.path.parent.name != "conformance" or not isinstance(collector, pytest.Class):
         return False
-    name = getattr(item, "cls").__name__  # noqa: B009  an item of another kind has none
-    if name in _GUEST_ALONE:
+    part = getattr(test, EXERCISES, "target")
+    if collector.name in _GUEST_ALONE:
         return part != "guest" or not WHOLE
-    return part == "guest" and item.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(name)
+    return part == "guest" and collector.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(collector.name)
 
 
 def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], tuple[str, int]]) -> list[pytest.Item]:
@@ -161,7 +161,8 @@ def _shorten(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         module = item.nodeid.partition("::")[0]
         if item.path.name in _NOT_SHORTENED:
             return item.nodeid, 1
-        return module, max(math.ceil(seconds[module] / _LONGEST_S), 1)
+        longest = _LONGEST_COLUMN_S if exercised(item) else _LONGEST_S
+        return module, max(math.ceil(seconds[module] / longest), 1)
 
     taken = _sample_groups(items, group)
     whole = Counter(item.nodeid.partition("::")[0] for item in items)

@@ -245,4 +245,20 @@ def install(wheel: Path, extra: str, environment: Path) -> Path:
     argv = [str(uv), "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints), asked]
     if subprocess.run([*argv, "--offline"], check=False, env=env, capture_output=True).returncode:
         subprocess.run(argv, check=True, env=env, capture_output=True)
+    _share_bytecode(environment, wheel.with_name("bytecode"))
     return environment / "bin"
+
+
+def _share_bytecode(environment: Path, shared: Path) -> None:
+    """Let all environments write the compiled form of modules into one folder, so that each is compiled once.
+
+    The files of a package are links to the same ones in all environments, which Python checks by their time and size.
+    """
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for folder, names, _ in os.walk(packages):
+        if "__pycache__" in names:  # it has a compiled form
+            names.remove("__pycache__")
+            continue
+        compiled = shared / Path(folder).relative_to(packages)
+        compiled.mkdir(parents=True, exist_ok=True)
+        Path(folder, "__pycache__").symlink_to(compiled)

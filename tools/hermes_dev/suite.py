@@ -20,8 +20,8 @@ from hermes_dev.unsteady import run_suite
 CHECKS_VARIABLE = "HERMES_DEV_CHECKS"
 SEED_VARIABLE = "HERMES_DEV_SEED"
 _OLDEST = (3, 11)
-_WORKERS_A_PROCESSOR = 4
-"""Tests wait more than they compute."""
+_WORKERS_A_PROCESSOR = 3
+"""Tests wait more than they compute; but each worker collects all of them, which takes it many seconds."""
 _MOST_WORKERS = 16
 
 
@@ -111,9 +111,10 @@ def _version_of(python: str) -> str:
 class Beside:
     """The checks, while the tests run: pytest prints their outcome above its closing line (tests/conftest.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_full: bool) -> None:
         CACHE.mkdir(exist_ok=True)
         self.failed: list[str] = ["the checks themselves"]
+        self._in_full = in_full
         self._path = CACHE / f"checks-{os.getpid()}.json"
         self._path.unlink(missing_ok=True)
         os.environ[CHECKS_VARIABLE] = str(self._path)
@@ -128,7 +129,7 @@ class Beside:
 
     def _run(self) -> None:
         try:
-            self.failed = run_checks()
+            self.failed = run_checks(in_full=self._in_full)
         finally:
             written = self._path.with_suffix(".new")
             written.write_text(json.dumps(self.failed), encoding="utf-8")
@@ -144,7 +145,7 @@ def run(request: Request) -> int:
         seed = os.environ.setdefault(SEED_VARIABLE, str(choose_seed(request)))
         say(f"samples are taken with {SEED_VARIABLE}={seed}")
     words = ["-rfEs", *(request.pytest or ["-n", str(count_workers()), "--dist", "loadscope"])]
-    checks = Beside() if whole else None
+    checks = Beside(in_full=request.in_full) if whole else None
     try:
         if whole and not (ROOT / "tests" / "__pycache__").exists():
             compile_tests()
