@@ -59,6 +59,7 @@ _ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE 
 
 def find_refusal(text: str) -> str:
     """Return why a text may not be remembered; empty if it may."""
+    from hermes_exec_agent.memory.credentials import find_credential
     from hermes_exec_policies.gate.secret_checks import find_secret
     from hermes_exec_policies.gate.unicode_checks import find_hidden, find_lookalike
 
@@ -66,7 +67,7 @@ def find_refusal(text: str) -> str:
         return f"a hidden character, {hidden.name}"
     if find_lookalike(text):
         return "a word with look-alike letters of another alphabet"
-    if kind := find_secret(text):
+    if kind := find_secret(text) or find_credential(text):
         return f"a secret ({kind})"
     return ""
 
