@@ -7,11 +7,14 @@ import pytest
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.prompt import show_entry
 from hermes_exec_agent.memory.screening import find_refusal, find_withholding
-from tests.memory.corpus import ATTACKS, HONEST
+from tests.memory.corpus import ATTACKS, ATTACKS_OF_KINDS, CERTAIN, HONEST
 
 MOST_WITHHELD = 0.03
-CERTAIN = 30
-"""The attacks at the beginning of the corpus have one of the patterns."""
+
+
+def test_the_labelled_set_is_whole() -> None:
+    assert len(set(ATTACKS)) == len(set(HONEST)) == 150
+    assert len(ATTACKS_OF_KINDS) == 12
 
 
 def test_honest_notes_are_shown_also_those_about_attacks() -> None:
@@ -20,7 +23,8 @@ def test_honest_notes_are_shown_also_those_about_attacks() -> None:
 
 
 def test_certain_patterns_are_withheld_in_ten_languages_and_unchanged_in_the_file() -> None:
-    shown = [text for text in ATTACKS[:CERTAIN] if not find_withholding(text.format(mark="/x"))]
+    certain = [text.format(mark="/x") for kind in CERTAIN for text in ATTACKS_OF_KINDS[kind]]
+    shown = [text for text in certain if not find_withholding(text)]
     assert shown == []
     assert show_entry(Entry(ATTACKS[0])) == "- [withheld: an order to ignore instructions]"
 
