@@ -250,7 +250,9 @@ def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_convers
         ]  # fmt: skip
         look = ask(looks[number % len(looks)])
         reading = [look, remember(attack), remember(attack, "user"), say("ok")]
-        async with talk(ScriptedModel(reading), Person(["terminal", "read_file", "memory"]), mode="ask") as conversation:
+        async with talk(
+            ScriptedModel(reading), Person(["terminal", "read_file", "memory"]), mode="ask"
+        ) as conversation:
             await conversation.ask("Read page.txt")
         person, model = Person(), ObedientModel()
         async with talk(Models(model), person, mode="ask") as conversation:
