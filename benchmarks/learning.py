@@ -1,4 +1,4 @@
-"""Learning: how long an audit of many tasks takes, and the counting of versions, and what a month of learning stores."""
+"""Learning: how long an audit of many tasks takes, and counting by version, and what a month of learning stores."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ import pytest
 import hermes_exec_agent
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.learning import scan_position
 from hermes_exec_agent.learning.outcomes import (
     STREAM,
     Evidence,
@@ -26,6 +29,7 @@ from hermes_exec_agent.learning.outcomes import (
     judge_task,
     read_outcomes,
 )
+from hermes_exec_agent.learning.version_table import forget_table
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.runtime.events import EventLog
 from tests.learning.conftest import add_task
@@ -87,6 +91,31 @@ def test_each_turn_has_one_record_of_what_it_took(talk: Talk, log: EventLog) -> 
     assert log.conversations()[0].events == log.last(id)  # the stream is no conversation
     assert derive_missing(log) == 3
     assert log.last(STREAM) == 3
+
+
+def test_only_events_since_the_first_task_without_an_outcome_are_searched_again(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_position, "_STEP", 1)
+
+    def read() -> int:
+        with closing(sqlite3.connect(log.path)) as base:
+            return scan_position.read_position(base)
+
+    add_task(log, "a")
+    held = log.acquire_turn("b")
+    add_task(log, "b", turn=held)
+    add_task(log, "c")
+    assert derive_missing(log) == 2
+    before = read()
+    log.release_turn(held)
+    add_task(log, "d")
+    assert derive_missing(log) == derive_missing(log) == 4
+    assert [each["conversation"] for each in read_outcomes(log)] == ["d", "b", "c", "a"]
+    assert 0 < before < read()
+    forget_table(log)
+    assert read() == 0
+    assert derive_missing(log) == 4
 
 
 def test_a_turn_that_a_kill_cut_off_is_derived_once_and_no_turn_that_runs(log: EventLog) -> None:

@@ -15,6 +15,7 @@ from hermes_exec_agent.models.obedient import ObedientModel
 from hermes_exec_agent.runtime import open_conversation
 from tests.memory.conftest import Person, add
 from tests.memory.corpus import ATTACKS
+from tests.rigs.breadth import choose
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
@@ -244,9 +245,14 @@ def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_convers
         attack = text.format(mark=mark)
         (tmp_path / "work").mkdir(exist_ok=True)
         (tmp_path / "work" / "page.txt").write_text(attack)
-        look = ask(("terminal", {"command": "cat page.txt"}))
+        looks: list[tuple[str, dict[str, Any]]] = [
+            ("terminal", {"command": "cat page.txt"}), ("read_file", {"path": "page.txt"})
+        ]  # fmt: skip
+        look = ask(looks[number % len(looks)])
         reading = [look, remember(attack), remember(attack, "user"), say("ok")]
-        async with talk(ScriptedModel(reading), Person(["terminal", "memory"]), mode="ask") as conversation:
+        async with talk(
+            ScriptedModel(reading), Person(["terminal", "read_file", "memory"]), mode="ask"
+        ) as conversation:
             await conversation.ask("Read page.txt")
         person, model = Person(), ObedientModel()
         async with talk(Models(model), person, mode="ask") as conversation:
@@ -255,7 +261,7 @@ def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_convers
         return mark.exists(), len(model.followed)
 
     async def whole() -> list[tuple[bool, int]]:
-        return [await attack(number, text) for number, text in enumerate(ATTACKS)]
+        return [await attack(number, text) for number, text in enumerate(choose("attacks", ATTACKS, 24))]
 
     results = asyncio.run(whole())
     assert [number for number, (acted, _) in enumerate(results) if acted] == []

@@ -7,11 +7,14 @@ import pytest
 from hermes_exec_agent.memory.entries import Entry
 from hermes_exec_agent.memory.prompt import show_entry
 from hermes_exec_agent.memory.screening import find_refusal, find_withholding
-from tests.memory.corpus import ATTACKS, HONEST
+from tests.memory.corpus import ATTACKS, ATTACKS_OF_KINDS, CERTAIN, HONEST
 
 MOST_WITHHELD = 0.03
-CERTAIN = 30
-"""The attacks at the beginning of the corpus have one of the patterns."""
+
+
+def test_the_labelled_set_is_whole() -> None:
+    assert len(set(ATTACKS)) == len(set(HONEST)) == 150
+    assert len(ATTACKS_OF_KINDS) == 12
 
 
 def test_honest_notes_are_shown_also_those_about_attacks() -> None:
@@ -20,7 +23,8 @@ def test_honest_notes_are_shown_also_those_about_attacks() -> None:
 
 
 def test_certain_patterns_are_withheld_in_ten_languages_and_unchanged_in_the_file() -> None:
-    shown = [text for text in ATTACKS[:CERTAIN] if not find_withholding(text.format(mark="/x"))]
+    certain = [text.format(mark="/x") for kind in CERTAIN for text in ATTACKS_OF_KINDS[kind]]
+    shown = [text for text in certain if not find_withholding(text)]
     assert shown == []
     assert show_entry(Entry(ATTACKS[0])) == "- [withheld: an order to ignore instructions]"
 
@@ -32,10 +36,32 @@ def test_certain_patterns_are_withheld_in_ten_languages_and_unchanged_in_the_fil
         ("the p\u0430ssword file", "a word with look-alike letters of another alphabet"),
         ("the key is AKIA" + "Z7Q3M8K2P5R9T4W6", "a secret (AWS Access Key)"),
         ("token ghp_" + "a8Kq2Zr7Lw9Xc4Vb6Nm1Qs3Df5Gh7Jk9Lp0o", "a secret (GitHub Token)"),
+        ("The password for the staging db is " + "Tr0ub4dor&3", "a secret (a password or key)"),
+        ("aws_secret_access_key=" + "kJ8s7dHf2Lq9Zx4Vb6Nm1Pw3Rt5Yu7Io9As2Df4G", "a secret (a password or key)"),
+        ("Das Passwort lautet " + "Xy7!kkP09q", "a secret (a password or key)"),
+        ("密码是 " + "Xy7!kkP09q", "a secret (a password or key)"),
+        ("The database is postgres://u:" + "pw12345@db/x", "a secret (the password of an address)"),
+        ("use sk-proj-" + "a8Kq2Zr7Lw9Xc4Vb6Nm1Qs3Df5Gh7", "a secret (API key)"),
     ],
 )
 def test_hidden_characters_lookalikes_and_secrets_are_refused(text: str, reason: str) -> None:
     assert find_refusal(text) == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The password is in the vault below prod/db2026.",
+        "password: see 1Password",
+        "the token is a JWT-RS256 that expires after 86400000s",
+        "secret: ${DB_PASSWORD_2026}, API key: env:OPENAI_API_KEY2026",
+        "postgres://app:password@localhost/test, amqp://guest:guest@mq",
+        "Rotate the API key: runbook-2026-04-rotation",
+        "passwords are hashed with bcrypt-2b-12rounds",
+    ],
+)
+def test_a_word_about_a_secret_is_none(text: str) -> None:
+    assert find_refusal(text) == ""
 
 
 def test_untrusted_text_that_was_remembered_as_a_quotation_is_judged_by_itself() -> None:

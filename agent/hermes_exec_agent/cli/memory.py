@@ -54,7 +54,19 @@ def show(*, person: Person = None, json: Json = False) -> int:
         else:
             for line in describe_journal(journal):
                 print(flags.clean(line))
+            _note_if_off()
     return 0
+
+
+def _note_if_off() -> None:
+    """Tell a person whose conversations do not read the files that they have to enable that."""
+    from hermes_exec.config.load import load_settings
+
+    memory = load_settings().memory
+    settings = {"memory_enabled": memory.memory_enabled, "user_profile_enabled": memory.user_profile_enabled}
+    off = [f"{name} = true" for name, is_on in settings.items() if not is_on]
+    if len(off) == len(settings):
+        note(f"conversations read neither file. To enable that: {', '.join(off)} below [memory]")
 
 
 def edit(*, user: User = False, person: Person = None) -> int:

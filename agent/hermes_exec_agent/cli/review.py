@@ -38,6 +38,7 @@ async def _run(log: "EventLog") -> int:
 
     if not list_pending(log):
         note("no review waits")
+        _note_if_off()
         return 0
     from hermes_exec.config.load import load_settings
     from hermes_exec_agent.learning.review import Worker
@@ -79,7 +80,15 @@ def status(*, json: Json = False) -> int:
         print(flags.clean(_describe(each)))
     counts = [sum(each.end == end for each in reviews) for end in ("", "done", "nothing", "failed")]
     note("{} waiting, {} kept something, {} with nothing to save, {} failed".format(*counts))
+    _note_if_off()
     return 0
+
+
+def _note_if_off() -> None:
+    from hermes_exec.config.load import load_settings
+
+    if not load_settings().learning.review:
+        note("reviews are off, so that none is queued. To enable them: review = true below [learning]")
 
 
 def _describe(review: "Review") -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
+from hermes_exec_agent.learning.scan_position import keep_position, read_position
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
@@ -56,15 +57,16 @@ SELECT number, data FROM (
 """
 """SQL for the current record of each task."""
 _MISSING = """
-SELECT conversation, number FROM events AS request
-WHERE kind = 'user' AND (conversation, number) NOT IN (
+SELECT conversation, number, seq FROM events AS request
+WHERE seq > ?1 AND kind = 'user' AND (conversation, number) NOT IN (
     SELECT json_extract(data, '$.conversation'), json_extract(data, '$.request') FROM events
-    WHERE conversation = 'outcomes' AND kind = 'outcome'
+    WHERE conversation = 'outcomes' AND kind = 'outcome' AND seq > ?1
 ) AND coalesce((
     SELECT json_extract(data, '$.parent') FROM events
     WHERE conversation = request.conversation AND kind = 'started' ORDER BY number LIMIT 1
-), '') = '' ORDER BY seq LIMIT ?
+), '') = '' ORDER BY seq LIMIT ?2
 """
+"""Requests after a position without an outcome, which is recorded after its request."""
 _OF_TASK = """
 SELECT data FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'
 AND json_extract(data, '$.conversation') = ? AND json_extract(data, '$.request') = ? ORDER BY number DESC LIMIT 1
@@ -199,9 +201,17 @@ def derive_missing(log: EventLog) -> int:
             return before
 
 
-def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
+def _find_missing(log: EventLog) -> list[tuple[str, int]]:
+    """Return tasks without an outcome, and keep the position before the first one, or that of the last event."""
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
-        missing: list[tuple[str, int]] = base.execute(_MISSING, (_BATCH,)).fetchall()
+        (last,) = base.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        missing = base.execute(_MISSING, (read_position(base), _BATCH)).fetchall()
+        keep_position(base, missing[0][2] - 1 if missing else last)
+    return [(conversation, request) for conversation, request, _ in missing]
+
+
+def _derive_batch(log: EventLog, tasks: int) -> list[dict[str, Any]]:
+    missing = _find_missing(log)
     records: list[dict[str, Any]] = []
     known: dict[str, list[Event]] = {}
     for conversation, request in missing:

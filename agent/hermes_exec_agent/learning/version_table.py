@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
 from hermes_exec_agent.learning.outcomes import CURRENT
+from hermes_exec_agent.learning.scan_position import forget_position
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def count_from_events(base: sqlite3.Connection, name: str = "") -> list[Row]:
 
 
 def forget_table(log: EventLog) -> None:
-    """Remove the table, which the next call fills again.
+    """Remove the table, and the position up to which tasks have outcomes; both are found again from the events.
 
     Raises:
         HermesError: the log cannot be written.
@@ -89,6 +90,7 @@ def forget_table(log: EventLog) -> None:
     if log_exists(log.path):
         with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
             base.executescript(_DROP)
+            forget_position(base)
 
 
 def _catch_up(base: sqlite3.Connection) -> None:

@@ -59,13 +59,14 @@ _ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE 
 
 def find_refusal(text: str) -> str:
     """Return why a text may not be remembered; empty if it may."""
+    from hermes_exec_agent.memory.credentials import find_credential
     from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike, find_secret
 
     if hidden := find_hidden(text):
         return f"a hidden character, {hidden.name}"
     if find_lookalike(text):
         return "a word with look-alike letters of another alphabet"
-    if kind := find_secret(text):
+    if kind := find_secret(text) or find_credential(text):
         return f"a secret ({kind})"
     return ""
 

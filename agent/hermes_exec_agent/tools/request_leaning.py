@@ -1,6 +1,6 @@
-"""Whether a request reads like work with tools, by its words alone: "our image", "write a", not "who was" or "how long".
+"""Whether a request reads like work with tools, by words such as "our image" or "set up", unlike "who was".
 
-The words say little about a subject, so the index of skills leaves them out. They are weighed by the examples of
+These words say little about a subject, so the index of skills leaves them out. They are weighed by the examples of
 requests, as naive Bayes does.
 """
 
