@@ -63,7 +63,7 @@ find results -type f -name '[!.]*' | wc -l
 beaten=$(stat -c %Y "shards/$3/heartbeat" 2>/dev/null) && [ $(($(date +%s) - beaten)) -lt 30 ] && echo fresh
 exit 0"""
 """Both times of the heartbeat's age are of the sandbox's own clock."""
-_PACK = """
+PACK = """
 import os, sqlite3, sys, tarfile
 os.chdir(sys.argv[1])
 own = f"shards/{sys.argv[2]}"
@@ -366,7 +366,7 @@ class _Sandbox:
     async def _copy(self, terminal: Terminal) -> None:
         """Copy what the shard found so far into the folder of the run."""
         have = await asyncio.to_thread(self._part.list_taken)
-        argv = [self._python, "-c", _PACK, _THERE, self._id]
+        argv = [self._python, "-c", PACK, _THERE, self._id]
         done = await terminal.run(argv, cwd="/", timeout=_STEP_S, stdin="\n".join(have).encode())
         if not done.ok:
             raise PlaceUnavailable(f"its results cannot be packed: {done.stderr_text.strip()[-200:] or done.reason}")
