@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from hermes_exec.config.paths import write_private
+from hermes_exec_agent.batch.canonical_json import digest_of
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settings import AgentSettings, RunSettings
 from hermes_exec_agent.batch.shard import Shard
-from hermes_exec_agent.batch.tasks import Task, digest_of
+from hermes_exec_agent.batch.tasks import Task
 from tests.rigs.batches import BatchPerson, find_shards, read_state
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
@@ -396,3 +397,15 @@ def test_a_shard_that_drains_ends_its_trials_after_its_grace(tmp_path: Path) -> 
     assert result is not None
     assert (result["state"], result["failure"]) == ("failed", "infrastructure")
     assert result["reason"] == "its shard ended: its time limit is near"
+
+
+def test_the_state_of_a_run_needs_no_tasks_and_a_report_refuses_changed_ones(tmp_path: Path) -> None:
+    person = BatchPerson(tmp_path)
+    person.write_tasks([{"id": "a", "instruction": "work", "check": "true"}])
+    assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r").returncode == 0
+    frozen = tmp_path / "r/tasks.jsonl"
+    frozen.write_text(frozen.read_text().replace("work", "rest"))
+    assert "1/1 done" in person.run("status", "r").stdout
+    for argv in (("report", "r"), ("resume", "r"), ("export", "r")):
+        done = person.run(*argv)
+        assert (done.returncode, "the task a was changed" in done.stderr) == (2, True), done.stderr

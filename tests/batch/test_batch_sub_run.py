@@ -8,6 +8,8 @@ import gzip
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +19,14 @@ from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_agent.batch.claims import find_next
 from hermes_exec_agent.batch.engine import ShardOrder
 from hermes_exec_agent.batch.ledger import Amounts, Ledger, read_caps, settle_shard
-from hermes_exec_agent.batch.modal_engine import ModalEngine
+from hermes_exec_agent.batch.modal_engine import PACK, ModalEngine
 from hermes_exec_agent.batch.run_folder import BEGUN, PREPAID, UNBEGUN, Epoch, RunFolder
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.sandbox_results import unpack
 from hermes_exec_agent.batch.settings import AgentSettings, Caps, RunSettings
 from hermes_exec_agent.batch.settlement import Settlement, create_end
 from hermes_exec_agent.batch.shard_log import LogTail, ShardLog
-from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable
+from hermes_exec_agent.batch.sub_run import UNPROTECTED, SubRun, claim_part, count_claimable, list_unprotected
 from hermes_exec_agent.batch.tasks import Task
 from tests.rigs.batches import read_state
 
@@ -374,3 +376,32 @@ def test_what_a_shard_was_granted_is_returned_unless_it_was_lost(run: RunFolder,
         ledger = Ledger(run.path / "ledger", cap)
         ledger.refresh()
         assert ledger.total.steps == steps
+
+
+@pytest.mark.parametrize(("agent", "is_marked"), [("command:true", True), ("nop", False)])
+def test_results_that_an_agent_could_have_written_are_marked(tmp_path: Path, agent: str, is_marked: bool) -> None:
+    settings = RunSettings(models=("",), agent=AgentSettings(agent=agent))
+    tasks = [
+        Task(id="a", instruction="work", check="true"),
+        Task(id="b", instruction="work", check="true", on="docker"),
+    ]
+    run = RunFolder.create(tmp_path / "r", "tasks.jsonl", tasks, settings)
+    epoch = run.plan_epoch(run.begin_epoch(settings), {trial.key: 0 for trial in run.trials})
+    part = begin_part(run, epoch, "s1")
+    for key in part.attempts:
+        write_result(part, tmp_path / "out", key)
+    assert part.take(tmp_path / "out") == 2
+    marks = {trial.target: (run.read_result(trial.key, 1) or {}).get(UNPROTECTED) for trial in run.trials}
+    assert marks == {"local": is_marked or None, "docker": None}
+    assert list_unprotected(run, epoch) == (["local"] if is_marked else [])
+
+
+def test_a_copy_has_only_results_that_were_not_taken(tmp_path: Path) -> None:
+    for name in ("results/aa/aa.1", "results/bb/bb.1", "patches/aa.1.diff", "patches/bb.1.diff", "artifacts/aa.1/out/x",
+                 "artifacts/bb.1/out/x", "shards/s1/log.jsonl"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    subprocess.run([sys.executable, "-c", PACK, str(tmp_path), "s1"], input=b"aa.1\ncc.1", check=True)
+    with tarfile.open(tmp_path / ".out.tar") as packed:
+        names = sorted(packed.getnames())
+    assert names == ["artifacts/bb.1/out/x", "patches/bb.1.diff", "results/bb/bb.1", "shards/s1/log.jsonl"]

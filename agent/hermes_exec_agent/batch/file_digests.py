@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import read_regular
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.batch.tasks import digest_of
+from hermes_exec_agent.batch.canonical_json import digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path

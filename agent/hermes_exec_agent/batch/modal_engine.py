@@ -30,7 +30,7 @@ from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
 from hermes_exec_agent.batch.sandbox_results import LARGEST, unpack
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
-from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable
+from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable, list_unprotected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -47,10 +47,10 @@ _CONFIG = "/tmp/hermes-batch.toml"  # noqa: S108  likewise
 _TRIALS = 8
 """Trials of a sandbox for each that runs at once; a lost one loses no more."""
 _POLL_S = 2.0
-_COPY_S = 10.0
-"""Seconds between two copies of new results, at least."""
-_SHARE = 10
+_SHARE = 4
 """A copy is made at most once in so many times what the last one took."""
+_FULL_S = 10.0
+"""Seconds until a copy is tried again after the disk was full."""
 _OPEN_S = 1800.0
 _STEP_S = 600.0
 _GRACE_S = 60.0
@@ -63,7 +63,7 @@ find results -type f -name '[!.]*' | wc -l
 beaten=$(stat -c %Y "shards/$3/heartbeat" 2>/dev/null) && [ $(($(date +%s) - beaten)) -lt 30 ] && echo fresh
 exit 0"""
 """Both times of the heartbeat's age are of the sandbox's own clock."""
-_PACK = """
+PACK = """
 import os, sqlite3, sys, tarfile
 os.chdir(sys.argv[1])
 own = f"shards/{sys.argv[2]}"
@@ -75,7 +75,9 @@ with tarfile.open(".out.tar", "w") as out:
     for name in (f"{own}/log.jsonl", f"{own}/output.txt"):
         if os.path.exists(name):
             out.add(name)
-    for name in sorted(names("results")):
+    have = set(sys.stdin.read().split())
+    new = [name for name in sorted(names("results")) if os.path.basename(name) not in have]
+    for name in new:
         out.add(name)
     if os.path.exists(f"{own}/conversations.sqlite"):
         os.makedirs(f".pack/{own}", exist_ok=True)
@@ -84,9 +86,12 @@ with tarfile.open(".out.tar", "w") as out:
         source.backup(target)
         target.close()
         out.add(copy, f"{own}/conversations.sqlite")
+    fresh = {os.path.basename(name) for name in new}
     for name in names("patches", "artifacts"):
-        out.add(name)
+        if name.split("/")[1].removesuffix(".diff") in fresh:
+            out.add(name)
 """
+"""Packs the results that are not copied yet, each with its files; standard input has the names of the others."""
 
 
 class ModalEngine:
@@ -139,6 +144,12 @@ class ModalEngine:
         """Claim attempts for sandboxes, and start them; see `Engine.submit`."""
         epoch = await asyncio.to_thread(self._run.read_epoch, orders[0].epoch)
         if self._log is None:
+            if names := list_unprotected(self._run, epoch):
+                _log.warning(
+                    "agents in %s work in the sandboxes themselves, where they can write their own results, which are"
+                    " marked as unprotected: give untrusted work targets of its own",
+                    ", ".join(names),
+                )
             folder = self._run.shard(f"m{epoch.number}")
             folder.mkdir(mode=0o700)
             self._log = ShardLog(folder)
@@ -219,7 +230,8 @@ class _Sandbox:
         self._options = options
         self._python = options.get("python", "python3")
         self._heard = time.monotonic()
-        self._copied = 0
+        self._found = self._copied = 0
+        """Results that are in the sandbox, as it said last, and those of them that were copied."""
         self._copy_after = 0.0
         self._drain_at = 0.0
 
@@ -229,7 +241,9 @@ class _Sandbox:
         try:
             is_gone = await self._use_sandbox()
         except (HermesError, OSError) as error:
-            _log.warning("%s: its sandbox was lost: %s", self._id, error)
+            uncopied = max(self._found - self._copied, 0)
+            gone = f" ({uncopied} results were not copied yet: their trials are tried again)" if uncopied else ""
+            _log.warning("%s: its sandbox was lost: %s%s", self._id, error, gone)
             await asyncio.to_thread(self._say, str(error))
         finally:
             await shield_to_completion(self._settle(is_gone=is_gone), limit_s=_END_S)
@@ -330,12 +344,13 @@ class _Sandbox:
             raise PlaceUnavailable(f"the folder of the shard cannot be read: {done.reason}")
         if "fresh" in state:
             await asyncio.to_thread(self._run.beat, self._own / "heartbeat")
-        if int(count) > self._copied and time.monotonic() >= self._copy_after and await self._has_space():
-            began = time.monotonic()
+        self._found = int(count)
+        if self._found > self._copied and time.monotonic() >= self._copy_after and await self._has_space():
+            began, found = time.monotonic(), self._found
             await self._copy(terminal)
-            self._copied = int(count)
+            self._copied = found
             took = time.monotonic() - began
-            self._copy_after = time.monotonic() + max(_COPY_S, took * _SHARE)
+            self._copy_after = time.monotonic() + took * _SHARE
 
     async def _has_space(self) -> bool:
         """Whether the disk of the run has space for a copy; else the sandbox begins no more trials."""
@@ -343,14 +358,16 @@ class _Sandbox:
             await asyncio.to_thread(self._run.check_space)
         except DiskFull as error:
             self._drain_at = 0.0
-            self._copy_after = time.monotonic() + _COPY_S
+            self._copy_after = time.monotonic() + _FULL_S
             _log.warning("%s: %s", self._id, error)
             return False
         return True
 
     async def _copy(self, terminal: Terminal) -> None:
         """Copy what the shard found so far into the folder of the run."""
-        done = await terminal.run([self._python, "-c", _PACK, _THERE, self._id], cwd="/", timeout=_STEP_S)
+        have = await asyncio.to_thread(self._part.list_taken)
+        argv = [self._python, "-c", PACK, _THERE, self._id]
+        done = await terminal.run(argv, cwd="/", timeout=_STEP_S, stdin="\n".join(have).encode())
         if not done.ok:
             raise PlaceUnavailable(f"its results cannot be packed: {done.stderr_text.strip()[-200:] or done.reason}")
         archive, folder = self._staging / "out.tar", self._staging / "out"

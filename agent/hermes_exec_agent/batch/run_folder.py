@@ -3,6 +3,7 @@
 ======================  ==================================================================================
 ``run.json``            settings, digests and version; written once
 ``tasks.jsonl``         the frozen tasks, one a line
+``keys``                the keys of the trials, one a line
 ``files/TASK/``         copies of the tasks' folders
 ``scripts/DIGEST``      copies of scripted replies
 ``epochs/N.json``       each command that ran trials: its process and settings; ``N.todo`` has the keys to do
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -40,14 +42,15 @@ from hermes_exec.config.paths import make_private_folder, to_printable, write_pr
 from hermes_exec.errno_hints import errno_remedy
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.pool.owner import Liveness, Owner
+from hermes_exec_agent.batch.canonical_json import digest_of, refuse_constant
 from hermes_exec_agent.batch.file_digests import digest_folder
-from hermes_exec_agent.batch.formats.swebench import export_commit
 from hermes_exec_agent.batch.settings import RunSettings
-from hermes_exec_agent.batch.tasks import Task, digest_of, refuse_constant
 from hermes_exec_agent.batch.trials import Trial, list_trials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hermes_exec_agent.batch.tasks import Task
 
 Control = Literal["drain", "end", "cap"]
 CONTROLS: tuple[Control, ...] = ("drain", "end", "cap")
@@ -161,15 +164,23 @@ class RunFolder:
                 if task.files is not None and base is not None:
                     shutil.copytree(base / task.files, path / "files" / task.id, symlinks=True)
                 if task.swebench is not None and repos is not None:
+                    from hermes_exec_agent.batch.formats.swebench import export_commit
+
                     export_commit(repos, task.swebench, path / "files" / task.id)
             lines = [json.dumps(task.model_dump(mode="json"), ensure_ascii=False) for task in tasks]
-            write_private(path / "tasks.jsonl", ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+            content = ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+            write_private(path / "tasks.jsonl", content)
+            digests = {task.id: task.digest for task in tasks}
+            keys = "".join(f"{trial.key}\n" for trial in list_trials(tasks, settings, digests))
+            write_private(path / "keys", keys.encode())
             record: dict[str, Any] = {
                 "format": _FORMAT,
                 "version": find_version(),
                 "created": time.time(),
                 "source": source,
-                "tasks": {task.id: task.digest for task in tasks},
+                "tasks": digests,
+                "tasks_file": hashlib.sha256(content).hexdigest(),
+                "keys": digest_of(keys),
                 "files": {
                     task.id: digest_folder(path / "files" / task.id)
                     for task in tasks
@@ -250,6 +261,15 @@ class RunFolder:
         return tasks
 
     @cached_property
+    def keys(self) -> list[str]:
+        """The keys of all trials, in their order; those of the file need no tasks to be read."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            keys = (self.path / "keys").read_text("ascii")
+            if digest_of(keys) == self.record.get("keys"):
+                return keys.split()
+        return [trial.key for trial in self.trials]
+
+    @cached_property
     def settings(self) -> RunSettings:
         """The frozen settings."""
         return validate_table(RunSettings, self.record["settings"], "run.json")
@@ -261,11 +281,19 @@ class RunFolder:
 
     @cached_property
     def _digests(self) -> dict[str, str]:
+        """The digests of the tasks by id; the frozen ones if not a byte of their file has changed."""
+        with contextlib.suppress(OSError), (self.path / "tasks.jsonl").open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == self.record.get("tasks_file"):
+                return dict(self.record["tasks"])
         return {task.id: task.digest for task in self.tasks}
 
     @cached_property
     def _by_key(self) -> dict[str, Trial]:
         return {trial.key: trial for trial in self.trials}
+
+    @cached_property
+    def _key_set(self) -> frozenset[str]:
+        return frozenset(self.keys)
 
     def patch_path(self, key: str, attempt: int) -> Path:
         """Return the path of the patch that an attempt at a row of SWE-bench left."""
@@ -273,7 +301,7 @@ class RunFolder:
 
     def has_trial(self, key: str) -> bool:
         """Whether a key is that of a trial of this run."""
-        return key in self._by_key
+        return key in self._key_set
 
     def find_trial(self, key: str) -> Trial:
         """Return a trial by its key."""
@@ -521,6 +549,8 @@ def find_version() -> str:
 
 def _parse_task(line: bytes, number: int) -> Task:
     """Return the task of a line, which is parsed at once if it has no faults and no surrogates."""
+    from hermes_exec_agent.batch.tasks import Task  # their models take long to build, and many commands need none
+
     try:
         return Task.model_validate_json(line)
     except ValidationError:

@@ -93,7 +93,7 @@ class RunState:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._tails: dict[str, LogTail] = {}
-        self.trials: dict[str, TrialState] = {trial.key: TrialState() for trial in run.trials}
+        self.trials: dict[str, TrialState] = {key: TrialState() for key in run.keys}
         self.full = ""
         """Why a shard began no more trials, if the disk is full."""
         self._usage = Counter[str]()
@@ -167,7 +167,13 @@ class RunState:
         return todo
 
     def results(self) -> Iterator[tuple[Trial, TrialState]]:
-        """Return the trials in their order, with their states."""
+        """Return the trials in their order, with their states.
+
+        Raises:
+            RunChanged: the tasks are not those of the run.
+        """
+        if self.trials.keys() != {trial.key for trial in self._run.trials}:
+            self._run.check()
         for trial in self._run.trials:
             yield trial, self.trials[trial.key]
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.batch.canonical_json import refuse_constant
 from hermes_exec_agent.batch.ledger import Amounts
-from hermes_exec_agent.batch.tasks import refuse_constant
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from hermes_exec_agent.batch.tasks import digest_of
+from hermes_exec_agent.batch.canonical_json import digest_of
 
 TOOLS = ("terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code", "todo")
 """The tools of a trial: those that need neither a person nor what the agent remembers."""

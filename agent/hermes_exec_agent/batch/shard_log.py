@@ -9,6 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from pydantic_core import from_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -92,9 +94,17 @@ class LogTail:
                 self._offset += len(line)
                 if not line.startswith(self._prefixes):  # its event is its first key
                     continue
-                try:
-                    found = json.loads(line.decode())
-                except ValueError:  # torn by the end of a machine
-                    continue
-                if isinstance(found, dict):
-                    yield cast("dict[str, Any]", found)
+                if (found := _parse(line)) is not None:
+                    yield found
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line; None if it was torn by the end of a machine."""
+    try:
+        found: object = from_json(line)  # three times as fast, but it refuses lone surrogates
+    except ValueError:
+        try:
+            found = json.loads(line.decode())
+        except ValueError:
+            return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None

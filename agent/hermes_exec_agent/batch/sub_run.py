@@ -12,8 +12,9 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.config.load import load_settings, resolve
 from hermes_exec.config.paths import make_private_folder, write_private
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_agent.batch.claims import count_unbegun, find_next
 from hermes_exec_agent.batch.ledger import Ledger, read_caps, read_trial_caps
 from hermes_exec_agent.batch.run_folder import BEGUN
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.run_folder import Epoch, RunFolder
     from hermes_exec_agent.batch.settings import Caps
 
+UNPROTECTED = "unprotected"
+"""The key of a result that the agent itself could have written."""
 ASSIGNED = "assigned.json"
 """In the folder of a shard: the attempts that are claimed for it."""
 _FOLDERS = ("epochs", "control", "shards", "claims", "results", "ledger", "files", "scripts", "patches")
@@ -112,6 +115,11 @@ class SubRun:
         base = self.epoch.todo[key]
         return base + count_unbegun(self.run, key, range(base + 1, number))
 
+    def list_taken(self) -> list[str]:
+        """Return the names of the results that were taken."""
+        return [f"{key}.{number}" for key, number in self.attempts.items()
+                if self.run.read_result(key, number) is not None]  # fmt: skip
+
     def is_wanted(self, name: str) -> bool:
         """Whether a file of the shard's folder is taken: one of its own, or of its attempts; ``name`` has no ``..``."""
         match name.split("/"):
@@ -158,6 +166,8 @@ class SubRun:
         record = read_result(folder / "results" / key[:2] / name, expected)
         if record is None:
             return False
+        if is_unprotected(trial.target, self.epoch.settings.agent.agent):
+            record[UNPROTECTED] = True
         _take_file(folder / "patches" / f"{name}.diff", self.run.path / "patches" / f"{name}.diff")
         if (folder / "artifacts" / name).is_dir():
             make_private_folder(self.run.path / "artifacts")
@@ -178,6 +188,22 @@ class SubRun:
                     yield event
                 elif (found := self.run.read_result(key, event["attempt"])) and found["shard"] == self.order.id:
                     yield event | found
+
+
+def is_unprotected(target: str, agent: str) -> bool:
+    """Whether an agent works on the machine of its shard as its user, and can so write its own result."""
+    if agent in ("nop", "oracle"):
+        return False
+    try:
+        return target == "local" or resolve(target, load_settings()).profile.type == "local"
+    except ConfigError:
+        return True
+
+
+def list_unprotected(run: RunFolder, epoch: Epoch) -> list[str]:
+    """Return the targets whose agents can write their own results."""
+    targets = {run.find_trial(key).target for key in epoch.todo}
+    return sorted(each for each in targets if is_unprotected(each, epoch.settings.agent.agent))
 
 
 def claim_part(run: RunFolder, epoch: Epoch, shard: str, most: int) -> dict[str, int]:

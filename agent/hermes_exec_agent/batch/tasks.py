@@ -6,7 +6,6 @@ folder of the file. A fault names the file, the line and the field.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -19,6 +18,7 @@ from hermes_exec.config.check import nearest_name, validate_table
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plugins import find_plugins, load_entry_point
 from hermes_exec.errors import ConfigError, HermesError, UsageError
+from hermes_exec_agent.batch.canonical_json import digest_of, refuse_constant
 from hermes_exec_agent.batch.formats.harbor_spec import HarborSpec
 from hermes_exec_agent.batch.formats.swebench import SweBenchSpec, is_row, to_task
 
@@ -34,9 +34,6 @@ MAX_FILES = 256 << 20
 _SHOWN = 50
 """Faults that are shown."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 class WeightedCheck(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -123,11 +120,6 @@ class Task(BaseModel, frozen=True, extra="forbid", strict=True):
     def digest(self) -> str:
         """The digest of the whole task, its id included."""
         return digest_of(self.model_dump(mode="json"))
-
-
-def digest_of(value: object) -> str:
-    """Return the SHA-256 of a JSON value in canonical form, in hexadecimal."""
-    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
 class TaskFaults(UsageError):
@@ -239,11 +231,6 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {to_printable(twice)!r} occurs twice")
     return table
-
-
-def refuse_constant(name: str) -> object:
-    """Refuse NaN and Infinity, for ``parse_constant`` of ``json.loads``."""
-    raise ValueError(f"{name} is no number of JSON")
 
 
 class _Reader:

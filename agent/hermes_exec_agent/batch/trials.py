@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.batch.tasks import digest_of
+from hermes_exec_agent.batch.canonical_json import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -251,7 +251,9 @@ def _run_epoch(
     values = folder.settings.model_dump()
     values["caps"] = validate_table(Caps, values["caps"] | dict(caps or {}), "caps")
     values |= chosen or {}
-    settings = set_gpus(validate_table(RunSettings, values, "settings"), {each.target for each in folder.trials})
+    settings = validate_table(RunSettings, values, "settings")
+    if settings.caps.gpu_hours is not None:
+        settings = set_gpus(settings, {each.target for each in folder.trials})
     if settings.agent.asks_model:
         ModelSource(folder.path / "scripts").check(settings.models, settings.caps)
     coordinator = Coordinator(folder, settings, only=only)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_agent.batch.tasks import digest_of
+from hermes_exec_agent.batch.canonical_json import digest_of
 from hermes_exec_agent.batch.trajectories.token_form import TokenForm
 from hermes_exec_agent.quoting import flatten
 
