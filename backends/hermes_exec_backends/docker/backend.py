@@ -290,7 +290,7 @@ class DockerInside(DockerBackend):
         """Return the identifiers of the container and of the outer target."""
         return join_resource_ids(super().resource_id, self.outer)
 
-    def create_copy(self, snapshot: str) -> Backend:
+    def create_copy(self, snapshot: str) -> Backend:  # noqa: ARG002  the shape of `SupportsCopies`
         """Refuse: a copy would need a second connection to the outer target."""
         raise Unsupported("copies are not made inside of another target")
 
