@@ -269,7 +269,11 @@ replace() {
         chmod "${mode:-644}" "$temporary" || return
     fi
     allowed || { outcome=changed; return; }
-    mv -f -- "$temporary" "$path" && outcome=done
+    if [ -L "$path" ] && [ -d "$path" ]; then  # mv would move it into the folder that the link leads to
+        mv -fT -- "$temporary" "$path" 2> /dev/null || { rm -f -- "$path" && mv -f -- "$temporary" "$path"; }
+    else
+        mv -f -- "$temporary" "$path"
+    fi && outcome=done
 }
 allowed() {
     [ "$force" = 1 ] || is "$path" "$kind" "$digest0" || is "$path" "$kind1" "$digest1" ||
