@@ -364,6 +364,27 @@ class SupportsSnapshot(Protocol):
 
 
 @runtime_checkable
+class SupportsCopies(SupportsSnapshot, Protocol):
+    """A backend whose snapshots take seconds and cost nothing, so that one may be taken for a moment."""
+
+    def create_copy(self, snapshot: str) -> Backend:
+        """Create the backend of a target that starts from a snapshot of this one, with its limits, without its mounts.
+
+        Raises:
+            Unsupported: the limits of this target are not known.
+        """
+        ...
+
+    async def remove_snapshot(self, snapshot: str) -> None:
+        """Remove a snapshot.
+
+        Raises:
+            PlaceUnavailable: it could not be removed.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsSuspend(Protocol):
     """A backend that can stop its target without losing memory."""
 

@@ -138,7 +138,10 @@ def kill(
     *,
     json: Json = False,
 ) -> int:
-    """End jobs and all their processes. A job that has ended stays unchanged. A name that several jobs have is refused."""
+    """End jobs and all their processes. A job that has ended stays unchanged.
+
+    A name that several jobs have is refused.
+    """
     return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
 

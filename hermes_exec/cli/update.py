@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -109,7 +110,9 @@ def find_installer() -> Installer:
     if (prefix / "uv-receipt.toml").exists():
         return _with_uv("uv tool", uv, python, (uv[0], "tool", "upgrade", DISTRIBUTION))
     if (prefix / "pipx_metadata.json").exists():
-        return _with_pip("pipx", pip, (shutil.which("pipx") or "pipx", "upgrade", DISTRIBUTION))
+        upgrade = (shutil.which("pipx") or "pipx", "upgrade", DISTRIBUTION)
+        # The environments of newer versions have no pip: they are made by uv.
+        return _with_pip("pipx", pip, upgrade) if find_spec("pip") else _with_uv("pipx", uv, python, upgrade)
     if (installed.read_text("INSTALLER") or "").strip() == "uv":
         return _with_uv("uv", uv, python, (*uv, "install", *python, "--upgrade-package", DISTRIBUTION, package))
     return _with_pip("pip", pip, (*pip, "install", "--upgrade", package))
@@ -168,13 +171,24 @@ def _upgrade(installer: Installer, newest: str) -> None:
         if newest not in started:
             raise PlaceUnavailable(f"{newest} was not installed: {installer.name} left another version")
     except HermesError as error:
+        changed = _list_changed(before, installer)
         with tempfile.TemporaryDirectory(prefix="hermes-exec-update-") as folder:
             file = Path(folder) / "packages.txt"
-            file.write_text(before, encoding="utf-8")
-            _run((*installer.restore, str(file)), f"{error.what}; and the packages from before cannot be installed")
+            file.write_text(changed, encoding="utf-8")
+            if changed:
+                _run((*installer.restore, str(file)), f"{error.what}; and the packages from before cannot be installed")
         raise PlaceUnavailable(
             f"{error.what}; the version from before is installed", remedy=shlex.join(installer.upgrade)
         ) from error
+
+
+def _list_changed(before: str, installer: Installer) -> str:
+    """Return the packages from before that are no longer installed; all of them if that is not known."""
+    try:
+        now = _run(installer.freeze, "the installed packages cannot be listed").splitlines()
+    except HermesError:
+        return before
+    return "".join(f"{line}\n" for line in before.splitlines() if line not in now)
 
 
 def _run(argv: tuple[str, ...], failed: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +19,7 @@ from hermes_exec.cli.update import parse_version, select_changes
 from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 CHANGES = "# Changelog\n\n## 0.{0}.0 (2030-01-01)\n- A line of 0.{0}.\n\n## 0.0.1\n- The first.\n"
@@ -45,29 +46,59 @@ def rewrite(wheel: Path, version: str, files: Mapping[str, str]) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, as the version 0.0.1."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return rewrite(wheel, "0.0.1", {})
+
+
+def install_with_uv(folder: Path, wheel: Path, env: dict[str, str]) -> Path:
+    uv = str(Path(sys.executable).with_name("uv"))
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder / "env")], check=True)
+    python = folder / "env/bin/python"
+    subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--python", str(python), str(wheel)], check=True)
+    env["PATH"] = f"{Path(uv).parent}:{env['PATH']}"
+    return python
+
+
+def install_with_pip(folder: Path, wheel: Path, env: dict[str, str]) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True)
+    python = folder / "env/bin/python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True, env=env)
+    return python
+
+
+def install_with_pipx(folder: Path, wheel: Path, env: dict[str, str]) -> Path:
+    pipx = Path(sys.executable).with_name("pipx")
+    env["PATH"] = f"{pipx.parent}:{env['PATH']}"
+    env["PIPX_HOME"], env["PIPX_BIN_DIR"] = str(folder / "pipx"), str(folder / "bin")
+    argv = [pipx, "install", "--backend", "uv", "--python", sys.executable, "hermes-exec"]
+    subprocess.run(argv, check=True, env=env, capture_output=True)
+    return folder / "pipx/venvs/hermes-exec/bin/python"
+
+
 @thorough
 @pytest.mark.timeout(300)
-def test_a_newer_wheel_is_installed_and_a_broken_one_is_not(tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(wheels), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    (first,) = wheels.glob("*.whl")
-    uv = str(Path(sys.executable).with_name("uv"))
-    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "env")], check=True)
-    python = tmp_path / "env/bin/python"
-    (site,) = tmp_path.glob("env/lib/*/site-packages")
+@pytest.mark.parametrize("install", [install_with_uv, install_with_pip, install_with_pipx])
+def test_a_newer_wheel_is_installed_and_a_broken_one_is_not(
+    tmp_path: Path, built: Path, install: Callable[[Path, Path, dict[str, str]], Path]
+) -> None:
+    (wheels := tmp_path / "wheels").mkdir()
+    first = Path(shutil.copy(built, wheels))
+    env = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels),
+        "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }  # fmt: skip
+    python = install(tmp_path, first, env)
+    (site,) = python.parents[1].glob("lib/*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))  # the libraries of the developers' environment
-    first = rewrite(first, "0.0.1", {})
-    subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--python", str(python), str(first)], check=True)
-    for built in wheels.glob("*.whl"):
-        if built != first:
-            built.unlink()
     for facts in site.glob("hermes_exec-*/direct_url.json"):
         facts.unlink()  # as if it came from an index
-    env = {
-        "PATH": f"{Path(uv).parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "UV_NO_INDEX": "1",
-        "UV_FIND_LINKS": str(wheels), "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1",
-    }  # fmt: skip
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [str(python), "-m", "hermes_exec", *words]
@@ -81,8 +112,9 @@ def test_a_newer_wheel_is_installed_and_a_broken_one_is_not(tmp_path: Path) -> N
     assert json.loads(done.stdout)["newest"] == "0.2.0"
     assert json.loads(done.stdout)["changes"].splitlines() == ["## 0.2.0 (2030-01-01)", "- A line of 0.2."]
     assert run("update").returncode == 2  # it asks, and there is no terminal
-    done = run("update", "--yes")
+    done = run("update", "--yes", "--json")
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["installer"] == install.__name__.removeprefix("install_with_")
     assert run("version").stdout == "hermes-exec 0.2.0\n"
     rewrite(first, "0.3.0", {"hermes_exec/cli/__init__.py": "raise SystemExit('broken')\n"})
     done = run("update", "--yes")

@@ -203,6 +203,24 @@ def test_links_are_followed_as_the_write_does(work: Path, log: EventLog) -> None
     assert look(work) == {"real": ("0o644", b"old"), "link": ("link", "real")}
 
 
+def test_a_link_to_another_folder_is_replaced_and_not_followed(tree: Path, log: EventLog) -> None:
+    for name in ("old", "new"):
+        (tree / name).mkdir()
+        (tree / name / "file").write_text(name)
+    (tree / "link").symlink_to("old")
+    before = look(tree)
+
+    async def whole() -> None:
+        async with talking(log, tree, [ask(run("ln -sfn new link")), "Done."]) as conversation:
+            await conversation.ask("change")
+            assert str((tree / "link").readlink()) == "new"
+            await conversation.rollback(1)
+
+    asyncio.run(whole())
+    assert look(tree) == before
+
+
+
 def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventLog, options: dict[str, Any]) -> None:
     (tree / ".gitattributes").write_text("* text=auto eol=crlf ident working-tree-encoding=UTF-16\n*.f filter=evil\n")
     (tree / ".gitignore").write_text("ignored\n")

@@ -61,7 +61,7 @@ class Step:
 STEPS = (
     Step("cd hermes_exec && ./dev setup", "cd {root} && ./dev setup"),
     Step(". .venv/bin/activate && cd ~/work", "cd ~/work"),
-    Step("hermes-exec run 'echo \"hello from $(uname -s)\"; exit 3'; echo \"exit code $?\""),
+    Step('hermes-exec run \'echo "hello from $(uname -s)"; exit 3\'; echo "exit code $?"'),
     Step("printf 'red\\nblue\\nred\\n' > colors.txt"),
     Step(
         'hermes-cli --approve allow --replay ~/script.jsonl -q "Which colors are in colors.txt? Keep the steps as a skill."'

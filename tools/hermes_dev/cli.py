@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hermes_dev import suite
+from hermes_dev import lowest, suite
 from hermes_dev.cast import write_cast
 from hermes_dev.checks import run_checks
 from hermes_dev.durations import write_durations
@@ -32,6 +32,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   test --shard NAME the tests of one shard: core, containers, clouds, gate or agent
   test --python 3.13
                     the same with another Python, in an environment of its own (.venv-3.13)
+  test --lowest     a part of the suite with the oldest dependencies that pyproject.toml permits, in .venv-lowest
   lint              the checks alone
   fmt [PATHS]       put the code into its format and fix what ruff can fix
   generate          write the blocking interface (hermes_exec/sync.py), and what policies are rendered to
@@ -103,6 +104,9 @@ def demo(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """Run the checks and the suite; pytest's closing line is the last one."""
+    if "--lowest" in arguments:
+        ensure()
+        return lowest.run([word for word in arguments if word != "--lowest"])
     request = suite.parse(arguments)
     if request.python:
         suite.become(request)

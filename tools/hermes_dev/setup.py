@@ -110,6 +110,18 @@ def can_bring_pip() -> bool:
     return quiet([sys.executable, "-I", "-c", probe], show=False) is None
 
 
+def find_uv() -> str:
+    """Return the path of the environment's uv, or of another one.
+
+    Raises:
+        DevError: there is none.
+    """
+    for uv in (str(venv() / "bin" / "uv"), shutil.which("uv")):
+        if uv and os.access(uv, os.X_OK):
+            return uv
+    raise DevError("there is no uv. Try: ./dev setup")
+
+
 def installers() -> list[list[str]]:
     """Commands that install into the environment, best first: its own uv, another's uv, some pip."""
     python = venv_python()

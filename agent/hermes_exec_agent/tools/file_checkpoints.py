@@ -2,7 +2,7 @@
 
 Files that tools write are copied one by one. Changes by commands are found by comparing two snapshots of the git work
 tree in which they run; elsewhere the record says that they are not covered. The log has what was changed, and the
-digests of what was kept; the contents stay in the target.
+digests of what was kept; the contents stay in the target. See also `WatchedFolder`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, TransferError
 from hermes_exec_agent.tools import file_scripts
 from hermes_exec_agent.tools.file_states import FileChange, FileState
+from hermes_exec_agent.tools.watched_folder import COPIED, WatchedFolder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -68,6 +69,8 @@ class FileCheckpoints:
         """Paths that were kept in this turn, and where they led."""
         self._folders: set[str] = set()
         self._snapshots: dict[str, _Snapshot] = {}
+        self._watched: WatchedFolder | None = None
+        """The folder outside of a work tree in which the turn's first command ran."""
         self._is_pruned = False
         self._blobs = ""
         """The folder of contents in the target; empty before it is known."""
@@ -143,19 +146,46 @@ class FileCheckpoints:
             try:
                 top, store, tree, modes, _ = await self._snapshot(folder)
             except NotCovered as error:
-                await self._note("uncovered", folder=folder, why=str(error))
+                await self._begin_folder(folder, error)
                 return
             if top not in self._snapshots:
                 event = await self._note("snapshot", top=top, store=store, tree=tree, modes=modes)
                 self._snapshots[top] = _Snapshot(top, tree, modes, event)
 
+    async def _begin_folder(self, folder: str, reason: NotCovered) -> None:
+        """Watch a folder outside of a work tree if the target has snapshots; record ``reason`` otherwise."""
+        if self._watched is None and self._terminal.kind in COPIED:
+            try:
+                self._watched = await WatchedFolder.begin(self._terminal, folder, self._id)
+            except HermesError as error:
+                await self._note("uncovered", folder=folder, why=f"{reason}, and {error.what}")
+                return
+            self._watched.event = await self._note("snapshot", top=self._watched.top)
+        elif self._watched is None or not self._watched.contains(folder):
+            await self._note("uncovered", folder=folder, why=str(reason))
+
+    async def _compare_folder(self, watched: WatchedFolder) -> None:
+        try:
+            changes = await watched.list_changes(keep_files)
+        except (ValueError, HermesError) as error:
+            what = error.what if isinstance(error, HermesError) else str(error)
+            await self._note("uncovered", folder=watched.top, why=what, since=watched.event)
+        else:
+            records = [each.to_record() for each in changes]
+            await self._note("commands", top=watched.top, since=watched.event, changes=records)
+        finally:
+            await watched.end()
+
     async def end_turn(self) -> None:
         """Record what the commands of the turn changed, and remove old contents."""
         async with self._lock:
-            did = bool(self._paths or self._snapshots)
+            did = bool(self._paths or self._snapshots or self._watched)
             snapshots, self._snapshots = self._snapshots, {}
+            watched, self._watched = self._watched, None
             self._paths, self._folders = {}, set()
             try:
+                if watched is not None:
+                    await self._compare_folder(watched)
                 for each in snapshots.values():
                     await self._compare(each)
                 if did and not self._is_pruned:

@@ -152,6 +152,57 @@ breaks in it as \\001), and the differences. Nested repositories appear as commi
 starts hooks, filters or other programs: `git add` would look into nested repositories with their configuration.
 """
 
+_LIST = r"""
+list_files() { find "$top" -xdev -path "$kept" -prune -o \( -type f -o -type l \) "$@" -print0; }
+list=$kept/lists/$id
+"""
+
+BEGIN_LIST = (
+    _KEPT
+    + r"""
+folder=$1 id=$2
+cd -P -- "$folder" && top=$PWD || exit 3
+[ "$top" != / ] || exit 4
+while read -r _ _ _ _ point _; do
+    case $point in
+    /) continue ;;
+    *\\*) exit 5 ;;
+    esac
+    case $top/ in "$point"/*) exit 5 ;; esac
+    case $point in "$top"/*) exit 5 ;; esac
+done < /proc/self/mountinfo || exit 5
+"""
+    + _LIST
+    + _CREATE
+    + r"""
+mkdir -p -- "$kept/lists" && list_files > "$list.begin" && : > "$list.time" || exit 7
+find "$list.begin" -cnewer "$list.time" > /dev/null 2>&1 || exit 8
+sleep 0.02 2> /dev/null || sleep 1
+printf '%s\0' "$top"
+"""
+)
+"""Arguments: a folder outside of a work tree, and an id. Lists its files, for `END_LIST`, and prints its physical path.
+
+Exits with 4 for the root folder, with 5 if another file system is mounted at the folder, above or in it, and with 8
+if `find` cannot compare times of changes.
+"""
+
+END_LIST = (
+    _KEPT
+    + r"""
+top=$1 id=$2
+"""
+    + _LIST
+    + r"""
+sorted() { tr '\000\n' '\n\001' < "$list.$1" | sort; }
+list_files > "$list.end" && list_files -cnewer "$list.time" > "$list.new" || exit 7
+sorted begin > "$list.1" && sorted end > "$list.2" && comm -3 "$list.1" "$list.2" > "$list.3" || exit 7
+{ sed "s/^$(printf '\t')//" < "$list.3"; sorted new; } | sort -u | tr '\n\001' '\000\n'
+rm -f -- "$list".*
+"""
+)
+"""Arguments: the path that `BEGIN_LIST` printed, and its id. Prints the paths of files that came, went or changed."""
+
 RESTORE = (
     _KEPT
     + _GIT
@@ -218,7 +269,11 @@ replace() {
         chmod "${mode:-644}" "$temporary" || return
     fi
     allowed || { outcome=changed; return; }
-    mv -f -- "$temporary" "$path" && outcome=done
+    if [ -L "$path" ] && [ -d "$path" ]; then  # mv would move it into the folder that the link leads to
+        mv -fT -- "$temporary" "$path" 2> /dev/null || { rm -f -- "$path" && mv -f -- "$temporary" "$path"; }
+    else
+        mv -f -- "$temporary" "$path"
+    fi && outcome=done
 }
 allowed() {
     [ "$force" = 1 ] || is "$path" "$kind" "$digest0" || is "$path" "$kind1" "$digest1" ||

@@ -33,8 +33,8 @@ ESTIMATE = "hermes_exec.estimated_cost"
 STATE = "hermes_exec.state"
 """``open``, ``kept`` for a later ``open``, or ``jobs`` after it was left to its jobs."""
 _NOT_PART_OF_A_SANDBOX = {
-    "description", "hourly_cost", "most_cost", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets", "lease_s",
-    "job_lease_s", "max_output", "cwd", "setup", "login", "shell", "python", "carrier",
+    "description", "hourly_cost", "most_cost", "max_sandboxes", "max_hours", "allowed_gpus", "env", "secrets",
+    "lease_s", "job_lease_s", "max_output", "cwd", "setup", "login", "shell", "python", "carrier",
 }  # fmt: skip
 _DIGEST = 12
 

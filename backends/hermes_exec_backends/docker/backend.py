@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver
-from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, Unsupported
 from hermes_exec.wrapper import join_resource_ids, open_outer
 from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.docker import lease
@@ -193,6 +193,27 @@ class DockerBackend(Backend):
         """
         return f"docker:{await commit(self._engine, self._get_container(), name)}"
 
+    def create_copy(self, snapshot: str) -> Backend:
+        """Return a backend for a new container of a snapshot, with the limits of this one and nothing mounted.
+
+        Raises:
+            Unsupported: the container existed before, so that its limits are not known.
+        """
+        if self._profile.container is not None:
+            raise Unsupported("the limits of a container that existed before are not known")
+        image = {"image": snapshot.removeprefix("docker:"), "pull": "never", "dockerfile": None, "requirements": ()}
+        mounts = {"binds": (), "volumes": {}, "tmpfs": {}, "gpus": None}
+        return DockerBackend(self._profile.model_copy(update={**image, **mounts, "name": None, "reuse": False}))
+
+    async def remove_snapshot(self, snapshot: str) -> None:
+        """Remove the image of a snapshot.
+
+        Raises:
+            PlaceUnavailable: the engine refused.
+        """
+        name = snapshot.removeprefix("docker:")
+        await self._engine.call(f"docker: image {name}", lambda client: client.remove_image(name, force=True))
+
     async def suspend(self) -> None:
         """Freeze every process in the container. Its lease continues, and cannot end it while it is frozen."""
         container = self._get_container()
@@ -268,6 +289,10 @@ class DockerInside(DockerBackend):
     def resource_id(self) -> str:
         """Return the identifiers of the container and of the outer target."""
         return join_resource_ids(super().resource_id, self.outer)
+
+    def create_copy(self, snapshot: str) -> Backend:  # noqa: ARG002  the shape of `SupportsCopies`
+        """Refuse: a copy would need a second connection to the outer target."""
+        raise Unsupported("copies are not made inside of another target")
 
     async def open(self) -> None:
         """Open the outer target, then the container in it; an error names the one that failed as its ``place``."""

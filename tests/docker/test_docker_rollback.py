@@ -1,0 +1,64 @@
+"""Changes of commands in a container, outside of a git work tree, are rolled back by a snapshot of the container."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import hermes_exec
+from hermes_exec_agent.models import Models, ScriptedModel, ask, say
+from hermes_exec_agent.runtime import Conversation
+from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
+from hermes_exec_agent.tools.tool import Approvals, Context
+from hermes_exec_agent.tools.toolset import create_tools
+from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.bounded import within
+from tests.rigs.breadth import leave_out
+from tests.rigs.docker_engine import DEBIAN
+from tests.runtime.conftest import Nobody
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.rigs.docker_engine import Engine
+
+leave_out("starts an engine")
+
+LIST = "cd /work && ls -la --time-style=+ . | tail -n +2 && cat kept changed* gone* 2>/dev/null; readlink link"
+CHANGE = (
+    "cd /work && echo new > 'changed file' && rm gone && mkdir -p a/b && echo x > a/b/c && "
+    "chmod 755 kept && ln -sfn /etc link && sleep 0"
+)
+
+
+def test_changes_of_commands_in_a_container_are_rolled_back(dock: Engine, tmp_path: Path) -> None:
+    async def work() -> None:
+        go = ask(("terminal", {"command": "cd /work"}))
+        replies = [go, say("There."), ask(("terminal", {"command": CHANGE})), say("Done.")]
+        async with hermes_exec.open(DockerBackend(dock.profile(DEBIAN)), audit=False) as terminal:
+            setup = "mkdir /work && cd /work && echo old > 'changed file' && echo gone > gone && echo 1 > kept"
+            await terminal.run(f"{setup} && ln -s /usr link", check=True)
+            before = (await terminal.run(LIST)).stdout
+            context = Context(terminal, terminal.target, Nobody(), "", approvals=Approvals("allow"))
+            context.checkpoints = FileCheckpoints(terminal)
+            context.tools = create_tools(context)
+            with EventLog(tmp_path / "log.sqlite") as log:
+                models = Models(ScriptedModel(replies))
+                talk = Conversation(models=models, tools=context.tools, context=context, log=log)
+                await talk.begin()
+                await talk.ask("go there")
+                await talk.ask("change it")
+                assert (await terminal.run(LIST)).stdout != before
+                _, step = await talk.list_steps()
+                assert step.list_uncovered() == []
+                assert sorted(path.removeprefix("/work/") for path in step.paths) == [
+                    "a/b/c", "changed file", "gone", "kept", "link",
+                ]  # fmt: skip
+                assert dock.client.images("hermes-exec-copy") == []
+                await talk.rollback(2)
+                assert (await terminal.run(LIST)).stdout == before
+                await talk.rollback(3)
+                assert (await terminal.run("cat '/work/changed file'")).stdout == b"new\n"
+                await context.close()
+
+    within(120)(work())
