@@ -140,7 +140,9 @@ def figures(rounds: int) -> list[Table]:
 def _serve(program: Path) -> tuple[int, subprocess.Popen[bytes]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-I", str(program), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        [sys.executable, "-I", str(program), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     give_up = time.monotonic() + 60
     while True:
         try:

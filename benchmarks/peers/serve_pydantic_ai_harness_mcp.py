@@ -18,7 +18,7 @@ async def main() -> None:
         if kind == "open":
             _, config = value
             where = config["url"] if "url" in config else StdioTransport(config["command"], config["args"])
-            toolset = MCPToolset(where)
+            toolset = MCPToolset(where, init_timeout=60)
             await toolset.__aenter__()
             opened.append(toolset)
             if [each.name for each in await toolset.list_tools()] != ["echo"]:
