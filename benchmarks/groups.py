@@ -51,6 +51,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "learning": lambda part: _of("learning").figures(part),
     "reviews": lambda part: _of("reviews").figures(200 // part),
     "recall": lambda part: _of("skill_recall").figures(part),
+    "mcp": lambda part: _of("mcp_clients").figures(200 // part),
     "pools": lambda _: _of("orchestrator").in_containers(),
     "fleet": lambda part: _of("fleet").figures(part),
 }

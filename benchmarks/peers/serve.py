@@ -13,18 +13,22 @@ PEERS = {"hermes-agent": "0.19.0", "swe-rex": "1.4.0", "mini-swe-agent": "2.4.6"
 """Distribution and version, of those that run commands."""
 MEMORY_PEERS = {"hermes-agent": PEERS["hermes-agent"], "pydantic-ai-harness": "0.62.0"}
 """The same, of those that remember."""
+MORE = {("hermes-agent", "mcp"): "hermes-agent[mcp]", ("pydantic-ai-harness", "mcp"): "pydantic-ai-slim[mcp]"}
+"""What a part of a peer needs besides the distribution."""
 
 
-def install(name: str) -> Path:
-    """The interpreter of a peer's environment."""
+def install(name: str, place: str = "") -> Path:
+    """The interpreter of a peer's environment, with what the part ``place`` needs."""
     version = {**PEERS, **MEMORY_PEERS}[name]
-    folder = _CACHE / f"{name}-{version}"
+    more = MORE.get((name, place), "")
+    folder = _CACHE / f"{name}-{version}{'-' + place if more else ''}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         uv = str(Path(sys.executable).parent / "uv")
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), f"{name}=={version}"], check=True)
+        packages = [f"{name}=={version}", *filter(None, (more,))]
+        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), *packages], check=True)
         (folder / "ready").touch()
     return python
 
@@ -37,7 +41,7 @@ class Peer:
         self.name = name
         script = _HERE / f"serve_{'_'.join(filter(None, (name.replace('-', '_'), place)))}.py"
         self._process = subprocess.Popen(
-            [str(install(name)), "-I", str(script), *words],
+            [str(install(name, place)), "-I", str(script), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -6,12 +6,17 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends.fail import Keyring as NoKeyring
+from keyring.backends.null import Keyring as NullKeyring
+from keyring.errors import KeyringLocked
+from keyrings.alt.file import PlaintextKeyring
 
 from hermes_exec.config.settings import McpSettings
 from hermes_exec.errors import ConfigError, PlaceUnavailable, UsageError
@@ -21,7 +26,7 @@ from tests.rigs.bounded import until
 from tests.rigs.oauth_server import RIGHT, open_protected_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from tests.cli.conftest import Cli
     from tests.mcp.conftest import Talking
@@ -227,33 +232,77 @@ def test_a_page_that_does_not_know_the_login_neither_ends_nor_answers_it(run: Ru
     run(use())
 
 
-def test_a_locked_keyring_stops_no_server_and_keeps_no_secret_unseen(
-    run: Run, talking: Talking, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+class Locked(KeyringBackend):
+    """A keyring of a desktop whose person is not there."""
+
+    priority = 5.0  # type: ignore[assignment]  as the library's own backends have it
+
+    def get_password(self, service: str, username: str) -> str | None:
+        raise KeyringLocked
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise KeyringLocked
+
+    def delete_password(self, service: str, username: str) -> None:
+        raise KeyringLocked
+
+
+class Desktop(PlaintextKeyring):
+    """A keyring that counts as one that protects what it keeps."""
+
+    priority = 5.0  # type: ignore[assignment]  as the library's own backends have it
+
+
+@pytest.fixture
+def use_keyring(tmp_path: Path) -> Iterator[Callable[[KeyringBackend], None]]:
+    """Let the package use one of its backends; those with a file keep it in the folder of the test."""
+    before = keyring.get_keyring()
+
+    def use(backend: KeyringBackend) -> None:
+        if isinstance(backend, PlaintextKeyring):
+            backend.file_path = str(tmp_path / "keyring/file.cfg")
+        keyring.set_keyring(backend)
+
+    yield use
+    keyring.set_keyring(before)
+
+
+def test_keys_are_in_the_keyring_if_there_is_one_and_else_in_a_file(
+    run: Run, talking: Talking, environ: dict[str, str], use_keyring: Callable[[KeyringBackend], None], tmp_path: Path
 ) -> None:
-    package = tmp_path / "packages/keyring.py"
-    package.parent.mkdir()
-    package.write_text(
-        "class Locked(Exception): pass\n"
-        "class Backend: priority = 5\n"
-        "def get_keyring(): return Backend()\n"
-        "def get_password(service, name): raise Locked\n"
-        "set_password = delete_password = lambda *words: get_password(*words[:2])\n"
-    )
-    monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
-    monkeypatch.delitem(sys.modules, "keyring", raising=False)
+    async def use() -> None:
+        async with open_protected_server() as (url, _):
+            for poor in (NoKeyring(), NullKeyring(), PlaintextKeyring()):
+                use_keyring(poor)
+                assert await log_in_with_browser(settings_of(url), environ)
+                assert login_file("far", environ).stat().st_mode & 0o777 == 0o600
+            use_keyring(Desktop())
+            assert await log_in_with_browser(settings_of(url), environ)
+            assert not login_file("far", environ).exists()  # no second copy stays
+            async with talking(far=settings_of(url)) as talk:
+                assert (await talk.call("whoami", server="far"))["output"] == "the person"
+            kept = (tmp_path / "keyring/file.cfg").read_text()
+            assert "hermes" in kept
+            assert remove_login("far", environ)
+            assert (read_login("far", environ), remove_login("far", environ)) == (None, False)
+
+    run(use())
+
+
+def test_a_locked_keyring_stops_no_server_and_keeps_no_secret_unseen(
+    run: Run, talking: Talking, environ: dict[str, str], use_keyring: Callable[[KeyringBackend], None]
+) -> None:
+    use_keyring(Locked())
 
     async def use() -> None:
         async with open_protected_server() as (url, _):
             assert await log_in_with_browser(settings_of(url), environ)
             async with talking(far=settings_of(url)) as talk:
                 assert (await talk.call("whoami", server="far"))["output"] == "the person"
-            with pytest.raises(ConfigError, match="still in the keyring: Locked"):
+            with pytest.raises(ConfigError, match="still in the keyring: KeyringLocked"):
                 remove_login("far", environ)
             async with talking(far=settings_of(url)) as talk:
                 await until(lambda: talk.connection.reason)
                 assert "HTTP status 401" in talk.connection.reason
 
-    try:
-        run(use())
-    finally:
-        sys.modules.pop("keyring", None)
+    run(use())

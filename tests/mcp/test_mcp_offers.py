@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import TransferError
+from hermes_exec_agent.mcp.served_tools import ByteLimit
 from hermes_exec_agent.skills.registry.home import default_home
 from hermes_exec_agent.skills.registry.record import Origin
 from hermes_exec_agent.skills.registry.registry import Registry
@@ -54,6 +56,31 @@ def test_a_folder_is_synced_both_ways_and_no_other_one(run: Run, serving: Servin
 
     run(use())
     assert (mine / "sub/b").read_text() == "two"
+
+
+def test_a_sync_copies_no_more_bytes_than_the_person_allows(run: Run, serving: Serving, tmp_path: Path) -> None:
+    mine, there = tmp_path / "mine", tmp_path / "there"
+    for folder in (mine, there):
+        folder.mkdir()
+    (there / "large").write_bytes(bytes(3000))
+    (mine / "small").write_bytes(bytes(1000))
+
+    async def use() -> None:
+        async with serving("--sync", str(mine), "--sync-limit", "2K") as client:
+            for options in (dict[str, Any](), {"delete": True}):
+                failed = await call(client, "sync", local=".", remote=str(there), direction="down", **options)
+                assert failed["error"]["type"] == "usage_error"
+                assert "3000 bytes, and this server copies up to 2048 bytes" in failed["error"]["message"]
+                assert [each.name for each in mine.iterdir()] == ["small"]
+            planned = await call(client, "sync", local=".", remote=str(there), direction="down", dry_run=True)
+            assert planned["bytes"] == 3000
+            assert (await call(client, "sync", local=".", remote=str(there)))["bytes"] == 1000
+
+    run(use())
+    limit = ByteLimit(2048)
+    limit.count(1500, 1500, 0, 1)
+    with pytest.raises(TransferError, match="2049 bytes"):  # of two portions
+        limit.count(549, 549, 0, 1)
 
 
 def test_without_a_folder_there_is_no_sync(run: Run, serving: Serving, cli: Cli) -> None:

@@ -96,6 +96,7 @@ FORMS = (
     Form("mcp test x", ("mcp",), 2),
     Form("mcp remove x", (), 2),
     Form("mcp login x", ("mcp",), 2),
+    Form("mcp logout x", ("mcp",), 0),
     Form("mcp serve --http --port 0 --json", ("mcp",), serves=True),
     Form("log"),
     Form("bench local --runs 1"),

@@ -53,17 +53,23 @@ class Mailbox:
 
 @asynccontextmanager
 async def open_mail_server(
-    certificate: Path | None = None, key: Path | None = None
+    certificate: Path | None = None, key: Path | None = None, *, is_encrypted: bool = False
 ) -> AsyncGenerator[tuple[int, Mailbox]]:
-    """Yield the port and the mailbox; with a certificate the server demands STARTTLS and a login."""
+    """Yield the port and the mailbox.
+
+    With a certificate the server demands STARTTLS and a login, or it is encrypted from the beginning of a connection.
+    """
     mailbox, loop, options = Mailbox(), asyncio.get_running_loop(), dict[str, Any]()
+    context: ssl.SSLContext | None = None
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
+    if context is not None and not is_encrypted:
         options = {
             "tls_context": context, "require_starttls": True, "auth_required": True, "authenticator": mailbox.log_in,
         }  # fmt: skip
-    server = await loop.create_server(lambda: SMTP(mailbox, loop=loop, **options), "127.0.0.1", 0)
+    encryption = context if is_encrypted else None
+    server = await loop.create_server(lambda: SMTP(mailbox, loop=loop, **options), "127.0.0.1", 0, ssl=encryption)
     try:
         yield server.sockets[0].getsockname()[1], mailbox
     finally:

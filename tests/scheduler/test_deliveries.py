@@ -88,6 +88,14 @@ def test_addresses_are_stored_as_whole_paths(tmp_path: Path, monkeypatch: pytest
     assert check_addresses(["none"]) == check_addresses([]) == ()
 
 
+def test_a_platform_is_a_short_form_of_the_chat_of_a_person_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="--deliver message:me@telegram: there is no such person"):
+        check_addresses(["telegram:me"])
+
+
 @pytest.mark.parametrize("address", ["", "file", "file:", "fil:x", "none:x"])
 def test_an_address_without_a_channel_is_refused(address: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -119,6 +119,22 @@ def test_a_report_arrives_over_an_encrypted_connection_after_a_login(cli: Cli, t
     asyncio.run(use())
 
 
+def test_a_server_may_be_encrypted_from_the_beginning(
+    configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = tmp_path / "certificate", tmp_path / "key"
+    write_certificate(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def use() -> int:
+        async with open_mail_server(certificate, key, is_encrypted=True) as (port, mailbox):
+            configure(port, security="tls")
+            await send_delivery(letter())
+            return len(mailbox.messages)
+
+    assert asyncio.run(use()) == 1
+
+
 @pytest.mark.parametrize("answer", ["hang up", "?? what", "250"])
 def test_a_text_whose_acceptance_is_not_received_is_of_unknown_outcome_and_not_sent_again(
     desk: Desk, configure: Any, answer: str

@@ -147,6 +147,7 @@ _REACH = {
     "mcp list": ("mcp list", "mcp list --json"),
     "mcp test": ("mcp test files", "mcp test files --accept"),
     "mcp remove": ("mcp remove files",),
-    "mcp login": ("mcp login notes",),
+    "mcp login": ("mcp login notes", "mcp login notes --scope 'notes:read notes:write'"),
+    "mcp logout": ("mcp logout notes",),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {**_CHAT, **_MEMORY, **_SKILLS, **_LEARNING, **_BATCH, **_CRON, **_REACH}

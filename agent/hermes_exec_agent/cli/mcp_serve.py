@@ -48,6 +48,10 @@ def serve(  # noqa: PLR0913  the options of one command
         Path | None,
         typer.Option("--sync", metavar="FOLDER", help="Also offer the tool sync, for this folder of this machine."),
     ] = None,
+    sync_limit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Let one call of sync copy up to this size, with --sync; by default 1G."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Serve a target as tools of the Model Context Protocol: commands, shells, jobs and files.
@@ -61,7 +65,9 @@ def serve(  # noqa: PLR0913  the options of one command
         raise UsageError("--host, --port and --token-from are for a server over HTTP", remedy="--http")
     if sync is not None and not sync.is_dir():
         raise UsageError(f"--sync {sync}: there is no such folder")
-    offer = _Offer(tuple(tool or ()), skills, sync)
+    if sync is None and sync_limit is not None:
+        raise UsageError("--sync-limit is for the tool sync", remedy="--sync FOLDER")
+    offer = _Offer(tuple(tool or ()), skills, sync, _parse_limit(sync_limit))
     return interruptible.run(_serve(on, (host, port) if http else None, token_from, offer, as_json=json))
 
 
@@ -73,6 +79,18 @@ class _Offer:
     """All of them, if it is empty."""
     skills: bool
     folder: Path | None
+    most_bytes: int | None
+    """That a call of ``sync`` may copy; the default if None."""
+
+
+def _parse_limit(text: str | None) -> int | None:
+    from hermes_exec.config.values import parse_size
+
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"--sync-limit: it {error}", remedy="--sync-limit 1G") from None
+    return size if isinstance(size, int) else None
 
 
 async def _serve(
@@ -80,13 +98,14 @@ async def _serve(
 ) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target
     from hermes_exec_agent.mcp.served_target import ServedTarget
-    from hermes_exec_agent.mcp.served_tools import TargetTools
+    from hermes_exec_agent.mcp.served_tools import MOST_SYNCED, TargetTools
     from hermes_exec_agent.mcp.server import TargetServer, choose_tools
 
     hide_environment()
     plan = plan_target(on)
     target = ServedTarget(on or plan.target, _make_opener(on))
-    offered = TargetTools(target, offer.folder).create()
+    most_bytes = MOST_SYNCED if offer.most_bytes is None else offer.most_bytes
+    offered = TargetTools(target, offer.folder, most_bytes).create()
     if offer.skills:
         offered += await asyncio.to_thread(_create_skill_tools)
     tools = choose_tools(offered, offer.names)

@@ -51,6 +51,8 @@ _SERVICE = "hermes-exec mcp"
 _ANSWER_S = 30.0
 _MOST_ROUNDS = 3
 """Times that a server may ask for further rights during one login."""
+_RECOMMENDED = 1
+"""The least priority of a keyring that the package recommends."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -72,14 +74,20 @@ class Keyring:
 
     @staticmethod
     def find() -> Any:
-        """Return the package, or None if it is not installed or has no keyring here."""
+        """Return the package; None if it is not installed, or has no keyring here that protects what it keeps.
+
+        Packages bring keyrings of less than the recommended priority, such as files of plain text.
+        """
         if importlib.util.find_spec("keyring") is None:
             return None
         package: Any = importlib.import_module("keyring")
         try:
-            return package if package.get_keyring().priority > 0 else None
+            chosen = package.get_keyring()
+            first = next(iter(getattr(chosen, "backends", ())), chosen)
+            protects = first.priority >= _RECOMMENDED
         except Exception:  # noqa: BLE001  a keyring of any kind may fail in its own way
             return None
+        return package if protects else None
 
 
 def read_login(name: str, environ: Mapping[str, str]) -> Login | None:

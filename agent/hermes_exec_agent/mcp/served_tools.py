@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.config.paths import to_printable
-from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec.errors import TransferError, Unsupported, UsageError
 from hermes_exec.terminal.output import OutputBuffer, SpoolFolder
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.tools.base import ToolArguments
@@ -40,6 +40,8 @@ REPORT_EVERY_S = 1.0
 _OUTPUT = 64 << 10
 _MOST_OUTPUT = 4 << 20
 _MOST_ENTRIES = 2000
+MOST_SYNCED = 1 << 30
+_SMALLER = "a smaller folder; a person starts the server with another --sync-limit"
 _MOST_S = 7 * 86400
 _LINE = 200
 """Characters of a command's last line of output that a report shows."""
@@ -277,10 +279,17 @@ class ServedTool:
 class TargetTools:
     """The calls of the tools."""
 
-    def __init__(self, target: ServedTarget, folder: Path | None = None) -> None:
-        """``folder``: of this machine, that the tool ``sync`` uses; without one there is no such tool."""
+    def __init__(self, target: ServedTarget, folder: Path | None = None, most_bytes: int = MOST_SYNCED) -> None:
+        """Keep what the tools use.
+
+        Args:
+            target: of the commands.
+            folder: of this machine, that the tool ``sync`` uses; without one there is no such tool.
+            most_bytes: that one call of it may copy.
+        """
         self._target = target
         self._folder = folder
+        self._most_bytes = most_bytes
 
     def create(self) -> tuple[ServedTool, ...]:
         """Return the tools."""
@@ -429,9 +438,14 @@ class TargetTools:
         local = await asyncio.to_thread(self._find_local, args.local)
         ticker = asyncio.create_task(Progress(report).tick())
         try:
-            done = await terminal.sync(
-                local, args.remote, direction=args.direction, delete=args.delete, dry_run=args.dry_run
-            )
+            done = await terminal.sync(local, args.remote, direction=args.direction, delete=args.delete, dry_run=True)
+            if not args.dry_run:
+                if done.bytes > self._most_bytes:
+                    raise UsageError(_describe_excess(done.bytes, self._most_bytes), remedy=_SMALLER)
+                done = await terminal.sync(
+                    local, args.remote, direction=args.direction, delete=args.delete,
+                    progress=ByteLimit(self._most_bytes).count,
+                )  # fmt: skip
         finally:
             await cancel_and_wait([ticker])
         changes = [
@@ -500,6 +514,30 @@ class TargetTools:
             reason=ended.reason if ended else "", duration_s=round(status.duration_s, 6),
             stdout_bytes=status.stdout_bytes, stderr_bytes=status.stderr_bytes, note=status.note,
         )  # fmt: skip
+
+
+class ByteLimit:
+    """Ends a sync that copies more than it planned, as files may grow, and a target may lie about their sizes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._portion = self._before = 0
+
+    def count(self, done_bytes: int, *_: int) -> None:
+        """Take the bytes of the portion that is being copied.
+
+        Raises:
+            TransferError: all portions have more than the limit.
+        """
+        if done_bytes < self._portion:  # the next portion
+            self._before += self._portion
+        self._portion = done_bytes
+        if (copied := self._before + done_bytes) > self._most:
+            raise TransferError(_describe_excess(copied, self._most), remedy=_SMALLER, state="a part was copied")
+
+
+def _describe_excess(found: int, most: int) -> str:
+    return f"sync: {found} bytes, and this server copies up to {most} bytes in a call"
 
 
 class Progress:

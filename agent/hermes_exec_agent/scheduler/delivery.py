@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.outbox import Delivery
 
 GROUP = "hermes_exec.deliveries"
+_PLATFORMS = "hermes_exec.gateways"
+"""The group of the platforms: ``PLATFORM:PERSON`` is a short form of ``message:PERSON@PLATFORM``."""
 NONE = "none"
 _TAIL = 8 << 20
 _LOCK_S = 5.0
@@ -73,6 +75,8 @@ def check_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
     checked: list[str] = []
     for address in given:
         name, colon, rest = address.partition(":")
+        if colon and name in own_entry_points(_PLATFORMS):
+            name, rest = "message", f"{rest}@{name}"
         channel = _find_channel(name, address if not colon else "")
         checked.append(f"{name}:{channel.check(rest)}")
     return tuple(dict.fromkeys(checked))

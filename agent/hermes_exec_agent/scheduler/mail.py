@@ -148,6 +148,7 @@ class _Attempt:
         with self._lock:
             self._client = client
         try:
+            self._check_stopped()
             if settings.security == "starttls":
                 client.starttls(context=context)
         except BaseException:
@@ -166,8 +167,7 @@ class _Attempt:
             if code not in (_ACCEPTED, _FORWARDED):
                 raise smtplib.SMTPResponseException(code, reply)
         with self._lock:
-            if self._is_stopped:
-                raise HermesError("it was stopped before the text was sent")
+            self._check_stopped()
             self._is_sending = True
         try:
             code, reply = client.data(mail.as_bytes())
@@ -182,6 +182,10 @@ class _Attempt:
             raise OutcomeUnknown(f"{_UNSAID}: its answer is none of SMTP", state=_MAYBE)
         with contextlib.suppress(smtplib.SMTPException, OSError):
             client.quit()  # it has the message, whatever becomes of the connection
+
+    def _check_stopped(self) -> None:
+        if self._is_stopped:
+            raise HermesError("it was stopped before the text was sent")
 
     def stop(self) -> bool:
         """End the attempt; return whether the text may have been sent."""

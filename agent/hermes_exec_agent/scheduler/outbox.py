@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.storage import CronStore
 
 DeliveryState = Literal["pending", "sending", "delivered", "failed", "suppressed", "unknown"]
-"""It waits; a ticker sends it; it arrived; it was given up; it is silent; it may have arrived, and is not sent again."""
+"""It waits; a ticker sends it; it arrived; it was given up; it is left out; it may have arrived, and stays so."""
 _PAUSES_S = (60.0, 300.0, 900.0, 3600.0, 3600.0, 4 * 3600.0, 4 * 3600.0, 12 * 3600.0)
 """After each failure; after the last one the delivery is given up."""
 _ERROR = 300

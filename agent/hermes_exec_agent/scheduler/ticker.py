@@ -51,7 +51,7 @@ LOOK_S = 15.0
 _STOPS_S = 1.0
 """The time between two looks for runs that are to be ended."""
 _ATTEMPTS, _PAUSE_S = 60, 5.0
-"""Attempts to record an end, and the time between two."""
+"""Attempts of a ticker that ends to record a state, and the time between two."""
 _SENDING = 4
 """Messages of one ticker that are sent at the same time."""
 _GRACE_S = 30.0
@@ -83,6 +83,7 @@ class Ticker:
         self._sending: set[asyncio.Task[None]] = set()
         self._stopping: dict[int, str] = {}
         self._renewed = self._looked = 0.0
+        self._is_ending = False
         self.ended: Counter[str] = Counter()
         """The runs of this ticker by the states in which they ended."""
 
@@ -240,6 +241,7 @@ class Ticker:
 
     async def _stop_all(self, reason: str, grace_s: float) -> None:
         """Let runs and deliveries end, and stop the others."""
+        self._is_ending = True
         tasks = [*self._running, *self._sending]
         if tasks and grace_s:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -255,9 +257,8 @@ class Ticker:
     async def _run(self, job: Job, slot: Slot) -> RunResult | None:
         """Run a slot, and record its end; return None if another ticker has it."""
         try:
-            begun = await shield_to_completion(
-                asyncio.to_thread(begin_slot, self._store, slot, self._holder, self._clock.now()), limit_s=None
-            )
+            beginning = partial(begin_slot, self._store, slot, self._holder, self._clock.now())
+            begun = await shield_to_completion(self._persist(beginning), limit_s=None)
         except asyncio.CancelledError:
             result: RunResult | None = self._interruption(slot)
         else:
@@ -268,18 +269,21 @@ class Ticker:
         return result if await shield_to_completion(recording, limit_s=None) else None
 
     async def _persist(self, change: Callable[[], T]) -> T:
-        """Change the file; a full disk or another writer is waited for.
+        """Change the file; a full disk or another writer is waited for, as nothing else may be done before.
 
         Raises:
-            HermesError: it cannot be changed for minutes.
+            HermesError: this ticker ends, and the file cannot be changed for minutes.
         """
-        for _ in range(_ATTEMPTS):
+        attempts = 0
+        while True:
             try:
                 return await asyncio.to_thread(change)
             except HermesError as error:
-                _log.warning("the end of a run or of a delivery is not recorded yet: %s", error)
+                attempts = attempts + 1 if self._is_ending else 0
+                if attempts >= _ATTEMPTS:
+                    raise
+                _log.warning("the state of a run or of a delivery is not recorded yet: %s", error)
                 await asyncio.sleep(_PAUSE_S)
-        return await asyncio.to_thread(change)
 
     async def _attempt(self, job: Job, slot: Slot) -> RunResult:
         try:
