@@ -135,7 +135,7 @@ async def see_and_approve_in_the_browser(reach: Reach) -> None:
     (listed,) = read_json(view, "/api/conversations", cookie)["items"]
     events = read_json(view, f"/api/conversations/{listed['id']}", cookie)["events"]
     assert any("mcp__shop__echo" in str(each.get("calls")) for each in events)
-    assert [each["note"] for each in events if each["kind"] == "approval"] == ["mcp__shop__echo: allowed"]
+    assert [each["note"] for each in events if each["kind"] == "approval"] == ["mcp__shop__echo: approved"]
     (job,) = read_json(view, "/api/approvals", cookie)["jobs"]
     assert dict(job["facts"])["deliver"] == "message:owner@slack"
     answer = {"job": job["id"], "revision": job["revision"], "allow": True}
