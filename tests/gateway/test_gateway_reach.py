@@ -108,8 +108,8 @@ def find_children(pid: int) -> list[int]:
             fields = each.read_text().rpartition(")")[2].split()
             parents.setdefault(int(fields[1]), []).append(int(each.parent.name))
     found = list(parents.get(pid, []))
-    for each in found:
-        found += parents.get(each, [])
+    for child in found:
+        found += parents.get(child, [])
     return found
 
 
