@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_exec.config.settings import GatewaySettings
 from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec_agent.frontends.gateway.adapter import ENTRY_POINTS
 from hermes_exec_agent.frontends.gateway.core import hold_gateway, is_gateway_running
 from hermes_exec_agent.frontends.gateway.load import create_adapters
 from hermes_exec_agent.scheduler.storage import CronStore
@@ -23,9 +27,6 @@ from tests.rigs.bounded import until
 from tests.rigs.endpoint import ScriptedEndpoint
 from tests.rigs.gateway import CODE
 from tests.rigs.telegram_api import TOKEN, run_telegram
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_settings_without_a_platform_are_refused() -> None:
@@ -52,6 +53,16 @@ def test_a_second_gateway_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="a gateway runs already"), hold_gateway(path):
             pass
     assert not is_gateway_running(path)
+
+
+def test_each_adapter_is_short() -> None:
+    found = {each.name: each.value.partition(":")[0] for each in entry_points(group=ENTRY_POINTS)}
+    assert {"discord", "irc", "signal", "slack", "telegram", "whatsapp"} <= set(found)
+    for module in found.values():
+        spec = find_spec(module)
+        assert spec is not None
+        assert spec.origin is not None
+        assert len(Path(spec.origin).read_text().splitlines()) <= 200, module
 
 
 class Machine:

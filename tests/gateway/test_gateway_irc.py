@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.config.secrets import Secret
+from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
-from hermes_exec_agent.frontends.gateway.irc import IrcAdapter, IrcSettings
+from hermes_exec_agent.frontends.gateway.irc import IrcAdapter, IrcSettings, create
 from hermes_exec_agent.frontends.gateway.irc_lines import parse_line, parse_message
+from hermes_exec_agent.frontends.gateway.irc_login import encode_plain
 from tests.rigs.bounded import until
+from tests.rigs.certificates import write_certificate
 from tests.rigs.gateway import Held, Session
 from tests.rigs.gateway_conformance import GatewayConformance, behaviour
 from tests.rigs.irc_server import IrcRig, find_server, run_irc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from tests.conftest import Require
 
@@ -100,6 +108,60 @@ class TestIrc(GatewayConformance):
 
 async def _ignore(_: object) -> None:
     """Take a message."""
+
+
+def test_the_account_is_authenticated_before_the_registration_ends(tmp_path: Path) -> None:
+    write_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    answers = {
+        "CAP REQ :sasl": ":s CAP * ACK :sasl", "AUTHENTICATE PLAIN": "AUTHENTICATE +", "CAP END": ":s 001 a :Welcome",
+    }  # fmt: skip
+    password = "p" * 300  # its response has more than one line
+
+    async def log_in(wanted: str, refusal: str = "") -> list[str]:
+        lines: list[str] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while line := (await reader.readline()).decode().strip():
+                lines.append(line)
+                answer = answers.get(line, "")
+                if line.startswith("AUTHENTICATE ") and not answer and len(line) < 400:
+                    given = "".join(each.partition(" ")[2] for each in lines if each.startswith("AUTHENTICATE "))
+                    is_right = base64.b64decode(given.removeprefix("PLAIN")) == f"ada\0ada\0{wanted}".encode()
+                    answer = ":s 903 a :You are in" if is_right else ":s 904 a :Not you"
+                if line == "CAP REQ :sasl" and refusal:
+                    answer = refusal
+                if answer:
+                    writer.write(f"{answer}\r\n".encode())
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        settings = IrcSettings(
+            host="localhost", port=server.sockets[0].getsockname()[1], ca=tmp_path / "cert.pem", nick="a", sasl="ada"
+        )
+        adapter, connected = IrcAdapter(settings, Secret("password", password)), asyncio.Event()
+        receiving = asyncio.create_task(adapter.receive(_ignore, connected.set))
+        waiting = asyncio.create_task(connected.wait())
+        await asyncio.wait([receiving, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        server.close()
+        if receiving.done():
+            receiving.result()
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
+        return lines
+
+    lines = asyncio.run(log_in(password))
+    assert lines[-1] == "CAP END"
+    assert not any("PASS" in each for each in lines)
+    with pytest.raises(PlatformDown, match="refuses the account: Not you"):
+        asyncio.run(log_in("another"))
+    with pytest.raises(PlatformDown, match="offers no SASL"):
+        asyncio.run(log_in(password, ":s CAP * NAK :sasl"))
+    assert [len(each) for each in encode_plain("", "p" * 298)] == [400, 1]
+    with pytest.raises(ConfigError, match="needs a password, and TLS"):
+        create("net", {"host": "h", "nick": "a", "sasl": "ada"})
 
 
 def test_a_piece_cannot_end_its_line() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hermes_exec_agent.frontends.gateway.database import connect
 from hermes_exec_agent.frontends.gateway.outbox import DRAFT_END
 from hermes_exec_agent.frontends.gateway.store import Store
-from hermes_exec_agent.frontends.gateway.turns import CUT_OFF
+from hermes_exec_agent.frontends.gateway.turns import CUT_OFF, describe_failure
 from hermes_exec_agent.runtime.events import EventLog
 from tests.rigs.bounded import until
 from tests.rigs.breadth import SEED
@@ -129,13 +129,14 @@ def check(folder: Path, rig: TelegramRig, count: int, kills: int) -> None:
             for event in log.events(summary.id)
             if event.kind == "user"
         )
-        expected = {f"message {number}.": 1 for number in range(count)}
-        assert asked == expected, "a message was lost, or had two turns"
+        expected = Counter({f"message {number}.": 1 for number in range(count)})
+        with contextlib.closing(connect(folder / "gateway.sqlite")) as base:
+            rows = base.execute("SELECT * FROM outbox").fetchall()
+        failures = [row["text"] for row in rows if row["text"].startswith(describe_failure(""))]
+        assert asked == expected, f"lost: {expected - asked}, two turns: {asked - expected}, failures: {failures}"
         texts = [each["plain"] for each in rig.sent]
         arrived = Counter(each for each in texts if each.startswith("echo: ") and not each.endswith(DRAFT_END))
         assert [text for text, times in arrived.items() if times > 1] == [], "an answer was sent twice"
-        with contextlib.closing(connect(folder / "gateway.sqlite")) as base:
-            rows = base.execute("SELECT * FROM outbox").fetchall()
         drafts = [row for row in rows if row["state"] == "unknown" and row["again"] == 0]
         """Beginnings of answers that may have arrived; the answers followed as pieces of their own."""
         others = [row["text"] for row in rows if row not in drafts]

@@ -108,8 +108,8 @@ def find_children(pid: int) -> list[int]:
             fields = each.read_text().rpartition(")")[2].split()
             parents.setdefault(int(fields[1]), []).append(int(each.parent.name))
     found = list(parents.get(pid, []))
-    for each in found:
-        found += parents.get(each, [])
+    for child in found:
+        found += parents.get(child, [])
     return found
 
 
@@ -135,7 +135,7 @@ async def see_and_approve_in_the_browser(reach: Reach) -> None:
     (listed,) = read_json(view, "/api/conversations", cookie)["items"]
     events = read_json(view, f"/api/conversations/{listed['id']}", cookie)["events"]
     assert any("mcp__shop__echo" in str(each.get("calls")) for each in events)
-    assert any(each["kind"] == "approval" and each["note"].endswith(": yes") for each in events)
+    assert [each["note"] for each in events if each["kind"] == "approval"] == ["mcp__shop__echo: approved"]
     (job,) = read_json(view, "/api/approvals", cookie)["jobs"]
     assert dict(job["facts"])["deliver"] == "message:owner@slack"
     answer = {"job": job["id"], "revision": job["revision"], "allow": True}

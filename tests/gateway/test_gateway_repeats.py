@@ -163,7 +163,8 @@ def test_a_database_of_the_first_version_gets_the_columns(tmp_path: Path) -> Non
             ).fetchall():
                 base.execute(f"DROP TRIGGER {name}")
         base.execute("DROP TABLE files")
-        base.execute("DROP TABLE early_edits")
+        for table in ("early_edits", "questions"):
+            base.execute(f"DROP TABLE {table}")
         base.execute("DROP INDEX outbox_edits")
         for column in ("key", "doubt", "is_draft", "is_file", "revision", "shown"):
             base.execute(f"ALTER TABLE outbox DROP COLUMN {column}")

@@ -13,7 +13,8 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway import delivery
 from hermes_exec_agent.frontends.gateway.adapter import Choice, NotSent, PlatformDown, SendUnknown
-from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings, create
+from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, create
+from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings
 from hermes_exec_agent.models import ask, say
 from tests.rigs.bounded import until
 from tests.rigs.gateway import Growing, Held, Session

@@ -228,14 +228,14 @@ class TestWhatsApp(GatewayConformance, FileConformance):
         await session.start(model=Held(go=True))
         await hub.say("ada", "hello")
         await until(lambda: hub.texts("ada"))
-        session.store.pair(CODE.search(hub.texts("ada")[0])[1], "owner", None)  # type: ignore[index]  the text has one
+        session.store.pair(CODE.search(hub.texts("ada")[0])[1], "owner", None)  # type: ignore[index]  # the text has one
         await hub.say("ada", "from the hub")
         await session.pair("ada")
         await session.say("ada", "from here")
         await session.read("ada", "echo: from here")
         await until(lambda: set(session.store.count_states()) == {"sent"})
         rig.closed, rig.refuses_late, rig.duplicates = {rig.user("ada")}, True, True
-        session.store.put("owner", session.store.person("owner").address, "your report")  # type: ignore[union-attr]  just paired
+        session.store.put("owner", session.store.person("owner").address, "your report")  # type: ignore[union-attr]  # just paired
         await until(lambda: session.store.count_states().get("failed") == 1)
         (failed,) = session.store.outbox("failed")
         assert (failed["text"], "not written for 24 hours" in failed["error"]) == ("your report", True)

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_exec.errors import Closed
 from hermes_exec.terminal.pty import Pty, attach_pty, start_pty
+from hermes_exec.terminal.pty_status import list_ptys
 from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
@@ -76,6 +77,23 @@ def test_newcomer_gets_the_last_quarter_mebibyte_from_the_start_of_a_line(live: 
         replay = await until(newcomer, b"end\n")
         assert whole.endswith(b"\n" + replay)
         assert (256 << 10) - 8 < len(replay) <= 256 << 10
+
+    live(scenario)
+
+
+def test_viewer_continues_at_a_byte_that_is_kept(live: Live, until: Until) -> None:
+    async def scenario(link: Link) -> None:
+        first = await start_pty(link, ["cat"], name="kept")
+        await first.write("one\n")
+        shown = await until(first, b"one\r\none\r\n")
+        await first.detach()
+        (status,) = await list_ptys(link)
+        assert status.output == (0, len(shown))
+        second = await attach_pty(link, "kept", offset=7)
+        assert await until(second, b"e\r\n") == b"e\r\n"
+        await second.detach()
+        with pytest.raises(Closed, match="not kept from that byte"):
+            await attach_pty(link, "kept", offset=len(shown) + 1)
 
     live(scenario)
 

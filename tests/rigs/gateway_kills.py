@@ -17,7 +17,8 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.gateway import delivery
 from hermes_exec_agent.frontends.gateway.core import Gateway, hold_gateway
 from hermes_exec_agent.frontends.gateway.store import Store
-from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
+from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter
+from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.protocol import Text

@@ -176,14 +176,23 @@ def read_memory() -> int:
     return int(found[1]) << 10
 
 
-async def measure_idle(folder: Path, persons: int, platforms: int) -> int:
-    """Return the memory of a gateway whose persons have each written once, with the libraries of all platforms."""
+async def measure_idle(folder: Path, persons: int, platforms: int, turns: int = 16) -> int:
+    """Return the memory of a gateway with the libraries of all platforms, after each person has written.
+
+    So many of them made requests; these are the conversations that stay open by default.
+    """
     for name in PLATFORMS:
         import_module(f"hermes_exec_agent.frontends.gateway.{name}")
     async with run_load(folder, persons, platforms) as load:
         for number in range(persons):
-            load.write(number, f"p{number}", load.hubs[number % platforms])
-        await until(lambda: load.answered >= persons, 1500)
+            person, hub = f"p{number}", load.hubs[number % platforms]
+            hub.post(Incoming(person, f"s{number}", f"id-{person}", "/status"))
+            if number < turns:
+                load.write(number, person, hub)
+        await until(
+            lambda: load.answered >= turns and len({each.chat for hub in load.hubs for each in hub.sent}) >= persons,
+            1500,
+        )
         await asyncio.sleep(1.0)
         return read_memory()
 

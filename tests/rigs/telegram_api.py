@@ -97,7 +97,8 @@ class TelegramRig:
         """The webhook's form, while there is one."""
 
     def adapter(self, **settings: Any) -> TelegramAdapter:
-        from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, TelegramSettings
+        from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter
+        from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings
 
         values: dict[str, Any] = {"poll_s": 1.0, "interval_s": 0.0, "limit_s": 5.0, **self.settings, **settings}
         return TelegramAdapter(TelegramSettings(token="env:X", base_url=self.url, **values), Secret("token", TOKEN))  # type: ignore[arg-type]  # pydantic parses it

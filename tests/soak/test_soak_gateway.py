@@ -1,4 +1,4 @@
-"""A hundred messages a second for a minute on five platforms: each has one turn and one answer, in the order of its chat.
+"""A hundred messages a second for a minute on five platforms: each has one turn and one answer, in its chat's order.
 
 ``./dev soak gateway`` is the full form; ``HERMES_SOAK_S`` chooses for how many seconds messages come.
 """

@@ -28,7 +28,7 @@ from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import leave_out
 from tests.rigs.browser import broken, new_page, read_cookie, show
 from tests.rigs.skill_makers import registered
-from tests.rigs.web_view import View, read_json
+from tests.rigs.web_view import HOSTILE, View, read_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +144,7 @@ def test_a_question_of_a_messenger_is_shown_and_the_owner_alone_answers_it(
                 board.end(ids[name], "yes" if allow else "no")
                 return True
 
-            ids[name] = board.add(message, f"tool_{name}", "touch <b>file</b>", read_uptime() + 600, decide)
+            ids[name] = board.add(message, f"tool_{name}", "\n".join(HOSTILE), read_uptime() + 600, decide)
         show(page, "#/approvals")
         page.get_by_text("bob alone can answer this, in the chat.").wait_for()
         page.wait_for_timeout(800)

@@ -193,19 +193,20 @@ def find_ancestors(pid: int) -> list[int]:
 
 
 _COUNT = """
-import asyncio
+import asyncio, sys
 import hermes_exec
-COUNT = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo the end; exec sleep 600"
+COUNT = "i=0; while [ ! -e $0 ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo the end; exec sleep 600"
 async def main():
     async with hermes_exec.open("local") as terminal:
-        pty = await terminal.pty(["sh", "-c", COUNT], name="counting", keep_s=600)
+        pty = await terminal.pty(["sh", "-c", COUNT, sys.argv[1]], name="counting", keep_s=600)
         await pty.detach()
 asyncio.run(main())
 """
 
 
 def test_a_kept_shell_goes_on_at_its_byte_after_a_restart(machine: Cli) -> None:
-    subprocess.run([sys.executable, "-c", _COUNT], check=True, env=machine.env, cwd=machine.cwd)
+    stop = machine.cwd / "stop-counting"
+    subprocess.run([sys.executable, "-c", _COUNT, str(stop)], check=True, env=machine.env, cwd=machine.cwd)
     own = View.start(machine)
     cookie = own.sign_in()
     entry = find_entry(own, cookie, "counting")
@@ -227,7 +228,7 @@ def test_a_kept_shell_goes_on_at_its_byte_after_a_restart(machine: Cli) -> None:
     assert (begin["replay"], begin["offset"], offset) == (True, 0, len(first))
     own.kill()
     own.restart()
-    (machine.cwd / "stop").touch()
+    stop.touch()
     again, second, last = asyncio.run(read(b"the end\r\n", offset=offset, run=begin["run"]))
     assert (again["replay"], again["offset"], last) == (False, offset, offset + len(second))
     lines = (first + second).split(b"\r\n")

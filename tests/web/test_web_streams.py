@@ -141,7 +141,7 @@ def test_a_kept_shell_takes_what_is_typed_and_is_ended_after_a_question(browser:
     page.wait_for_selector("#status .badge[data-state=wait]")
     view.restart()
     page.wait_for_selector("#status .badge[data-state=good]")
-    wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('is 42')")  # it is drawn again
+    wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('is 42')")  # the view goes on
     page.locator(".xterm-helper-textarea").focus()
     page.keyboard.type("echo ready $((6*7)); head -c $((79999+1)) | wc -c\n")
     wait_for(page, "document.querySelector('.xterm-rows').innerText.includes('ready 42')")

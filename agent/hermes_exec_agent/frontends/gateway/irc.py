@@ -13,6 +13,7 @@ import os
 import re
 import ssl
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -20,14 +21,10 @@ from pydantic import BaseModel, Field
 from hermes_exec.config.check import validate_table
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.config.values import LocalPath, Names, Source
-from hermes_exec_agent.frontends.gateway.adapter import (
-    AdapterTraits,
-    NotSent,
-    PlatformDown,
-    Rejected,
-    SendUnknown,
-)
+from hermes_exec.errors import ConfigError
+from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.irc_lines import Line, parse_line, parse_message, remove_codes
+from hermes_exec_agent.frontends.gateway.irc_login import register
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
 
 if TYPE_CHECKING:
@@ -53,7 +50,9 @@ class IrcSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The certificate of the authority that signs the server's; the system's authorities if left out."""
     nick: str = Field(pattern=r"[A-Za-z\[\]\\`_^{|}][\w\[\]\\`^{|}-]{0,15}")
     password: Source | None = None
-    """The source of the server's password."""
+    """The source of the server's password, or with ``sasl`` of the account's."""
+    sasl: str = Field(default="", pattern=r"[^\s\x00]{0,60}")
+    """The account to log in to by SASL PLAIN."""
     channels: Names = ()
     interval_s: float = Field(default=0.6, ge=0)
     """The shortest time between two lines in one chat."""
@@ -66,6 +65,8 @@ def create(name: str, table: Mapping[str, object]) -> IrcAdapter:
         ConfigError: the table is wrong, or its password is missing.
     """
     settings = validate_table(IrcSettings, table, f"[gateway.platforms.{name}]")
+    if settings.sasl and (settings.password is None or not settings.tls):
+        raise ConfigError(f"[gateway.platforms.{name}] sasl: it needs a password, and TLS")
     sources = {} if settings.password is None else {"password": settings.password}
     return IrcAdapter(settings, resolve_secrets(sources, os.environ).get("password"))
 
@@ -95,10 +96,9 @@ class IrcAdapter:
                 reader, self._writer = await asyncio.open_connection(
                     settings.host, settings.port, ssl=self._create_context(), limit=1 << 16
                 )
-            if self._password is not None:
-                await self._write(f"PASS :{self._password.reveal()}")
-            await self._write(f"NICK {settings.nick}")
-            await self._write(f"USER {settings.nick} 0 * :hermes-exec gateway")
+            async with asyncio.timeout(_LIMIT_S):
+                read = partial(self._read, reader)
+                await register(settings.nick, settings.sasl, self._password, self._write, read)
             for number in itertools.count():
                 line = await self._read(reader)
                 if line.command == "001":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slack_sdk.errors import SlackApiError
 
@@ -75,7 +75,8 @@ class MissedMessages:
         while len(found) < _MOST_MISSED:
             about: dict[str, Any] = {"channel": channel, "oldest": last, "limit": _PAGE, "cursor": cursor}
             page = await self._ask({**about, "ts": thread} if thread else about)
-            listed = [to_table(each) for each in page["messages"]]
+            messages = page.get("messages")
+            listed = [to_table(each) for each in cast("list[object]", messages)] if isinstance(messages, list) else []
             found += [each for each in listed if str(each.get("ts", "")) > last]  # a thread begins with its root
             cursor = to_table(page.get("response_metadata")).get("next_cursor")
             if not cursor:

@@ -98,8 +98,7 @@ class WhatsAppAdapter(WhatsAppSender):
                 await accept(incoming)
         except HermesError:
             return web.Response(status=503)
-        for status in updates.statuses:
-            await self._take_status(status)
+        await asyncio.gather(*(self._take_status(each) for each in updates.statuses))  # each may wait for its piece
         return web.Response()
 
     def set_report(self, report: ReportLate) -> None:
