@@ -19,9 +19,11 @@ BRIDGES = {
 
 @pytest.mark.parametrize(("module", "peer"), BRIDGES.items(), ids=BRIDGES)
 def test_a_missing_peer_is_one_line_with_its_release(module: str, peer: str) -> None:
-    with pytest.raises(ImportError, match=f"needs {peer}, which is not installed. Try: pip install '{peer}==") as caught:
+    with pytest.raises(ImportError) as caught:
         importlib.import_module(f"hermes_exec_agent.bridges.{module}")
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert said.startswith(f"this bridge needs {peer}, which is not installed. Try: pip install '{peer}==")
+    assert "\n" not in said
 
 
 def test_a_release_that_does_not_fit_is_named_with_the_one_that_does() -> None:
