@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".cache" / "peers"
+_QUIET = {"MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Let peers print less, and fetch no prices, which would take ten seconds of each start."""
 
 
 def find_python(newest: int = 14, oldest: int = 12) -> str:
@@ -76,6 +78,6 @@ def run_peer(
         "LANG": "C.UTF-8",
     }
     return subprocess.run(
-        [python, *argv], cwd=cwd, env={**environ, "MSWEA_SILENT_STARTUP": "1"}, capture_output=True, text=True,
+        [python, *argv], cwd=cwd, env={**environ, **_QUIET}, capture_output=True, text=True,
         check=False, timeout=limit_s,
     )  # fmt: skip

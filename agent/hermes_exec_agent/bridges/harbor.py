@@ -13,12 +13,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harbor.agents.base import BaseAgent
-from harbor.environments.base import BaseEnvironment, ExecResult
-from harbor.environments.capabilities import EnvironmentCapabilities
-from harbor.environments.definition import require_agent_environment_definition
-from harbor.models.task.config import NetworkMode
-
 import hermes_exec
 from hermes_exec.backend import get_resource_id
 from hermes_exec.config.check import profile_from_table
@@ -30,9 +24,17 @@ from hermes_exec_agent.batch.run_folder import find_version
 from hermes_exec_agent.batch.settings import TOOLS
 from hermes_exec_agent.batch.trajectories.atif_form import list_documents
 from hermes_exec_agent.batch.trajectories.reading import read_conversation
+from hermes_exec_agent.bridges._peers import Peer
 from hermes_exec_agent.bridges._users import UserSwitch, UserUnavailable
 from hermes_exec_agent.models.settings import load_models
 from hermes_exec_agent.runtime.events.log import EventLog
+
+with Peer("harbor", "0.24.0"):
+    from harbor.agents.base import BaseAgent
+    from harbor.environments.base import BaseEnvironment, ExecResult
+    from harbor.environments.capabilities import EnvironmentCapabilities
+    from harbor.environments.definition import require_agent_environment_definition
+    from harbor.models.task.config import NetworkMode
 
 if TYPE_CHECKING:
     from harbor.models.agent.context import AgentContext

@@ -12,21 +12,24 @@ import posixpath
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxEnvironment,
-    SandboxEnvironmentLimits,
-    SandboxEnvironmentSpec,
-    SandboxUnavailableError,
-    SandboxUserUnsupportedError,
-    sandboxenv,
-)
 from pydantic import BaseModel
 
 import hermes_exec
 from hermes_exec.errors import PlaceError, TransferError, UsageError
+from hermes_exec_agent.bridges._peers import Peer
 from hermes_exec_agent.bridges._users import UserSwitch, UserUnavailable
+
+with Peer("inspect-ai", "0.3.285"):
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxEnvironment,
+        SandboxEnvironmentLimits,
+        SandboxEnvironmentSpec,
+        SandboxUnavailableError,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal

@@ -9,12 +9,15 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from minisweagent.exceptions import Submitted
-from minisweagent.utils.serialize import recursive_merge
 from pydantic import BaseModel
 
 import hermes_exec.sync
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.bridges._peers import Peer
+
+with Peer("mini-swe-agent", "2.4.6"):
+    from minisweagent.exceptions import Submitted
+    from minisweagent.utils.serialize import recursive_merge
 
 _MARK = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The first line of an output that submits the rest."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from verifiers.v1.configs.harness import HarnessConfig
-from verifiers.v1.errors import HarnessError
-from verifiers.v1.harness import Harness
+from hermes_exec_agent.bridges._peers import Peer
+
+with Peer("verifiers", "0.4.0"):
+    from verifiers.v1.configs.harness import HarnessConfig
+    from verifiers.v1.errors import HarnessError
+    from verifiers.v1.harness import Harness
 
 if TYPE_CHECKING:
     from verifiers.v1.clients import ModelContext

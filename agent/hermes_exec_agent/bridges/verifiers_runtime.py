@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from verifiers.v1.errors import SandboxError
-from verifiers.v1.runtimes import ProgramResult, Runtime, SubprocessConfig, SubprocessRuntimeInfo
-
 import hermes_exec
 from hermes_exec.errors import HermesError, PlaceError, TransferError, UsageError
+from hermes_exec_agent.bridges._peers import Peer
+
+with Peer("verifiers", "0.4.0"):
+    from verifiers.v1.errors import SandboxError
+    from verifiers.v1.runtimes import ProgramResult, Runtime, SubprocessConfig, SubprocessRuntimeInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

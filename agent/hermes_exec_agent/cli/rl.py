@@ -69,7 +69,8 @@ def serve(  # noqa: PLR0913  one parameter an option
     ] = None,
     policy_wait: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds until it has to answer.")] = 1800,
     adapters: Annotated[
-        str | None, typer.Option(
+        str | None,
+        typer.Option(
             metavar="DIR",
             help="Load the newest LoRA adapter in this folder before each round; by default adapters of --into.",
         ),

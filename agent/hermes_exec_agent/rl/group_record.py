@@ -65,8 +65,9 @@ class GroupRecord:
             self.close(number, UNANSWERED, "its process ended")
         for number, path in self._list_rounds():
             record = _read_object(path / "run.json")  # without one, no trial has begun
-            policy = record.get("settings", {}).get("policy", "")
-            for task in record.get("tasks", {}):
+            tasks, settings = record.get("tasks"), record.get("settings")
+            policy = cast("dict[str, Any]", settings).get("policy", "") if isinstance(settings, dict) else ""
+            for task in cast("dict[str, Any]", tasks) if isinstance(tasks, dict) else ():
                 if (number, task) not in done:
                     self.drop({"task": task, "round": number, "policy": policy}, INTERRUPTED, "its process ended")
 

@@ -18,7 +18,7 @@ by_name = sys.argv[1] == "by-name"
 @solver
 def copy():
     async def solve(state, generate):
-        done = await sandbox().exec(["sh", "-c", "cat given > out; pwd"])
+        done = await sandbox().exec(["sh", "-c", "cat given > out; pwd; setsid sleep 4712.5 >/dev/null 2>&1 &"])
         state.metadata["folder"] = done.stdout.strip()
         return state
 
@@ -37,13 +37,14 @@ def has_copied():
 
 work = Task(
     dataset=[
-        Sample(input=f"copy {number}", target=f"{number}\n", files={"given": f"{number}\n"}) for number in range(4)
+        Sample(input=f"copy {number}", target=f"{number}\n", files={"given": f"{number}\n"}) for number in range(40 if by_name else 4)
     ],
     solver=copy(),
     scorer=has_copied(),
     sandbox=("hermes_exec", "here") if by_name else hermes_sandbox(sys.argv[1], other=sys.argv[1]),
 )
-(log,) = eval(work, model="mockllm/model", display="none", log_dir=sys.argv[2])
+(log,) = eval(work, model="mockllm/model", display="none", log_dir=sys.argv[2],
+              max_samples=20, max_sandboxes=20)
 found = log.results.scores[0].metrics["accuracy"].value if log.results else None
 folders = [sample.metadata["folder"] for sample in log.samples or []]
 print(json.dumps({"status": log.status, "accuracy": found, "folders": folders, "error": str(log.error)}))
