@@ -156,7 +156,7 @@ async def flood(folder: Path, persons: int, platforms: int, rate: float, seconds
             late = max(late, -wait_s)
             await asyncio.sleep(max(wait_s, 0.0))
             load.write(number, f"p{number % persons}", load.hubs[number // persons % platforms])
-        await until(lambda: load.accepted, 600)
+        await until(lambda: load.accepted, 1500)
         accepted = time.monotonic() - begin
         count = int(rate * seconds)
         give_up = time.monotonic() + 1500
