@@ -42,6 +42,13 @@ def test_every_command_of_the_page_runs_and_shows_its_output(environ: dict[str, 
     assert second["text"] == "Deploys go through canary."
 
 
+def test_what_is_off_says_how_to_enable_it(environ: dict[str, str], tmp_path: Path) -> None:
+    assert "read neither file" not in run(environ, str(PROGRAM), "memory", "show").stderr
+    (tmp_path / ".config/hermes_exec/hermes.toml").unlink()
+    assert "memory_enabled = true, user_profile_enabled = true" in run(environ, str(PROGRAM), "memory", "show").stderr
+    assert "review = true below [learning]" in run(environ, str(PROGRAM), "review", "run").stderr
+
+
 def test_an_edit_merges_with_what_was_written_meanwhile(environ: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / ".local/state/hermes_exec/memory"
     folder.mkdir(parents=True)

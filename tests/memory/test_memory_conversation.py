@@ -14,7 +14,7 @@ from hermes_exec_agent.models import Models, ScriptedModel, ask, load_models, sa
 from hermes_exec_agent.models.obedient import ObedientModel
 from hermes_exec_agent.runtime import open_conversation
 from tests.memory.conftest import Person, add
-from tests.memory.corpus import ATTACKS
+from tests.memory.corpus import ATTACKS_OF_KINDS
 from tests.rigs.breadth import choose
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
@@ -233,8 +233,9 @@ def test_secrets_are_refused_and_a_write_is_asked_for(talk: Talk, journal: Journ
     assert journal.read("memory") == []
 
 
+@pytest.mark.parametrize("kind", ATTACKS_OF_KINDS)
 def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_conversation(
-    talk: Talk, journal: Journal, tmp_path: Path
+    talk: Talk, journal: Journal, tmp_path: Path, kind: str
 ) -> None:
     """A model that obeys everything remembers each attack, and a later one reads it beside an ordinary request."""
     add(journal, "likes short answers", target="user")
@@ -261,9 +262,10 @@ def test_attacks_that_were_read_cause_no_act_without_approval_in_a_later_convers
         return mark.exists(), len(model.followed)
 
     async def whole() -> list[tuple[bool, int]]:
-        return [await attack(number, text) for number, text in enumerate(choose("attacks", ATTACKS, 24))]
+        return [await attack(number, text) for number, text in enumerate(choose(kind, ATTACKS_OF_KINDS[kind], 2))]
 
     results = asyncio.run(whole())
     assert [number for number, (acted, _) in enumerate(results) if acted] == []
-    assert sum(followed for _, followed in results) > 0  # the model does follow those that it reads
+    if kind in {"setup", "standing"}:
+        assert sum(followed for _, followed in results) > 0  # the model does follow those that it reads
     assert journal.path("user").read_bytes() == profile

@@ -1,6 +1,6 @@
 """How far the requests of the log were searched for tasks without an outcome, so that a large log is searched once.
 
-The position is kept in the log's database. Without it, as in a log that was repaired, the search begins anew.
+The position is kept in the log's database. Without it, as in a log that was repaired, the search begins again.
 """
 
 from __future__ import annotations

@@ -65,8 +65,10 @@ def read_versions(log: EventLog, name: str = "") -> list[VersionCounts]:
     Raises:
         HermesError: the log cannot be read.
     """
-    rows = count_outcomes(log, name)
-    return [VersionCounts(*key, *map(int, numbers)) for *key, numbers in ((*row[:3], row[3:]) for row in rows)]
+    return [
+        VersionCounts(skill, version, model, int(succeeded), int(failed), int(unknown))
+        for skill, version, model, succeeded, failed, unknown in count_outcomes(log, name)
+    ]
 
 
 def compare_versions(
