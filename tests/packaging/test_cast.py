@@ -25,7 +25,7 @@ def join(events: list[list[Any]]) -> str:
 
 
 def test_a_recording_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
     from hermes_dev.cast import Step, record
 
     monkeypatch.setattr("hermes_dev.cast.venv", lambda: tmp_path)
