@@ -23,7 +23,7 @@ TESTS = (
 
 
 def run(arguments: list[str]) -> int:
-    """Make the environment anew, and run these tests, or a part of the suite.
+    """Make a new environment, and run these tests, or a part of the suite.
 
     Raises:
         DevError: the oldest versions cannot be installed together.
