@@ -15,7 +15,7 @@ TOOLS = (
 )  # fmt: skip
 TESTS = (
     "tests/config", "tests/models/test_scripted.py", "tests/models/test_endpoint.py",
-    "tests/models/test_model_settings.py", "tests/cli/test_cli_help.py", "tests/cli/test_cli_tables.py",
+    "tests/models/test_model_settings.py", "tests/cli/test_cli_tables.py",
     "tests/packaging/test_public_names.py",
     "tests/packaging/test_recording.py",
 )  # fmt: skip
