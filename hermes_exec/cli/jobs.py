@@ -40,7 +40,7 @@ HEADS = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND
 DROPPED = ("OUTPUT", "STARTED", "NAME", "TIME", "TARGET")
 """The columns that a narrow terminal does not show, in this order."""
 _COST_AT = HEADS.index("TARGET")
-"""The place of the column of costs, which the list has if a cost is known."""
+"""The position of the column of costs, which the list has if a cost is known."""
 _TAIL_STEP = 64 << 10
 """Bytes that are searched first for the last lines of a log."""
 

@@ -30,7 +30,7 @@ class TargetCopy:
             Unsupported: the target has no snapshots, or none that are cheap.
             PlaceUnavailable: it could not be saved; nothing is left of it.
         """
-        backend = terminal._backend  # noqa: SLF001  a part of Terminal that programs do not see
+        backend = terminal._backend  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  hidden from programs
         if not isinstance(backend, SupportsCopies):
             raise Unsupported("the target has no snapshots that can be taken for a moment")
         backend.create_copy("")  # refuses before anything is saved

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 leave_out("starts an engine")
 
-LIST = "cd /work && ls -la --time-style=+ . | tail -n +2 && cat kept changed* gone* 2>/dev/null; readlink link"
+LIST = "cd /data && ls -la --time-style=+ . | tail -n +2 && cat kept changed* gone* 2>/dev/null; readlink link"
 CHANGE = (
-    "cd /work && echo new > 'changed file' && rm gone && mkdir -p a/b && echo x > a/b/c && "
+    "cd /data && echo new > 'changed file' && rm gone && mkdir -p a/b && echo x > a/b/c && "
     "chmod 755 kept && ln -sfn /etc link && sleep 0"
 )
 
 
 def test_changes_of_commands_in_a_container_are_rolled_back(dock: Engine, tmp_path: Path) -> None:
     async def work() -> None:
-        go = ask(("terminal", {"command": "cd /work"}))
+        go = ask(("terminal", {"command": "cd /data"}))
         replies = [go, say("There."), ask(("terminal", {"command": CHANGE})), say("Done.")]
         async with hermes_exec.open(DockerBackend(dock.profile(DEBIAN)), audit=False) as terminal:
-            setup = "mkdir /work && cd /work && echo old > 'changed file' && echo gone > gone && echo 1 > kept"
+            setup = "mkdir /data && cd /data && echo old > 'changed file' && echo gone > gone && echo 1 > kept"
             await terminal.run(f"{setup} && ln -s /usr link", check=True)
             before = (await terminal.run(LIST)).stdout
             context = Context(terminal, terminal.target, Nobody(), "", approvals=Approvals("allow"))
@@ -51,14 +51,14 @@ def test_changes_of_commands_in_a_container_are_rolled_back(dock: Engine, tmp_pa
                 assert (await terminal.run(LIST)).stdout != before
                 _, step = await talk.list_steps()
                 assert step.list_uncovered() == []
-                assert sorted(path.removeprefix("/work/") for path in step.paths) == [
+                assert sorted(path.removeprefix("/data/") for path in step.paths) == [
                     "a/b/c", "changed file", "gone", "kept", "link",
                 ]  # fmt: skip
                 assert dock.client.images("hermes-exec-copy") == []
                 await talk.rollback(2)
                 assert (await terminal.run(LIST)).stdout == before
                 await talk.rollback(3)
-                assert (await terminal.run("cat '/work/changed file'")).stdout == b"new\n"
+                assert (await terminal.run("cat '/data/changed file'")).stdout == b"new\n"
                 await context.close()
 
     within(120)(work())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.rigs.installs import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def read(text: str) -> tuple[dict[str, Any], list[list[Any]]]:
@@ -25,7 +26,7 @@ def join(events: list[list[Any]]) -> str:
 
 
 def test_a_recording_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
     from hermes_dev.cast import Step, record
 
     monkeypatch.setattr("hermes_dev.cast.venv", lambda: tmp_path)
@@ -44,7 +45,7 @@ def test_the_recorded_session_starts_in_a_checkout_and_ends_with_a_skill() -> No
     head, events = read((ROOT / "docs/session.cast").read_text(encoding="utf-8"))
     assert head["version"] == 2
     assert [kind for _, kind, _ in events] == ["o"] * len(events)
-    assert all(one[0] <= other[0] for one, other in zip(events, events[1:], strict=False))
+    assert all(one[0] <= other[0] for one, other in pairwise(events))
     shown = join(events)
     assert shown.startswith("$ cd hermes_exec && ./dev setup\r\ndev: .venv is ready\r\n")
     assert "[scripted]" in shown

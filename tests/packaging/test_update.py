@@ -81,46 +81,65 @@ def install_with_pipx(folder: Path, wheel: Path, env: dict[str, str]) -> Path:
     return folder / "pipx/venvs/hermes-exec/bin/python"
 
 
+class Installation:
+    """An environment with the version 0.0.1 of this project, and a folder of wheels as its index."""
+
+    def __init__(self, folder: Path, built: Path, install: Callable[[Path, Path, dict[str, str]], Path]) -> None:
+        (wheels := folder / "wheels").mkdir()
+        self._folder = folder
+        self._first = Path(shutil.copy(built, wheels))
+        self._env = {
+            "PATH": os.environ["PATH"], "HOME": str(folder), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels),
+            "UV_CACHE_DIR": str(folder / "cache"), "UV_OFFLINE": "1", "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }  # fmt: skip
+        self._python = install(folder, self._first, self._env)
+        (site,) = self._python.parents[1].glob("lib/*/site-packages")
+        (site / "others.pth").write_text(sysconfig.get_path("purelib"))  # the libraries of the developers' environment
+        for facts in site.glob("hermes_exec-*/direct_url.json"):
+            facts.unlink()  # as if it came from an index
+
+    def publish(self, version: str, files: Mapping[str, str]) -> None:
+        """Add a wheel to the index."""
+        rewrite(self._first, version, files)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the installed version."""
+        argv = [str(self._python), "-m", "hermes_exec", *words]
+        return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=self._folder, env=self._env)
+
+
+@thorough
+@pytest.mark.timeout(300)
+def test_a_check_shows_what_is_new_and_changes_nothing(tmp_path: Path, built: Path) -> None:
+    here = Installation(tmp_path, built, install_with_uv)
+    done = here.run("update", "--check")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    here.publish("0.2.0", {"hermes_exec/CHANGELOG.md": CHANGES.format(2)})
+    done = here.run("update", "--check", "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["newest"] == "0.2.0"
+    assert json.loads(done.stdout)["changes"].splitlines() == ["## 0.2.0 (2030-01-01)", "- A line of 0.2."]
+    assert here.run("update").returncode == 2  # it asks, and there is no terminal
+    assert here.run("version").stdout == "hermes-exec 0.0.1\n"
+
+
 @thorough
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("install", [install_with_uv, install_with_pip, install_with_pipx])
 def test_a_newer_wheel_is_installed_and_a_broken_one_is_not(
     tmp_path: Path, built: Path, install: Callable[[Path, Path, dict[str, str]], Path]
 ) -> None:
-    (wheels := tmp_path / "wheels").mkdir()
-    first = Path(shutil.copy(built, wheels))
-    env = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels),
-        "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels),
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    }  # fmt: skip
-    python = install(tmp_path, first, env)
-    (site,) = python.parents[1].glob("lib/*/site-packages")
-    (site / "others.pth").write_text(sysconfig.get_path("purelib"))  # the libraries of the developers' environment
-    for facts in site.glob("hermes_exec-*/direct_url.json"):
-        facts.unlink()  # as if it came from an index
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(python), "-m", "hermes_exec", *words]
-        return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
-
-    done = run("update", "--check")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    rewrite(first, "0.2.0", {"hermes_exec/CHANGELOG.md": CHANGES.format(2)})
-    done = run("update", "--check", "--json")
-    assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["newest"] == "0.2.0"
-    assert json.loads(done.stdout)["changes"].splitlines() == ["## 0.2.0 (2030-01-01)", "- A line of 0.2."]
-    assert run("update").returncode == 2  # it asks, and there is no terminal
-    done = run("update", "--yes", "--json")
+    here = Installation(tmp_path, built, install)
+    here.publish("0.2.0", {})
+    done = here.run("update", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["installer"] == install.__name__.removeprefix("install_with_")
-    assert run("version").stdout == "hermes-exec 0.2.0\n"
-    rewrite(first, "0.3.0", {"hermes_exec/cli/__init__.py": "raise SystemExit('broken')\n"})
-    done = run("update", "--yes")
+    here.publish("0.3.0", {"hermes_exec/cli/__init__.py": "raise SystemExit('broken')\n"})
+    done = here.run("update", "--yes")
     assert done.returncode == 125
     assert "0.3.0 does not start: broken; the version from before is installed" in done.stderr
-    assert run("version").stdout == "hermes-exec 0.2.0\n"
+    assert here.run("version").stdout == "hermes-exec 0.2.0\n"
 
 
 def test_a_checkout_is_not_updated() -> None:

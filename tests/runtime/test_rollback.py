@@ -220,7 +220,6 @@ def test_a_link_to_another_folder_is_replaced_and_not_followed(tree: Path, log: 
     assert look(tree) == before
 
 
-
 def test_changes_of_commands_in_a_work_tree_are_restored(tree: Path, log: EventLog, options: dict[str, Any]) -> None:
     (tree / ".gitattributes").write_text("* text=auto eol=crlf ident working-tree-encoding=UTF-16\n*.f filter=evil\n")
     (tree / ".gitignore").write_text("ignored\n")

@@ -1,6 +1,6 @@
 """``./dev cast``: record docs/session.cast, a session that starts in a checkout and ends with a skill.
 
-Every command runs, on a terminal of its own size; a script is in the place of the model, and each of its replies says so.
+Every command runs, on a terminal of its own; a script replaces the model, and each of its replies says so.
 What differs between two runs (durations, times, folders, digests) is replaced, and so is the time of typing and of
 output: the same code writes the same file. The form is version 2 of asciinema's.
 """
@@ -55,7 +55,7 @@ class Step:
     typed: str
     """What the screen shows."""
     run: str = ""
-    """What runs in its place, if it is another command."""
+    """The command that runs instead, if it is another one."""
 
 
 STEPS = (
@@ -64,7 +64,8 @@ STEPS = (
     Step('hermes-exec run \'echo "hello from $(uname -s)"; exit 3\'; echo "exit code $?"'),
     Step("printf 'red\\nblue\\nred\\n' > colors.txt"),
     Step(
-        'hermes-cli --approve allow --replay ~/script.jsonl -q "Which colors are in colors.txt? Keep the steps as a skill."'
+        "hermes-cli --approve allow --replay ~/script.jsonl "
+        '-q "Which colors are in colors.txt? Keep the steps as a skill."'
     ),
     Step("hermes-exec skill release count-lines"),
     Step("hermes-exec skill list"),

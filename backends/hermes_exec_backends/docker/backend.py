@@ -201,9 +201,11 @@ class DockerBackend(Backend):
         """
         if self._profile.container is not None:
             raise Unsupported("the limits of a container that existed before are not known")
-        image = {"image": snapshot.removeprefix("docker:"), "pull": "never", "dockerfile": None, "requirements": ()}
-        mounts = {"binds": (), "volumes": {}, "tmpfs": {}, "gpus": None}
-        return DockerBackend(self._profile.model_copy(update={**image, **mounts, "name": None, "reuse": False}))
+        changed: dict[str, object] = {
+            "image": snapshot.removeprefix("docker:"), "pull": "never", "dockerfile": None, "requirements": (),
+            "binds": (), "volumes": {}, "tmpfs": {}, "gpus": None, "name": None, "reuse": False,
+        }  # fmt: skip
+        return DockerBackend(self._profile.model_copy(update=changed))
 
     async def remove_snapshot(self, snapshot: str) -> None:
         """Remove the image of a snapshot.
