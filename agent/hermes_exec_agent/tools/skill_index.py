@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 MOST = 10
 """Skills that are named for a request."""
-LEAST = 1.5
+_LEAST = 1.5
 """Evidence by words that a request needs, if words alone decide: about two rare words of one skill."""
-LEAST_OF_WORK = 0.5
-"""The same for a request that reads like work: one rare word."""
 _NEAR = 0.5
 """Fraction of the best score that another skill needs to be named, too."""
 
@@ -111,11 +109,11 @@ class SkillIndex:
         """Return the match of each skill that has a word of the request, by its number in `entries`."""
         return self._words.match(request)
 
-    def find_by_words(self, request: str, least: float = LEAST) -> list[Entry]:
-        """Return the few skills whose words fit the request, best first; none if the best has less than ``least``."""
+    def find_by_words(self, request: str) -> list[Entry]:
+        """Return the few skills whose words fit the request, best first."""
         found = self.match(request)
         best = max((each.evidence for each in found.values()), default=0.0)
-        if best < least:
+        if best < _LEAST:
             return []
         ranked = sorted(found, key=lambda number: (-found[number].evidence, -found[number].score))
         return [self.entries[number] for number in ranked if found[number].evidence >= best * _NEAR][:MOST]

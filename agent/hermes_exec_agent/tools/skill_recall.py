@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.quoting import flatten, quote
-from hermes_exec_agent.tools.skill_index import LEAST, LEAST_OF_WORK, MOST, Entry, SkillIndex, read_entries
+from hermes_exec_agent.tools.skill_index import MOST, Entry, SkillIndex, read_entries
 from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def find_fitting(index: SkillIndex, request: str, comparison: Comparison | None)
         comparison: of the request by meaning; without one, words alone decide.
     """
     if comparison is None:
-        from hermes_exec_agent.tools.request_leaning import leans_to_work
-
-        return index.find_by_words(request, LEAST_OF_WORK if leans_to_work(request) else LEAST)
+        return index.find_by_words(request)
     evidence = {number: match.evidence for number, match in index.match(request).items()}
     if comparison.leaning + _EVIDENCE * max(evidence.values(), default=0.0) < _LEAST_LEANING:
         return []
