@@ -249,6 +249,7 @@ def week(cli: Cli) -> Generator[LearningWeek]:
 
 
 @thorough
+@pytest.mark.skipif("learning" not in memory_week.WEEKS, reason="this sample has another week. Try: ./dev test --all")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_week_makes_the_agent_better_by_evidence_and_leaves_orders_out(week: LearningWeek) -> None:

@@ -79,7 +79,7 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 10.0
+_LONGEST_S = 7.0
 _LONGEST_COLUMN_S = 20.0
 """Seconds of a worker that a module, or one of the conformance suite, takes in CI, by ``tests/durations.json``; of a
 longer one, so many tests are left out that this remains."""

@@ -256,10 +256,10 @@ def _share_bytecode(environment: Path, shared: Path) -> None:
     The files of a package are links to the same ones in all environments, which Python checks by their time and size.
     """
     (packages,) = environment.glob("lib/python*/site-packages")
-    for folder, names, _ in os.walk(packages):
+    for folder, names, files in os.walk(packages):
         if "__pycache__" in names:  # it has a compiled form
             names.remove("__pycache__")
-            continue
-        compiled = shared / Path(folder).relative_to(packages)
-        compiled.mkdir(parents=True, exist_ok=True)
-        Path(folder, "__pycache__").symlink_to(compiled)
+        elif any(name.endswith(".py") for name in files):
+            compiled = shared / str(Path(folder).relative_to(packages)).replace("/", ".")
+            compiled.mkdir(parents=True, exist_ok=True)
+            Path(folder, "__pycache__").symlink_to(compiled)
