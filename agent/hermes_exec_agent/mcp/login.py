@@ -250,7 +250,7 @@ async def log_in(
     """
     url = settings.url
     if url is None or not _is_safe(url):
-        raise UsageError(f"a login is for a server with url = 'https://…', and {name} has none")
+        raise UsageError(f"{name} has no url = 'https://…', which a login needs")
     storage = _Storage(name, url, environ, is_new=True)
     asked: list[str] = []
 
