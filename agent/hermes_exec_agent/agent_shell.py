@@ -52,7 +52,7 @@ def refuse_agents_descendant() -> None:
             return
         except OSError as error:
             raise UsageError(
-                f"this is for a person, and it cannot be seen whether process {pid} above it is an agent's",
+                f"this command is for a person; whether an agent started process {pid}, its ancestor, is unknown",
                 remedy="the same command in a new terminal",
             ) from error
         if marked:

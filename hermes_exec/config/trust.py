@@ -42,7 +42,7 @@ def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str
     environ = os.environ if environ is None else environ
     found = read_regular(path)
     if content is not None and found != content:
-        raise ConfigError(f"{to_printable(path)} changed while it was being looked at", remedy="look at it again")
+        raise ConfigError(f"{to_printable(path)} changed while you read it", remedy="read it again")
     return record_trust(path, found, environ)
 
 

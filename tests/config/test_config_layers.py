@@ -398,7 +398,7 @@ def test_trust_ends_when_it_is_taken_back(person: Person) -> None:
 
 def test_a_file_that_changed_while_it_was_shown_is_not_trusted(person: Person) -> None:
     person.writes(person.project_file, "after")
-    with pytest.raises(ConfigError, match="changed while it was being looked at"):
+    with pytest.raises(ConfigError, match="changed while you read it"):
         trust(person.project_file, content=b"before", environ=person.environ)
     assert not is_trusted(person.project_file, environ=person.environ)
 

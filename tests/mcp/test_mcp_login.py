@@ -173,7 +173,7 @@ def test_a_person_who_refuses_is_not_logged_in(run: Run, environ: dict[str, str]
 
 @pytest.mark.parametrize("fields", [{"url": "http://example.org/mcp"}, {"command": "true"}])
 def test_a_login_needs_https_or_this_machine(run: Run, environ: dict[str, str], fields: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="a login is for a server with url"):
+    with pytest.raises(UsageError, match="which a login needs"):
         run(log_in_with_browser(McpSettings.model_validate(fields), environ))
 
 

@@ -28,7 +28,7 @@ COMMANDS = (
         "conversation sessions session chats threads history resume list",
     ),
     _agent("memory", "Show and change what the agent remembers.", _AGENT, "remember memories notes forget"),
-    _agent("user", "Ask and tell what is known about a person.", _AGENT, "users person people me whoami"),
+    _agent("user", "Show and change the facts about a person.", _AGENT, "users person people me whoami"),
     _agent("cron", "Run requests and commands at their time.", _AGENT, "schedule scheduler crontab timer every at"),
     _agent("serve", "Serve the agent over HTTP.", _AGENT, "server api http daemon listen"),
     _agent(

@@ -91,7 +91,7 @@ def regrade(
         str, typer.Option(metavar="MODULE:FUNCTION", help="A function of a recorded trial; or FILE.py:FUNCTION.")
     ],
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name these rewards; by default like the function.")
+        str | None, typer.Option(metavar="NAME", help="The name of these rewards; by default the function's.")
     ] = None,
     json: Json = False,
 ) -> int:

@@ -56,7 +56,7 @@ def add_server(  # noqa: PLR0913  the options of one command
     url: Annotated[str | None, typer.Option(metavar="URL", help="Use a server over HTTP.")] = None,
     token_from: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="Send the token from env:NAME or file:/path to it, with --url."),
+        typer.Option(metavar="SOURCE", help="The token for the server of --url: env:NAME or file:/path."),
     ] = None,
     logs_in: Annotated[
         bool, typer.Option("--login", help="Log in at the server first, as mcp login does, with --url.")

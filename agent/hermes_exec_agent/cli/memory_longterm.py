@@ -85,7 +85,7 @@ def doctor(*, json: Json = False) -> int:
 
 
 def reembed() -> int:
-    """Replace all vectors by those of the configured embedder; a run that was ended goes on where it was."""
+    """Replace all vectors by those of the configured embedder; an interrupted run continues where it ended."""
     refuse_agent()
     with _open_memory() as memory:
         done = memory.indexer.reembed(lambda count: note(f"{count} replaced"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def notes(
     *,
-    write: Annotated[bool, typer.Option("--write", help="Write the missing notes, and replace the program's.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write missing notes, and rewrite the program's.")] = False,
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Show the newest N only.")] = 20,
     json: Json = False,
 ) -> int:

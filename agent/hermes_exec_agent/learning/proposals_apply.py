@@ -131,7 +131,7 @@ def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]
     with hold_configuration(log):
         texts = read_files(config_folder(environ))
         if texts.get(planned.file) != planned.before:
-            raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="look at it again")
+            raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="read it again")
         repository = _open_repository(environ)
         repository.prepare()
         parent = _commit_present(repository, texts)
@@ -144,7 +144,7 @@ def apply_plan(log: EventLog, planned: PlannedChange, environ: Mapping[str, str]
         append_event(log, lambda known: _begin(known, planned, commit, parent, repository.find_head()))
         _finish(log, environ)
         if find_proposal(log, str(planned.proposal.number)).state != _ENDS[planned.action]:
-            raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="look at it again")
+            raise Conflict(f"{planned.file}: conflict: it was changed meanwhile", remedy="read it again")
     return commit
 
 
@@ -251,7 +251,7 @@ def acknowledge(
     refuse_agents_descendant()
     with hold_configuration(log):
         if find_changes(environ) != changes:
-            raise Conflict("the configuration changed meanwhile", remedy="look at it again")
+            raise Conflict("the configuration changed meanwhile", remedy="read it again")
         texts = read_files(config_folder(environ))
         write_accepted(
             environ, AcceptedState(texts, news=f"changes of {', '.join(changes)} were accepted as a person's")

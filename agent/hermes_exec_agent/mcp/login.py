@@ -272,7 +272,7 @@ async def log_in(
     """
     url = settings.url
     if url is None or not _is_safe(url):
-        raise UsageError(f"a login is for a server with url = 'https://…', and {name} has none")
+        raise UsageError(f"{name} has no url = 'https://…', which a login needs")
     storage = _Storage(name, url, environ, is_new=True)
     wanted = union_scopes(await asyncio.to_thread(_read_rights, name, url, environ), check_scope(scope))
     asked: list[str] = []

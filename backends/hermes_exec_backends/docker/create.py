@@ -46,7 +46,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
         if await _start_or_remove(engine, new, name, gpus="device_requests" in host):
             return new
     raise PlaceUnavailable(
-        f"docker: the image {profile.image} has neither a sh nor a python3 to start",
+        f"docker: the image {profile.image} has neither sh nor python3",
         remedy="use an image that has one of them",
     )
 

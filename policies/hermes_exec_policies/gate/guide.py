@@ -20,11 +20,12 @@ from hermes_exec_policies.gate.manifest import (
     check_description,
     check_guide_layout,
     find_absent,
+    find_secrets,
     list_ignored,
     read_front_matter,
 )
 from hermes_exec_policies.gate.skill_names import find_guide_name_problem, find_imitated
-from hermes_exec_policies.gate.text_checks import decode_text, find_secrets
+from hermes_exec_policies.gate.text_checks import decode_text
 from hermes_exec_policies.gate.tree import Tree
 from hermes_exec_policies.gate.verdict import Finding, Kind, Report, Right, SkillRefused, advice, functional
 from hermes_exec_policies.load import load_policy

@@ -17,7 +17,7 @@ from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.grants import Needs, parse_needs
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.source import Signature, read_signature
-from hermes_exec_policies.gate.text_checks import decode_text, find_hidden, find_lookalike, find_secrets
+from hermes_exec_policies.gate.text_checks import decode_text, find_hidden, find_lookalike, locate_secrets
 from hermes_exec_policies.gate.verdict import Finding, SkillRefused, advice, functional
 
 if TYPE_CHECKING:
@@ -434,3 +434,19 @@ def _check_packed(path: str, data: bytes) -> list[Finding]:
     ):
         return []
     return [functional("manifest.compiled", "code in an archive cannot be looked at", path)]
+
+
+def find_secrets(tree: Tree) -> list[Finding]:
+    """Return a finding for each file with a secret; none quotes it."""
+    found: list[Finding] = []
+    for each in tree.files:
+        text = decode_text(tree.read(each.path))
+        if text is None:
+            continue
+        for kind, index in locate_secrets(text):
+            wrong = f"it holds a secret, which everyone who gets the skill could use: {kind}"
+            remedy = "revoke it, and write a placeholder or read it from the environment"
+            line = text.count("\n", 0, index) + 1
+            found.append(functional("manifest.secret", f"{wrong}; {remedy}", each.path, line))
+            break
+    return found

@@ -13,12 +13,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.verdict import Finding, functional
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from hermes_exec_policies.gate.tree import Tree
 
 
 def decode_text(data: bytes) -> str | None:
@@ -206,28 +202,12 @@ _PLACEHOLDER = re.compile(
 _FEW = 4
 
 
-def find_secrets(tree: Tree) -> list[Finding]:
-    """Return a finding for each file with a secret; none quotes it."""
-    found: list[Finding] = []
-    for each in tree.files:
-        text = decode_text(tree.read(each.path))
-        if text is None:
-            continue
-        for kind, index in _secrets(text):
-            wrong = f"it holds a secret, which everyone who gets the skill could use: {kind}"
-            remedy = "revoke it, and write a placeholder or read it from the environment"
-            line = text.count("\n", 0, index) + 1
-            found.append(functional("manifest.secret", f"{wrong}; {remedy}", each.path, line))
-            break
-    return found
-
-
 def find_secret(text: str) -> str:
     """Return the kind of the first secret in a text; empty if there is none."""
-    return next((kind for kind, _ in _secrets(text)), "")
+    return next((kind for kind, _ in locate_secrets(text)), "")
 
 
-def _secrets(text: str) -> Iterator[tuple[str, int]]:
+def locate_secrets(text: str) -> Iterator[tuple[str, int]]:
     """Yield the kind and the position of each secret in a text, in time linear to its length."""
     for count, at in enumerate(_BEGINS.finditer(text)):
         if count == _MOST_PLACES:

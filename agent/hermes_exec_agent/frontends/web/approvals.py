@@ -160,7 +160,7 @@ def decide_job(id: int, revision: int, *, allow: bool) -> None:
     with CronStore.of_user() as store:
         job = find_job(store, str(id))
         if job.revision != revision or job.state != "waiting":
-            raise UsageError(f"the job {job.name!r} was changed meanwhile", remedy="look at it again")
+            raise UsageError(f"the job {job.name!r} was changed meanwhile", remedy="read it again, and decide again")
         if allow:
             approve_job(store, job, time.time())
         else:
