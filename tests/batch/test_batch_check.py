@@ -59,7 +59,7 @@ def test_a_function_gets_the_task_the_end_and_the_messages(person: BatchPerson) 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("raise KeyError('x')", "KeyError: 'x'"),
+        ("raise SystemExit(7)", "SystemExit: 7"),
         ("return float('nan')", "nan is no finite number"),
         ("return {'score': 1}", "the mapping has no 'reward'"),
         ("import asyncio; await asyncio.sleep(60)", "no reward within 5 s"),
@@ -86,7 +86,7 @@ def test_a_later_command_checks_by_the_copy_of_the_file(person: BatchPerson) -> 
     ("source", "argv", "why"),
     [
         ("def check(terminal, trajectory): return 1", ("--check", "checks.py:check"), "it is no async function"),
-        ("", ("--check", "checks.py:check"), "it cannot be loaded: KeyError"),
+        ("raise SystemExit", ("--check", "checks.py:check"), "it cannot be loaded: SystemExit"),
         ("", ("--check", "json:loads"), "its file is copied"),
         ("", (), "the task greet has no 'check'"),
     ],

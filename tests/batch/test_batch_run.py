@@ -403,9 +403,14 @@ def test_the_state_of_a_run_needs_no_tasks_and_a_report_refuses_changed_ones(tmp
     person = BatchPerson(tmp_path)
     person.write_tasks([{"id": "a", "instruction": "work", "check": "true"}])
     assert person.run("run", "tasks.jsonl", "--agent", "nop", "--into", "r").returncode == 0
+    assert json.loads(person.run("export", "r").stdout).keys().isdisjoint({"event", "at"})
     frozen = tmp_path / "r/tasks.jsonl"
     frozen.write_text(frozen.read_text().replace("work", "rest"))
     assert "1/1 done" in person.run("status", "r").stdout
-    for argv in (("report", "r"), ("resume", "r"), ("export", "r")):
+    for argv, why in (
+        (("report", "r"), "the task a was changed"),
+        (("resume", "r"), "the task a was changed"),
+        (("export", "r", "--as", "openai", "--min-reward", "nan"), "a finite number"),
+    ):
         done = person.run(*argv)
-        assert (done.returncode, "the task a was changed" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, why in done.stderr) == (2, True), done.stderr

@@ -164,7 +164,7 @@ class Cell:
             request = {"do": "exec", "argc": len(words), "cwd": cwd, "pty": pty is not None}
             answer, _ = await self._ask(number, request, [spec, *theirs])
         except BaseException:
-            del self._processes[number]
+            self._processes.pop(number, None)
             process.close()
             raise
         finally:

@@ -70,7 +70,7 @@ class Regrade:
                     result = {**trajectory.result, "end": find_end(trajectory.result)}
                     found = self._function(to_input(trajectory.trial, result, trajectory.conversation))
                     reward, parts = read_reward(found)
-                except Exception as error:  # noqa: BLE001  it is the person's code
+                except (Exception, SystemExit) as error:  # noqa: BLE001  it is the person's code
                     why = flatten(f"{type(error).__name__}: {error}", _LINE)
                     failed[trajectory.trial.key] = why
                     records.append({**record, "reward": None, "error": self._clean(why)})

@@ -59,7 +59,12 @@ def export_results(run: RunFolder, state: RunState, *, everything: bool = False)
                 if record is not None:
                     yield record | extra
         elif each.accepted is not None:
-            yield each.accepted | extra
+            yield _strip_event(each.accepted) | extra
+
+
+def _strip_event(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as its file has it; that of a log is an event."""
+    return {name: value for name, value in record.items() if name not in ("event", "at")}
 
 
 def collect_predictions(run: RunFolder, state: RunState) -> dict[str, dict[str, str]]:

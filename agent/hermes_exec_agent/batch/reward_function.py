@@ -33,7 +33,7 @@ def load_function(word: str) -> Function:
             function = runpy.run_path(source)[name]
         else:
             function = getattr(importlib.import_module(source), name)
-    except Exception as error:  # it is the person's code
+    except (Exception, SystemExit) as error:  # it is the person's code
         why = flatten(f"{type(error).__name__}: {error}", _LINE)
         raise UsageError(
             f"{to_printable(word)}: it cannot be loaded: {why}", remedy="an importable function"

@@ -185,7 +185,7 @@ def _call_entry_point(name: str, function: object) -> Iterator[tuple[int, object
             yield number, each.model_dump() if isinstance(each, Task) else each
     except HermesError:
         raise
-    except Exception as error:  # it is another distribution's code
+    except (Exception, SystemExit) as error:  # it is another distribution's code
         raise TaskFaults(f"{name}: the entry point failed: {type(error).__name__}: {to_printable(error)}") from error
 
 

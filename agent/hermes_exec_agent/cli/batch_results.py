@@ -1,5 +1,6 @@
 """``batch report``, ``regrade`` and ``export``: what a run found."""
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -146,6 +147,8 @@ def export(  # noqa: PLR0913  one parameter an option
     from hermes_exec_agent.batch.report import export_results
     from hermes_exec_agent.cli.person import export_json
 
+    if min_reward is not None and not math.isfinite(min_reward):
+        raise UsageError(f"--min-reward {min_reward}: it should be a finite number")
     folder, state = read_state(run, rewards)
     if form == "preds":
         from hermes_exec_agent.batch.report import collect_predictions

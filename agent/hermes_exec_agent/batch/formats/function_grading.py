@@ -111,7 +111,7 @@ class FunctionGrading:
             raise
         except TimeoutError as error:
             raise CheckFault(f"no reward within {self.trial.task.check_timeout_s:g} s") from error
-        except Exception as error:  # it is the person's code
+        except (Exception, SystemExit) as error:  # it is the person's code
             raise CheckFault(flatten(f"{type(error).__name__}: {error}", _LINE)) from error
         record = {"seconds": round(time.monotonic() - began, 3), **({"parts": parts} if parts else {})}
         return Grade(reward, record, f"the check returned {reward:g}")
