@@ -71,7 +71,7 @@ class Ours:
     async def open(self) -> AsyncGenerator[None]:
         """Open the server."""
         self._connection.start()
-        assert await self._connection.wait(60.0), self._connection.reason
+        assert await self._connection.wait(240.0), self._connection.reason
         yield
         await self._connection.close()
 
@@ -143,7 +143,7 @@ def _serve(program: Path) -> tuple[int, subprocess.Popen[bytes]]:
     server = subprocess.Popen(
         [sys.executable, "-I", str(program), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

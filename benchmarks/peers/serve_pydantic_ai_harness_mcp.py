@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
 
@@ -11,7 +12,6 @@ from pydantic_ai.mcp import MCPToolset
 
 async def main() -> None:
     loop = asyncio.get_running_loop()
-    opened = []
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         kind, value = json.loads(line)
         begin = time.perf_counter()
@@ -20,14 +20,12 @@ async def main() -> None:
             where = config["url"] if "url" in config else StdioTransport(config["command"], config["args"])
             toolset = MCPToolset(where, init_timeout=60)
             await toolset.__aenter__()
-            opened.append(toolset)
             if [each.name for each in await toolset.list_tools()] != ["echo"]:
                 raise SystemExit("no tool")
         elif "hello" not in str(await toolset.direct_call_tool("echo", {"text": "hello"})):
             raise SystemExit("no answer")
         print("took", time.perf_counter() - begin, flush=True)
-    for toolset in opened:
-        await toolset.__aexit__(None, None, None)
+    os._exit(0)  # closing the servers in order may take longer than the benchmark waits
 
 
 asyncio.run(main())

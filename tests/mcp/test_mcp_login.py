@@ -205,10 +205,10 @@ def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run
             tested = await asyncio.to_thread(cli, "mcp", "test", "far")
             assert tested.returncode == 0, tested.stderr
             assert b"whoami" in tested.stdout
-            for _ in range(2):
-                out = await asyncio.to_thread(cli, "mcp", "logout", "far")
-                assert out.returncode == 0, out.stderr
-                assert not keys.exists()
+            assert (await asyncio.to_thread(cli, "mcp", "logout", "far")).returncode == 0
+            assert not keys.exists()
+            out = await asyncio.to_thread(cli, "mcp", "logout", "far")
+            assert out.returncode == 0, out.stderr
             assert b"there is no login at far" in out.stderr
             assert b"far" in (await asyncio.to_thread(cli, "mcp", "list")).stdout
             keys.write_text("{}")
@@ -235,7 +235,7 @@ def test_a_page_that_does_not_know_the_login_neither_ends_nor_answers_it(run: Ru
 class Locked(KeyringBackend):
     """A keyring of a desktop whose person is not there."""
 
-    priority = 5.0  # type: ignore[assignment]  as the library's own backends have it
+    priority = 5.0
 
     def get_password(self, service: str, username: str) -> str | None:
         raise KeyringLocked
@@ -250,15 +250,16 @@ class Locked(KeyringBackend):
 class Desktop(PlaintextKeyring):
     """A keyring that counts as one that protects what it keeps."""
 
-    priority = 5.0  # type: ignore[assignment]  as the library's own backends have it
+    priority = 5.0
 
 
 @pytest.fixture
-def use_keyring(tmp_path: Path) -> Iterator[Callable[[KeyringBackend], None]]:
+def use_keyring(tmp_path: Path) -> Iterator[Callable[[type[KeyringBackend]], None]]:
     """Let the package use one of its backends; those with a file keep it in the folder of the test."""
     before = keyring.get_keyring()
 
-    def use(backend: KeyringBackend) -> None:
+    def use(kind: type[Any]) -> None:
+        backend = kind()
         if isinstance(backend, PlaintextKeyring):
             backend.file_path = str(tmp_path / "keyring/file.cfg")
         keyring.set_keyring(backend)
@@ -268,15 +269,19 @@ def use_keyring(tmp_path: Path) -> Iterator[Callable[[KeyringBackend], None]]:
 
 
 def test_keys_are_in_the_keyring_if_there_is_one_and_else_in_a_file(
-    run: Run, talking: Talking, environ: dict[str, str], use_keyring: Callable[[KeyringBackend], None], tmp_path: Path
+    run: Run,
+    talking: Talking,
+    environ: dict[str, str],
+    use_keyring: Callable[[type[KeyringBackend]], None],
+    tmp_path: Path,
 ) -> None:
     async def use() -> None:
         async with open_protected_server() as (url, _):
-            for poor in (NoKeyring(), NullKeyring(), PlaintextKeyring()):
+            for poor in (NoKeyring, NullKeyring, PlaintextKeyring):
                 use_keyring(poor)
                 assert await log_in_with_browser(settings_of(url), environ)
                 assert login_file("far", environ).stat().st_mode & 0o777 == 0o600
-            use_keyring(Desktop())
+            use_keyring(Desktop)
             assert await log_in_with_browser(settings_of(url), environ)
             assert not login_file("far", environ).exists()  # no second copy stays
             async with talking(far=settings_of(url)) as talk:
@@ -290,9 +295,9 @@ def test_keys_are_in_the_keyring_if_there_is_one_and_else_in_a_file(
 
 
 def test_a_locked_keyring_stops_no_server_and_keeps_no_secret_unseen(
-    run: Run, talking: Talking, environ: dict[str, str], use_keyring: Callable[[KeyringBackend], None]
+    run: Run, talking: Talking, environ: dict[str, str], use_keyring: Callable[[type[KeyringBackend]], None]
 ) -> None:
-    use_keyring(Locked())
+    use_keyring(Locked)
 
     async def use() -> None:
         async with open_protected_server() as (url, _):

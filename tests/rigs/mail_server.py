@@ -31,9 +31,7 @@ class Mailbox:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802  its name
-        self.messages.append(
-            cast("EmailMessage", message_from_bytes(cast("bytes", envelope.content), policy=policy.default))
-        )
+        self.messages.append(message_from_bytes(cast("bytes", envelope.content), policy=policy.default))
         self.receivers += envelope.rcpt_tos
         self.arrived.set()
         answer = self.answers.pop(0) if self.answers else "250 OK"
