@@ -213,7 +213,7 @@ def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path)
             }, found  # fmt: skip
             if agent == AGENT:
                 assert {(each["tokens"], each["recorded_tokens"]) for each in found.values()} == {(14, 14)}
-                ends = [["agent", ["terminal"]], ["agent", []]]
+                ends: list[list[Any]] = [["agent", ["terminal"]], ["agent", []]]
                 assert all(each["steps"][-2:] == ends and each["steps"][-3][0] == "user" for each in found.values())
     person = BatchPerson(tmp_path, DOCKER_HOST=dock.address)
     done = person.run("run", "tasks", "--agent", "oracle", "--into", "batch")

@@ -32,6 +32,9 @@ class Policy:
         self._count = itertools.count()
         self._lock = threading.Lock()
         self.asked: list[str] = []
+        self.answers = threading.Event()
+        """Cleared, it lets requests wait."""
+        self.answers.set()
 
     def load(self, body: dict[str, Any]) -> int:
         folder = Path(body["lora_path"])
@@ -48,6 +51,7 @@ class Policy:
         with self._lock:
             self.asked.append(body["model"])
             number = next(self._count)
+        self.answers.wait()
         if body["model"] not in self.models:
             return 404, {"error": {"message": "no such model"}}
         if number < self.fail_first:

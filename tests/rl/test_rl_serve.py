@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.rigs.atropos import Trainer, lose_first_answer, serve_api
-from tests.rigs.batches import PROGRAM, BatchPerson
+from tests.rigs.batches import PROGRAM, BatchPerson, find_shards
+from tests.rigs.bounded import wait_until
 from tests.rigs.policy_server import BASE, Policy, serve
 from tests.rigs.tokens import load_tokenizer
 from tests.rl.test_rl_groups import write_adapter
@@ -97,11 +98,11 @@ def late_trainer() -> Generator[Trainer]:
 def test_groups_of_a_policy_that_is_run_reach_the_trainer(late_trainer: Trainer, tmp_path: Path) -> None:
     trainer = late_trainer
     person = create_person(tmp_path)
-    write_adapter(tmp_path / "adapters")
+    write_adapter(tmp_path / "rl/adapters/step-1")
     port = find_port()
     process = person.start_rl(
         "serve", "tasks.jsonl", "--trainer", trainer.url, "--group-size", "4", "--rounds", "1", "--trainer-wait", "60",
-        "--policy", "local", "--policy-port", str(port), "--adapters", "adapters", "--send-equal", "--json",
+        "--policy", "local", "--policy-port", str(port), "--send-equal", "--json",
         "--", *list_argv(port),
     )  # fmt: skip
     assert process.stderr
@@ -128,29 +129,40 @@ def test_groups_of_a_policy_that_is_run_reach_the_trainer(late_trainer: Trainer,
     part = next(each for each in person.read_records() if each["task"] == "a")["trials"][0]
     assert part["parts"] == {"word": float(part["score"] == 1.0), "number": 1.0}
     (version,) = {record["policy"] for record in person.read_records()}
-    assert version.startswith("policy-")
+    digest = json.loads((tmp_path / f"rl/policies/{version}.json").read_bytes())["digest"]
+    assert version == f"policy-{digest[:12]}"
     rows = person.run("export", "rl/rounds/00000", "--as", "tokens").stdout.splitlines()
     assert [json.loads(row)["policy"] for row in rows] == [version] * 8
 
 
-def test_a_post_without_an_answer_is_counted_and_never_repeated(api: str, trainer: Trainer, tmp_path: Path) -> None:
+def test_a_killed_round_and_a_lost_answer_are_counted_and_never_repeated(
+    api: str, trainer: Trainer, tmp_path: Path
+) -> None:
     before = len(trainer.groups)
     with serve_model("sglang") as (policy, address), lose_first_answer(api, "/scored_data") as (url, posts):
-        policy.fail_first = 2
         person = create_person(tmp_path, address)
-        process = person.start_rl(
+        argv = (
             "serve", "tasks.jsonl", "--trainer", url, "--group-size", "2", "--rounds", "2", "--send-equal",
             "--trainer-wait", "60", "-n", "4",
         )  # fmt: skip
+        policy.answers.clear()
+        process = person.start_rl(*argv)
+        wait_until(lambda: bool(policy.asked))
+        process.kill()  # in the middle of its first round
+        process.communicate()
+        wait_until(lambda: not find_shards(tmp_path / "rl/rounds/00000"))
+        policy.fail_first = len(policy.asked) + 2
+        policy.answers.set()
+        process = person.start_rl(*argv)
         said = process.communicate()
     assert process.returncode == 0, said
     assert posts.count("/scored_data") == 4
-    assert person.count() == {"posted": 3, "unanswered": 1}
+    assert person.count() == {"posted": 3, "unanswered": 1, "dropped: interrupted": 2}
     trainer.await_groups(before + 4)
-    sent = [record["body"]["tokens"] for record in person.read_records()]
+    sent = [record["body"]["tokens"] for record in person.read_records() if "body" in record]
     assert sorted(sent) == sorted(group["tokens"] for group in trainer.groups[before:])
     # Two replies failed at first: their trials have another attempt, and no score of the failure.
-    results = [json.loads(line) for line in person.run("export", "rl/rounds/00000", "--all").stdout.splitlines()]
+    results = [json.loads(line) for line in person.run("export", "rl/rounds/00001", "--all").stdout.splitlines()]
     assert sum(each["state"] == "failed" for each in results) == 2
     assert sum(each["state"] == "graded" for each in results) == 4
 

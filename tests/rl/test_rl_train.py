@@ -41,7 +41,7 @@ def train(home: Path, *argv: str, more: dict[str, str] | None = None) -> tuple[i
     """Run ``rl train`` at a terminal of its own; return the exit code and what the terminal showed."""
     ours, theirs = pty.openpty()
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **(more or {})}
-    words = [PROGRAM, "rl", "train", *argv]
+    words = [str(PROGRAM), "rl", "train", *argv]
     process = subprocess.Popen(
         words, cwd=home, env=environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )  # fmt: skip

@@ -44,22 +44,26 @@ def run_training(argv: Sequence[str], folder: Path, adapters: Path, url: str) ->
         UsageError: there is no such program, a path is not a folder, or another trainer writes there.
         HermesError: the folder cannot be written.
     """
-    try:
-        for path in (folder, adapters):
-            make_private_folder(path)
-    except (NotADirectoryError, FileExistsError):
-        raise UsageError(f"{to_printable(path)}: it is not a folder", remedy="another folder") from None
-    except OSError as error:
-        raise HermesError(f"{to_printable(path)}: {error.strerror}") from error
+    for each in (folder, adapters):
+        _make_folder(each)
     with hold_lock(folder / "train.lock", "another trainer runs there"):
         before = {each.digest for each in scan_adapters(adapters)[0]}
         variables = {URL: url, FOLDER: str(folder.absolute()), ADAPTERS: str(adapters.absolute())}
         reason = _run_program(argv, {**os.environ, **variables})
         found, faults = scan_adapters(adapters)
         new = [each for each in found if each.digest not in before]
-        for each in new:
-            record_adapter(folder, each)
+        for adapter in new:
+            record_adapter(folder, adapter)
     return TrainingEnd(reason, new, faults)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        make_private_folder(path)
+    except (NotADirectoryError, FileExistsError):
+        raise UsageError(f"{to_printable(path)}: it is not a folder", remedy="another folder") from None
+    except OSError as error:
+        raise HermesError(f"{to_printable(path)}: {error.strerror}") from error
 
 
 def _run_program(argv: Sequence[str], environ: Mapping[str, str]) -> str:
