@@ -227,7 +227,7 @@ def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Dayt
             assert alive.hourly_cost == pytest.approx(2 * 0.0504 + 4 * 0.0162 + 3 * 0.000108)
             assert alive.price_source == "daytona.io/pricing of 2026-05-25"
             (sandbox,) = daytona.sandboxes.values()
-            assert sandbox.ttl == math.floor(60 * 0.4 / alive.hourly_cost)
+            assert sandbox.ttl == math.floor(60 * 0.4 / (alive.hourly_cost or math.nan))
         with pytest.raises(ConfigError, match="most_cost needs a price"):
             async with opened(snapshot="mine", most_cost=1.0):
                 pytest.fail("it was opened")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -226,7 +227,7 @@ def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
             assert alive.hourly_cost == pytest.approx(2 * 3.9492 + 4 * 0.141912 + 0.125 * 0.024012, rel=1e-4)
             assert alive.price_source == "modal.com/pricing of 2026-10-08"
             (one,) = server.call("alive")
-            assert one["definition"]["timeout_secs"] == int(3600 / alive.hourly_cost)
+            assert one["definition"]["timeout_secs"] == int(3600 / (alive.hourly_cost or math.nan))
         assert await ModalBackend.list_resources() == []
 
     run(work())

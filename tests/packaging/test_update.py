@@ -76,7 +76,7 @@ def install_with_pipx(folder: Path, wheel: Path, env: dict[str, str]) -> Path:
     pipx = Path(sys.executable).with_name("pipx")
     env["PATH"] = f"{pipx.parent}:{env['PATH']}"
     env["PIPX_HOME"], env["PIPX_BIN_DIR"] = str(folder / "pipx"), str(folder / "bin")
-    argv = [pipx, "install", "--backend", "uv", "--python", sys.executable, "hermes-exec"]
+    argv = [str(pipx), "install", "--backend", "uv", "--python", sys.executable, "hermes-exec"]
     subprocess.run(argv, check=True, env=env, capture_output=True)
     return folder / "pipx/venvs/hermes-exec/bin/python"
 
