@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.packages.environments import copy_tools
 from hermes_exec_policies.gate.rewrites import make_mutants
-from hermes_exec_policies.gate.suites import Candidate
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough

@@ -25,13 +25,13 @@ from hermes_exec_agent.learning.outcomes import (
     Evidence,
     count_tasks,
     derive_missing,
-    find_failure,
     judge_task,
     read_outcomes,
 )
 from hermes_exec_agent.learning.version_table import forget_table
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.envelope import find_failure
 from tests.learning.conftest import add_task
 
 if TYPE_CHECKING:

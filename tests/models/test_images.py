@@ -21,11 +21,11 @@ from hermes_exec_agent.models.images import (
     image_of_record,
     parse_data_url,
     parse_image,
-    takes_images,
 )
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import estimate_tokens
 from hermes_exec_agent.models.settings import load_models
+from hermes_exec_agent.models.sight import takes_images
 from tests.rigs.endpoint import ScriptedEndpoint, Status
 from tests.rigs.pictures import gif, jpeg, png, webp
 

@@ -18,7 +18,7 @@ from hermes_exec_agent.scheduler.ticker import Ticker
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job
     from hermes_exec_agent.scheduler.outbox import Delivery
-    from hermes_exec_agent.scheduler.slots import Slot
+    from hermes_exec_agent.scheduler.slot import Slot
     from hermes_exec_agent.scheduler.storage import CronStore
 
 ZONE = "Europe/Berlin"

@@ -22,7 +22,8 @@ from hermes_exec_agent import database_files
 from hermes_exec_agent.scheduler.delivery import send_delivery
 from hermes_exec_agent.scheduler.job import JobSpec
 from hermes_exec_agent.scheduler.jobs import add_job
-from hermes_exec_agent.scheduler.slots import RunResult, Slot
+from hermes_exec_agent.scheduler.slot import Slot
+from hermes_exec_agent.scheduler.slots import RunResult
 from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.scheduler.ticker import Ticker
 

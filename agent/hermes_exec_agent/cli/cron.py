@@ -21,7 +21,7 @@ from hermes_exec_agent.cli.options import complete_cron_jobs, complete_skills
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job, JobSpec
-    from hermes_exec_agent.scheduler.slots import Slot
+    from hermes_exec_agent.scheduler.slot import Slot
     from hermes_exec_agent.scheduler.storage import CronStore
 
 _SHOWN = 48

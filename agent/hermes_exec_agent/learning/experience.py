@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from pydantic import Field
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.learning.outcomes import find_failure, read_task, select_turn
+from hermes_exec_agent.learning.outcomes import read_task, select_turn
 from hermes_exec_agent.learning.skill_writer import Material, SkillWriter
 from hermes_exec_agent.memory.origins import read_own_words
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.skills.registry.record import Author, Experience
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
-from hermes_exec_agent.tools.envelope import Envelope
+from hermes_exec_agent.tools.envelope import Envelope, find_failure
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.provenance import Provenance, is_inward
 from hermes_exec_agent.tools.skill_list import describe_version

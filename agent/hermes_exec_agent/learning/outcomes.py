@@ -25,6 +25,7 @@ from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
+from hermes_exec_agent.tools.envelope import find_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,6 @@ _ATTEMPTS = 100
 _BATCH = 1000
 _TOOLS_OF_KIND = 3
 _MOST_FAILURES = 50
-_LINE = 200
 _NAME = 60
 _DETAIL = 400
 CURRENT = """
@@ -128,26 +128,6 @@ def name_kind(calls: Mapping[str, int]) -> str:
     """Return the kind of a task: the three tools that it called most, in alphabetical order, or ``answer``."""
     most = sorted(calls, key=lambda name: (-calls[name], name))[:_TOOLS_OF_KIND]
     return "+".join(sorted(most)) or ANSWER
-
-
-def find_failure(content: str) -> str:
-    """Return the first line of a failed call, from its result as the model reads it; empty if it did not fail."""
-    try:
-        envelope: Any = json.JSONDecoder().raw_decode(content)[0]  # a note may follow
-        if not isinstance(envelope, dict):
-            return ""
-        error, code = envelope.get("error"), envelope.get("exit_code")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  it is JSON
-        if isinstance(error, dict):
-            return _first_line(f"{error.get('type')}: {error.get('message')}")  # pyright: ignore[reportUnknownMemberType]  it is JSON
-        if code:
-            return _first_line(f"exit code {code}: {str(envelope.get('output', '')).lstrip()}")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
-        return "" if envelope.get("ok", True) else "failed"  # pyright: ignore[reportUnknownMemberType]  it is JSON
-    except (ValueError, RecursionError):
-        return ""
-
-
-def _first_line(text: str) -> str:
-    return flatten((text.splitlines() or [""])[0], _LINE).rstrip(": ")
 
 
 def _find_end(events: Sequence[Event]) -> str:

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from hermes_exec.errors import Refused
 from hermes_exec_agent.learning.experience import LearnedSkills, ReviewedTask, SkillChange, read_reviewed_task
-from hermes_exec_agent.learning.outcomes import find_failure
 from hermes_exec_agent.quoting import flatten
+from hermes_exec_agent.tools.envelope import find_failure
 from hermes_exec_agent.tools.skill_manage import normalize_name
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.outcomes import find_failure
 from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
+from hermes_exec_agent.tools.envelope import find_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -25,8 +25,9 @@ from hermes_exec_agent.tools.tool import check_approval
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.mcp.client_session import ClientSession, ToolAnswer
-    from hermes_exec_agent.mcp.servers import Server
+    from hermes_exec_agent.mcp.connection import Connection
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
@@ -52,6 +53,29 @@ class PromptsArguments(ToolArguments):
 A = TypeVar("A", ResourcesArguments, PromptsArguments)
 
 
+class Source(Protocol):
+    """A server of a conversation, as far as it is read from."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        ...
+
+    @property
+    def settings(self) -> McpSettings:
+        """What the person configured for it."""
+        ...
+
+    @property
+    def connection(self) -> Connection:
+        """Through which it is read."""
+        ...
+
+    def offers(self, feature: str) -> bool:
+        """Return whether the server has resources or prompts that the person allows to be read."""
+        ...
+
+
 class _ServerReader(Generic[A]):
     """A tool that reads from the servers with one feature."""
 
@@ -60,7 +84,7 @@ class _ServerReader(Generic[A]):
     feature: str
     arguments_type: type[A]
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
+    def __init__(self, servers: Mapping[str, Source]) -> None:
         """``servers``: by name; those with this feature are used."""
         self._servers = servers
         self.spec = ToolSpec(self.name, describe(self.arguments_type), build_schema(self.arguments_type))
@@ -89,7 +113,7 @@ class _ServerReader(Generic[A]):
             envelope = failure_envelope(place, to_failure(error))
         return redact(envelope, Redactor(server.connection.keys))
 
-    def _find(self, name: str) -> Server:
+    def _find(self, name: str) -> Source:
         usable = {each.name: each for each in self._servers.values() if each.offers(self.feature)}
         if name not in usable:
             raise UsageError(

@@ -11,9 +11,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hermes_exec_agent.models.protocol import Model
+    from collections.abc import Mapping
 
 MAX_BYTES = 3_750_000
 """Of an image; endpoints take 5 MB in base64."""
@@ -111,24 +109,6 @@ def image_of_record(record: Mapping[str, Any]) -> Image | None:
         return None
 
 
-def takes_images(model: Model) -> bool:
-    """Whether a model takes images, as its configuration says."""
-    return getattr(model, "vision", False) is True
-
-
-def refuse_blind(model: Model) -> None:
-    """Check that a model takes images.
-
-    Raises:
-        UsageError: it does not.
-    """
-    if not takes_images(model):
-        raise UsageError(
-            f"{quote_name(model.name)} takes no images",
-            remedy="vision = true in its table [models.NAME] of your hermes.toml if it does, or another model",
-        )
-
-
 def _measure(content: bytes) -> tuple[MediaType, int, int] | None:
     """Return the type, the width and the height; None if they cannot be read."""
     if content.startswith(_MARKS[0]):
@@ -174,14 +154,3 @@ def _measure_webp(content: bytes) -> tuple[MediaType, int, int] | None:
         width, height = struct.unpack("<HH", content[26:30])
         return "image/webp", width & 0x3FFF, height & 0x3FFF
     return None
-
-
-def check_images(images: Sequence[Image], model: Model) -> None:
-    """Check that a request may have these images.
-
-    Raises:
-        UsageError: there are too many, or the model takes none.
-    """
-    refuse_blind(model)
-    if len(images) > MAX_IMAGES:
-        raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")

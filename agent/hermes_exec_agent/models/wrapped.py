@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.models.images import takes_images
+from hermes_exec_agent.models.sight import takes_images
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model

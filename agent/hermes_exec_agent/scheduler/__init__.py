@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.delivery import Channel
     from hermes_exec_agent.scheduler.job import Job, JobSpec
     from hermes_exec_agent.scheduler.schedule import parse_schedule
-    from hermes_exec_agent.scheduler.slots import RunResult, Slot
+    from hermes_exec_agent.scheduler.slot import Slot
+    from hermes_exec_agent.scheduler.slots import RunResult
     from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.scheduler.ticker import Ticker
 
@@ -19,7 +20,7 @@ _MODULES = {
     "Job": "job",
     "JobSpec": "job",
     "RunResult": "slots",
-    "Slot": "slots",
+    "Slot": "slot",
     "SystemClock": "clock",
     "Ticker": "ticker",
     "parse_schedule": "schedule",

@@ -8,7 +8,7 @@ from hermes_exec_agent.scheduler.schedule import format_moment
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job
-    from hermes_exec_agent.scheduler.slots import Slot
+    from hermes_exec_agent.scheduler.slot import Slot
 
 SILENT = "[SILENT]"
 """In an answer or an output: do not deliver it, if the run was completed."""

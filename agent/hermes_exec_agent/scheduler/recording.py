@@ -15,7 +15,6 @@ from hermes_exec_agent.scheduler.job import Job
 from hermes_exec_agent.scheduler.messages import MISSED, describe_moment
 from hermes_exec_agent.scheduler.schedule import find_due, format_moment
 from hermes_exec_agent.scheduler.slots import (
-    Slot,
     deliver_slot,
     end_slot,
     insert_slot,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from hermes_exec_agent.scheduler.schedule import DueSlots, Schedule
+    from hermes_exec_agent.scheduler.slot import Slot
     from hermes_exec_agent.scheduler.storage import CronStore
 
 _DAY_S = 86400

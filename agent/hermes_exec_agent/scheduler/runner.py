@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.scheduler.job import Job, JobSpec
-    from hermes_exec_agent.scheduler.slots import Slot
+    from hermes_exec_agent.scheduler.slot import Slot
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _OUTPUT = 64 << 10

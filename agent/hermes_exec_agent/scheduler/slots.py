@@ -14,6 +14,7 @@ from hermes_exec_agent.scheduler.holder import LEASE_S, describe_holder, is_gone
 from hermes_exec_agent.scheduler.job import PAUSE_AFTER, Job
 from hermes_exec_agent.scheduler.messages import MISSED, SILENT, compose_end
 from hermes_exec_agent.scheduler.outbox import add_messages
+from hermes_exec_agent.scheduler.slot import Slot, SlotState
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,47 +22,10 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.scheduler.storage import CronStore
 
-SlotState = Literal["claimed", "running", "completed", "failed", "skipped", "missed", "unknown"]
-Cause = Literal["schedule", "catch-up", "person", "clock"]
-"""The schedule; a run after missed slots; a person's command; a change of the clock."""
 OPEN = ("claimed", "running")
 _KEPT_TEXTS = 50
 """The latest so many texts of a job are kept; its rows are kept all."""
 _NO_TICKER = "no ticker took it in time"
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A row of the history."""
-
-    id: int
-    job: int
-    era: int
-    slot: int
-    """The moment, or the first one of ``count``."""
-    last: int
-    count: int
-    cause: Cause
-    state: SlotState
-    reason: str
-    note: str
-    owner: str
-    lease: float
-    stop: str
-    """Why its run is to be ended."""
-    recorded: float
-    began: float | None
-    ended: float | None
-    exit_code: int | None
-    conversation: str
-    cost: float | None
-    text: str | None
-    """The answer or the output; None without one, or when it is not kept any more."""
-
-    @classmethod
-    def from_row(cls, row: sqlite3.Row) -> Slot:
-        """Return the slot of a row."""
-        return cls(**dict(row))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from hermes_exec_agent.scheduler.clock import SystemClock
 from hermes_exec_agent.scheduler.holder import LEASE_S, format_holder
 from hermes_exec_agent.scheduler.outbox import SEND_LIMIT_S, settle_delivery, take_delivery
 from hermes_exec_agent.scheduler.recording import record_due
+from hermes_exec_agent.scheduler.slot import Slot
 from hermes_exec_agent.scheduler.slots import (
     RunResult,
-    Slot,
     begin_slot,
     find_stops,
     finish_slot,

@@ -6,8 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec_agent.quoting import flatten
+
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.provenance import PartOrigin
+
+_LINE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +66,23 @@ class Envelope:
                 "retryable": self.error.retryable,
             }
         return json.dumps(fields, ensure_ascii=False)
+
+
+def find_failure(content: str) -> str:
+    """Return the first line of a failed call, from its result as the model reads it; empty if it did not fail."""
+    try:
+        envelope: Any = json.JSONDecoder().raw_decode(content)[0]  # a note may follow
+        if not isinstance(envelope, dict):
+            return ""
+        error, code = envelope.get("error"), envelope.get("exit_code")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  it is JSON
+        if isinstance(error, dict):
+            return _first_line(f"{error.get('type')}: {error.get('message')}")  # pyright: ignore[reportUnknownMemberType]  it is JSON
+        if code:
+            return _first_line(f"exit code {code}: {str(envelope.get('output', '')).lstrip()}")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
+        return "" if envelope.get("ok", True) else "failed"  # pyright: ignore[reportUnknownMemberType]  it is JSON
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _first_line(text: str) -> str:
+    return flatten((text.splitlines() or [""])[0], _LINE).rstrip(": ")

@@ -16,13 +16,14 @@ from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
+from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.cases import Case, find_named_files, find_unseen_files, strongest_level
 from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
 from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, copy_tools, install, share_environment
 from hermes_exec_policies.gate.packages.requirements import collect_requirements
-from hermes_exec_policies.gate.suites import Candidate, run_suites
+from hermes_exec_policies.gate.suites import run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused
 from hermes_exec_policies.load import load_policy

@@ -24,7 +24,7 @@ from hermes_exec_policies.gate.verdict import Finding, advice, functional
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hermes_exec_policies.gate.suites import Candidate
+    from hermes_exec_policies.gate.candidate import Candidate
 
 
 Arguments = dict[str, Any] | list[Any]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.frontends.gateway.adapter import PlatformDown, Rejected
 from hermes_exec_agent.frontends.gateway.records import ReceivedFile
-from hermes_exec_agent.models.images import MAX_IMAGES, is_image, parse_image, takes_images
+from hermes_exec_agent.models.images import MAX_IMAGES, is_image, parse_image
+from hermes_exec_agent.models.sight import takes_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.database_files import DatabaseKind, connect_database, translate_database_errors
-from hermes_exec_agent.frontends.gateway import edits, positions, question_board
+from hermes_exec_agent.frontends.gateway import edits, positions
 from hermes_exec_agent.state_paths import state_path
 
 if TYPE_CHECKING:
@@ -144,6 +144,20 @@ BEGIN DELETE FROM files WHERE outbox = OLD.id; END;
 COMMIT;
 """
 KIND = DatabaseKind("a database of the gateway", APPLICATION, _SCHEMA, VARIABLE, survives_power_failure=True)
+_QUESTIONS = """
+CREATE TABLE IF NOT EXISTS questions (
+    id TEXT PRIMARY KEY,
+    person TEXT NOT NULL,
+    platform TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    asked REAL NOT NULL,
+    until REAL NOT NULL,
+    answer TEXT NOT NULL DEFAULT '',
+    outcome TEXT NOT NULL DEFAULT ''
+) STRICT;"""
+"""``until``: in seconds since the machine started; ``answer``: of another program; ``outcome``: how it ended."""
 
 
 def gateway_file(environ: Mapping[str, str] | None = None) -> Path:
@@ -184,7 +198,7 @@ def _add_columns(base: sqlite3.Connection) -> None:
             if column not in known:
                 base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     base.execute("COMMIT")
-    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA + question_board.SCHEMA)
+    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA + _QUESTIONS)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.frontends.gateway.outbox import OutboxStore
     from hermes_exec_agent.frontends.gateway.records import Message
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS questions (
-    id TEXT PRIMARY KEY,
-    person TEXT NOT NULL,
-    platform TEXT NOT NULL,
-    conversation TEXT NOT NULL,
-    tool TEXT NOT NULL,
-    summary TEXT NOT NULL,
-    asked REAL NOT NULL,
-    until REAL NOT NULL,
-    answer TEXT NOT NULL DEFAULT '',
-    outcome TEXT NOT NULL DEFAULT ''
-) STRICT;"""
-"""``until``: in seconds since the machine started; ``answer``: of another program; ``outcome``: how it ended."""
 _KEPT_S = 3600.0
 _WAIT_S = 10.0
 _LOOK_S = 0.1
