@@ -159,7 +159,7 @@ async def _measure(config: dict[str, Any], rounds: int) -> tuple[tuple[float, fl
     """Return the times to open a server and to call it, of the bare SDK and of ours."""
     opened: list[float] = []
     async with AsyncExitStack() as stack:
-        clients = [Bare(config), Ours(config)]
+        clients: list[Bare | Ours] = [Bare(config), Ours(config)]
         for client in clients:
             begin = time.perf_counter()
             await stack.enter_async_context(client.open())

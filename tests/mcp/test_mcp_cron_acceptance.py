@@ -36,7 +36,8 @@ def use_a_server_in_a_chat(cli: Cli) -> None:
     (cli.cwd / "clock.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     added = cli("mcp", "add", "clock", "--allow", "now", "--", sys.executable, "clock.py")
     assert added.returncode == 0, added.stderr
-    lines = [{"content": "", "tool_calls": [{"name": "mcp__clock__now", "arguments": {}}]}, {"content": "done"}]
+    call: dict[str, Any] = {"name": "mcp__clock__now", "arguments": {}}
+    lines = [{"content": "", "tool_calls": [call]}, {"content": "done"}]
     (cli.cwd / "script.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     done = cli("chat", "-q", "what time is it?", "--replay", "script.jsonl", "--approve", "allow")
     assert done.returncode == 0, done.stderr

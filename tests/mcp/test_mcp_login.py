@@ -235,7 +235,7 @@ def test_a_page_that_does_not_know_the_login_neither_ends_nor_answers_it(run: Ru
 class Locked(KeyringBackend):
     """A keyring of a desktop whose person is not there."""
 
-    priority = 5.0
+    priority = 5.0  # pyright: ignore[reportAssignmentType]  as the library's own keyrings do
 
     def get_password(self, service: str, username: str) -> str | None:
         raise KeyringLocked
@@ -250,7 +250,7 @@ class Locked(KeyringBackend):
 class Desktop(PlaintextKeyring):
     """A keyring that counts as one that protects what it keeps."""
 
-    priority = 5.0
+    priority = 5.0  # pyright: ignore[reportAssignmentType]  as the library's own keyrings do
 
 
 @pytest.fixture

@@ -57,15 +57,15 @@ async def open_mail_server(
 
     With a certificate the server demands STARTTLS and a login, or it is encrypted from the beginning of a connection.
     """
-    mailbox, loop, options = Mailbox(), asyncio.get_running_loop(), dict[str, Any]()
+    mailbox, loop = Mailbox(), asyncio.get_running_loop()
+    options: dict[str, Any] = {}
     context: ssl.SSLContext | None = None
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
     if context is not None and not is_encrypted:
-        options = {
-            "tls_context": context, "require_starttls": True, "auth_required": True, "authenticator": mailbox.log_in,
-        }  # fmt: skip
+        options["tls_context"], options["require_starttls"] = context, True
+        options["auth_required"], options["authenticator"] = True, mailbox.log_in
     encryption = context if is_encrypted else None
     server = await loop.create_server(lambda: SMTP(mailbox, loop=loop, **options), "127.0.0.1", 0, ssl=encryption)
     try:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.scheduler.ticker import Ticker
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from hermes_exec_agent.scheduler.job import Job
 
 ROOT = Path(__file__).parents[2]
@@ -84,13 +87,18 @@ async def serve(folder: Path, clock: FastClock | LateClock, *, once: bool = Fals
         await (ticker.tick() if once else ticker.serve())
 
 
-def use_journal(*, shared: bool) -> None:
-    """Use the journal for file systems that machines share, or that for local ones."""
+@contextmanager
+def use_journal(*, shared: bool) -> Generator[None]:
+    """Use meanwhile the journal for file systems that machines share, or that for local ones."""
 
     def answer(folder: Path, mounts: Path = Path()) -> bool:
         return shared
 
-    database_files.is_shared = answer
+    before, database_files.is_shared = database_files.is_shared, answer
+    try:
+        yield
+    finally:
+        database_files.is_shared = before
 
 
 @dataclass(slots=True)
@@ -106,33 +114,33 @@ def kill_tickers(
     folder: Path, *, jobs: int, minutes: int, kills: int, seconds: float, seed: int, shared: bool
 ) -> Found:
     """Let four tickers work through the slots of so many minutes while so many of them are killed; return the rest."""
-    use_journal(shared=shared)
-    spec = JobSpec(
-        schedule="every 1m", command="true", late_s=600.0, overlap="queue", deliver=(f"file:{folder / 'report'}",)
-    )
-    with CronStore(folder / "cron.sqlite") as store:
-        for number in range(jobs):
-            add_job(store, spec, BASE, name=f"job-{number}")
-    chance, speed = random.Random(seed), minutes * 60 / seconds
-    start = time.monotonic()
-    argv = [sys.executable, "-m", "tests.rigs.tickers", folder, BASE, start, speed, int(shared)]
-    command = [str(each) for each in argv]
-    with open(folder / "errors", "wb") as errors:
-        living = [subprocess.Popen(command, cwd=ROOT, stderr=errors) for _ in range(TICKERS)]
-        for _ in range(kills):
-            time.sleep(chance.random() * 2 * seconds / kills)
-            victim = living.pop(chance.randrange(TICKERS))
-            victim.send_signal(signal.SIGKILL)
-            victim.wait()
-            living.append(subprocess.Popen(command, cwd=ROOT, stderr=errors))
-        while time.monotonic() < start + seconds:
-            time.sleep(0.1)
-        for each in living:
-            each.kill()
-            each.wait()
-    for later_s in (0, 120, 600, 7200):  # deliveries that were cut off are tried again later
-        asyncio.run(serve(folder, LateClock(BASE + minutes * 60 + later_s), once=True))
-    return look(folder, jobs, minutes)
+    with use_journal(shared=shared):
+        spec = JobSpec(
+            schedule="every 1m", command="true", late_s=600.0, overlap="queue", deliver=(f"file:{folder / 'report'}",)
+        )
+        with CronStore(folder / "cron.sqlite") as store:
+            for number in range(jobs):
+                add_job(store, spec, BASE, name=f"job-{number}")
+        chance, speed = random.Random(seed), minutes * 60 / seconds
+        start = time.monotonic()
+        argv = [sys.executable, "-m", "tests.rigs.tickers", folder, BASE, start, speed, int(shared)]
+        command = [str(each) for each in argv]
+        with open(folder / "errors", "wb") as errors:
+            living = [subprocess.Popen(command, cwd=ROOT, stderr=errors) for _ in range(TICKERS)]
+            for _ in range(kills):
+                time.sleep(chance.random() * 2 * seconds / kills)
+                victim = living.pop(chance.randrange(TICKERS))
+                victim.send_signal(signal.SIGKILL)
+                victim.wait()
+                living.append(subprocess.Popen(command, cwd=ROOT, stderr=errors))
+            while time.monotonic() < start + seconds:
+                time.sleep(0.1)
+            for each in living:
+                each.kill()
+                each.wait()
+        for later_s in (0, 120, 600, 7200):  # deliveries that were cut off are tried again later
+            asyncio.run(serve(folder, LateClock(BASE + minutes * 60 + later_s), once=True))
+        return look(folder, jobs, minutes)
 
 
 def look(folder: Path, jobs: int, minutes: int) -> Found:
@@ -164,8 +172,8 @@ def look(folder: Path, jobs: int, minutes: int) -> Found:
 def main() -> None:
     """Run one ticker until it is killed."""
     folder, base, start, speed, shared = sys.argv[1:]
-    use_journal(shared=shared == "1")
-    asyncio.run(serve(Path(folder), FastClock(float(base), float(start), float(speed))))
+    with use_journal(shared=shared == "1"):
+        asyncio.run(serve(Path(folder), FastClock(float(base), float(start), float(speed))))
 
 
 if __name__ == "__main__":

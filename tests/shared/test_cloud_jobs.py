@@ -65,7 +65,7 @@ def test_pruning_the_last_job_ends_its_sandbox(cloud: Cloud, cli: Cli, environme
     cli(by, job)
     assert len(cloud.alive()) == 1  # its log can still be read
     (row,) = json.loads(cli("jobs", "--json").stdout)
-    assert row["cost"], (row, cli("backends", "--cost", "--json").stdout)
+    assert row["cost"] > 0 if by == "kill" else row["cost"] is not None  # the other ends at once
     assert "COST" in cli("jobs").stdout
     assert "removed: 1" in cli("jobs", "--prune").stderr
     assert read_records(environment) == []
