@@ -170,7 +170,7 @@ def test_without_a_model_a_request_fails_and_says_so(cli: Cli) -> None:
         (["0 8 * * *", "x", "--if-missed", "maybe"], "run, skip, ask"),
         (["0 8 * * *", "x", "--overlap", "maybe"], "skip, queue, kill"),
         (["0 8 * * *", "x", "--approve", "ask"], "allow, deny"),
-        (["0 8 * * *", "x", "--deliver", "telegram:me"], "no such address"),
+        (["0 8 * * *", "x", "--deliver", "pigeon:me"], "no such address"),
         (["0 8 * * *", "x", "--deliver", "none", "--deliver", "file:x"], "excludes other addresses"),
         (["0 8 * * *", "x", "--deliver", "file:/"], "not a path of a file"),
         (["0 8 * * *", "x", "--time-limit", "0"], "more than 0"),
