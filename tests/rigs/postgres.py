@@ -93,7 +93,7 @@ class Postgres:
 
     def _reachable(self, wheel: Path) -> Path:
         """The wheel's folder, or a copy where the user may read it."""
-        program = str(wheel / "pginstall/bin/postgres")
+        program = str(wheel / "pginstall/bin/initdb")  # it also loads the libraries next to the wheel
         if (
             os.geteuid() != 0
             or not subprocess.run(self._as_user(program, "--version"), check=False, capture_output=True).returncode
