@@ -86,7 +86,8 @@ def test_the_cursor_is_given_back_by_who_leaves_at_once() -> None:
     """While a turn waits, it is hidden; and this turn does not end."""
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as screen, os.fdopen(theirs, "wb") as terminal:
-        run = subprocess.Popen([sys.executable, "-c", _STUCK], stdin=terminal, stdout=terminal, stderr=terminal)
+        argv, env = [sys.executable, "-c", _STUCK], {**os.environ, "TERM": "xterm"}
+        run = subprocess.Popen(argv, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
         seen = b""
         for awaited in (b"begun", b"told", b"again to exit"):
             while awaited not in seen:

@@ -13,7 +13,7 @@ from hermes_exec.backend import Exit
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
 from hermes_exec.testing.place import link
 from hermes_exec.transport.shell.target import run_helper
-from tests.rigs.boxes import Box, Cell
+from tests.rigs.boxes import Box, Cell, can_isolate
 
 if TYPE_CHECKING:
     from tests.conftest import Require
@@ -94,7 +94,7 @@ def test_a_cut_is_mended_through_every_place() -> None:
 
 
 def test_a_place_that_cannot_be_entered_again_says_so_and_loses_what_ran(require: Require) -> None:
-    require("unshare", "makes places that nothing else can enter")
+    require("user namespaces", "places that nothing else can enter", usable=can_isolate())
 
     async def run() -> bool:
         async with hermes_exec.open(Cell("x"), audit=False) as terminal:

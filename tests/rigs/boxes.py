@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -68,6 +70,14 @@ class Box(Wrapper):
             await run_helper(self.outer, ["rmdir", self._folder])
 
 
+_ALONE = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def can_isolate() -> bool:
+    """Whether a `Cell` works here; in a chroot, for one, the kernel makes no user namespaces."""
+    return shutil.which("unshare") is not None and subprocess.run([*_ALONE, "true"], check=False).returncode == 0
+
+
 class Cell(Box):
     """Every command in namespaces of its own, which nothing else can enter."""
 
@@ -77,5 +87,4 @@ class Cell(Box):
 
     def wrap_argv(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> ArgvAndEnv:
         mounts = "mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp; mount -t tmpfs none /run; "
-        alone = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return [*alone, "sh", "-c", mounts + 'exec "$@"', "sh", *argv], env
+        return [*_ALONE, "sh", "-c", mounts + 'exec "$@"', "sh", *argv], env
