@@ -392,7 +392,9 @@ def test_results_that_an_agent_could_have_written_are_marked(tmp_path: Path, age
         write_result(part, tmp_path / "out", key)
     assert part.take(tmp_path / "out") == 2
     marks = {trial.target: (run.read_result(trial.key, 1) or {}).get(UNPROTECTED) for trial in run.trials}
-    assert marks == {"local": is_marked or None, "docker": None}
+    assert marks == dict.fromkeys(
+        ("local", "docker"), is_marked or None
+    )  # one agent can write those of its whole shard
     assert list_unprotected(run, epoch) == (["local"] if is_marked else [])
 
 
