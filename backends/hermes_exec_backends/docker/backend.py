@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _STOP_S = 5
 _MOST_COPIED = 1 << 30
-"""Bytes of changed files of a container that is copied: more take longer than a second or two, and as much of the disk."""
+"""Bytes of changed files of a container that is copied: larger ones take many seconds, and as much of the disk."""
 _NOT_FOUND = 404
 _GONE = (_NOT_FOUND, 409)
 """The container does not exist, or another process is removing it now."""
