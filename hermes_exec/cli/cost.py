@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 60.0
 """Importing an SDK takes seconds, and an account may have many resources."""
+_PRICES_LIMIT_S = 10.0
+"""A list that has prices besides does not wait long for them."""
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
 _DROPPED = ("OWNER", "SIZE", "SO FAR")
@@ -79,7 +81,7 @@ async def read_prices(backends: Iterable[Backend]) -> dict[str, Resource]:
     for each in backends:
         if isinstance(each, SupportsListing) and (each.type, each.profile) not in accounts:
             accounts.append((each.type, each.profile))
-    found = await asyncio.gather(*(_query(kind, kind, profile) for kind, profile in accounts))
+    found = await asyncio.gather(*(_query(kind, kind, profile, _PRICES_LIMIT_S) for kind, profile in accounts))
     return {each.target: each for account in found for each in account.alive}
 
 
@@ -101,14 +103,14 @@ def _list_accounts() -> list[tuple[str, str, Profile | None]]:
     return [*named, *((kind, kind, None) for kind in list_types())]
 
 
-async def _query(name: str, kind: str, profile: Profile | None) -> Account:
+async def _query(name: str, kind: str, profile: Profile | None, limit_s: float = _LIMIT_S) -> Account:
     required = profile is not None
     try:
         backend = await asyncio.to_thread(find_backend_class, kind)
-        async with asyncio.timeout(_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return Account(name, await list_resources(backend, profile))
     except TimeoutError:
-        return Account(name, [], f"no answer within {_LIMIT_S:g} s", required=required)
+        return Account(name, [], f"no answer within {limit_s:g} s", required=required)
     except HermesError as error:
         return Account(name, [], error.what, error.remedy, required=required)
 
