@@ -57,10 +57,11 @@ async def show_cost(*, json: bool) -> int:
         now = time.time()
         rows = [_list_cells(each, now) for each in alive]
         show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "TODAY", "SO FAR", "OWNER"), rows, drop=_DROPPED)
-        note(f"running: {sum_costs([each.hourly_cost for each in alive])}")
+        is_estimated = any(each.price_source for each in alive)
+        note(f"running: {'~' * is_estimated}{sum_costs([each.hourly_cost for each in alive])}")
         today = [cost for each in alive if (cost := compute_cost(each, now, today=True)) is not None]
         if today:
-            note(f"today: ${sum(today):.4g} so far, for these")
+            note(f"today: {format_cost(sum(today), estimated=is_estimated)} so far, for these")
         if sources := dict.fromkeys(each.price_source for each in alive if each.price_source):
             note(f"~ is at least so much, by {' and '.join(sources)}; hourly_cost in the profile replaces it")
     elif not failed:
