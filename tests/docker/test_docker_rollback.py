@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from hermes_exec.terminal.copies import TargetCopy
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.runtime import Conversation
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools import watched_folder
 from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
@@ -36,10 +37,13 @@ CHANGE = (
 )
 
 
-def test_changes_of_commands_in_a_container_are_rolled_back(dock: Engine, tmp_path: Path) -> None:
+def test_changes_of_commands_in_a_container_are_rolled_back(
+    dock: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work() -> None:
         go = ask(("terminal", {"command": "cd /data"}))
         replies = [go, say("There."), ask(("terminal", {"command": CHANGE})), say("Done.")]
+        replies += [ask(("terminal", {"command": "echo other > '/data/changed file'"})), say("Done.")]
         async with hermes_exec.open(DockerBackend(dock.profile(DEBIAN)), audit=False) as terminal:
             setup = "mkdir /data && cd /data && echo old > 'changed file' && echo gone > gone && echo 1 > kept"
             await terminal.run(f"{setup} && ln -s /usr link", check=True)
@@ -64,13 +68,18 @@ def test_changes_of_commands_in_a_container_are_rolled_back(dock: Engine, tmp_pa
                 assert (await terminal.run(LIST)).stdout == before
                 await talk.rollback(3)
                 assert (await terminal.run("cat '/data/changed file'")).stdout == b"new\n"
+                monkeypatch.setattr(watched_folder, "_MOST_BYTES", 3)
+                await talk.ask("once more")
+                (why,) = (await talk.list_steps())[-1].list_uncovered()
+                assert "more than 0 MiB changed" in why
+                assert dock.client.images("hermes-exec-copy") == []
                 await context.close()
 
     within(120)(work())
 
 
 def test_the_image_of_a_copy_is_not_left(dock: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = DockerBackend(dock.profile(BUSYBOX))
+    box: Any = DockerBackend(dock.profile(BUSYBOX))
     commit = box.snapshot
 
     def list_images() -> list[object]:

@@ -167,7 +167,7 @@ def test_a_moved_sandbox_lives_no_longer_than_the_cost_guard_allows_in_all(
             await time_to_move.wait()
 
         monkeypatch.setattr(migration, "announce", announce)
-        backend = ModalBackend(modal.profile(timeout=1000, hourly_cost=36.0, most_cost=1.5))  # 150 s
+        backend: Any = ModalBackend(modal.profile(timeout=1000, hourly_cost=36.0, most_cost=1.5))  # 150 s
         async with hermes_exec.open(backend, audit=False):
             time_to_move.set()
             await backend._tasks[1]
