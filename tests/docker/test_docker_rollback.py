@@ -24,6 +24,7 @@ from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 from tests.runtime.conftest import Nobody
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from tests.rigs.docker_engine import Engine
@@ -80,7 +81,7 @@ def test_changes_of_commands_in_a_container_are_rolled_back(
 
 def test_the_image_of_a_copy_is_not_left(dock: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     box: Any = DockerBackend(dock.profile(BUSYBOX))
-    commit = box.snapshot
+    commit: Callable[..., Awaitable[str]] = box.snapshot
 
     def list_images() -> list[object]:
         return list(dock.client.images("hermes-exec-copy"))
