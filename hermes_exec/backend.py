@@ -367,11 +367,19 @@ class SupportsSnapshot(Protocol):
 class SupportsCopies(SupportsSnapshot, Protocol):
     """A backend whose snapshots take seconds and cost nothing, so that one may be taken for a moment."""
 
-    def create_copy(self, snapshot: str) -> Backend:
-        """Create the backend of a target that starts from a snapshot of this one, with its limits, without its mounts.
+    async def check_copies(self) -> None:
+        """Check that a snapshot of this target may be copied, and takes seconds.
 
         Raises:
-            Unsupported: the limits of this target are not known.
+            Unsupported: it may not, or its files are too large; the message says why.
+            PlaceUnavailable: the target does not answer.
+        """
+        ...
+
+    def create_copy(self, snapshot: str) -> Backend:
+        """Create the backend of a target that starts from a snapshot of this one, with its limits.
+
+        It has neither the mounts of this target nor its secrets.
         """
         ...
 

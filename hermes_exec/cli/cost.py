@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 60.0
 """Importing an SDK takes seconds, and an account may have many resources."""
+_PRICES_LIMIT_S = 10.0
+"""A list that has prices besides does not wait long for them."""
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
 _DROPPED = ("OWNER", "SIZE", "SO FAR")
@@ -55,10 +57,11 @@ async def show_cost(*, json: bool) -> int:
         now = time.time()
         rows = [_list_cells(each, now) for each in alive]
         show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "TODAY", "SO FAR", "OWNER"), rows, drop=_DROPPED)
-        note(f"running: {sum_costs([each.hourly_cost for each in alive])}")
+        is_estimated = any(each.price_source for each in alive)
+        note(f"running: {'~' * is_estimated}{sum_costs([each.hourly_cost for each in alive])}")
         today = [cost for each in alive if (cost := compute_cost(each, now, today=True)) is not None]
         if today:
-            note(f"today: ${sum(today):.4g} so far, for these")
+            note(f"today: {format_cost(sum(today), estimated=is_estimated)} so far, for these")
         if sources := dict.fromkeys(each.price_source for each in alive if each.price_source):
             note(f"~ is at least so much, by {' and '.join(sources)}; hourly_cost in the profile replaces it")
     elif not failed:
@@ -79,7 +82,7 @@ async def read_prices(backends: Iterable[Backend]) -> dict[str, Resource]:
     for each in backends:
         if isinstance(each, SupportsListing) and (each.type, each.profile) not in accounts:
             accounts.append((each.type, each.profile))
-    found = await asyncio.gather(*(_query(kind, kind, profile) for kind, profile in accounts))
+    found = await asyncio.gather(*(_query(kind, kind, profile, _PRICES_LIMIT_S) for kind, profile in accounts))
     return {each.target: each for account in found for each in account.alive}
 
 
@@ -101,14 +104,14 @@ def _list_accounts() -> list[tuple[str, str, Profile | None]]:
     return [*named, *((kind, kind, None) for kind in list_types())]
 
 
-async def _query(name: str, kind: str, profile: Profile | None) -> Account:
+async def _query(name: str, kind: str, profile: Profile | None, limit_s: float = _LIMIT_S) -> Account:
     required = profile is not None
     try:
         backend = await asyncio.to_thread(find_backend_class, kind)
-        async with asyncio.timeout(_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return Account(name, await list_resources(backend, profile))
     except TimeoutError:
-        return Account(name, [], f"no answer within {_LIMIT_S:g} s", required=required)
+        return Account(name, [], f"no answer within {limit_s:g} s", required=required)
     except HermesError as error:
         return Account(name, [], error.what, error.remedy, required=required)
 

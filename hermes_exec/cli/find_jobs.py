@@ -159,10 +159,10 @@ async def find_job_or_pty(
         ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == name]
         exact = [each for each in jobs if each[1].id == name]
         chosen = exact or [each for each in jobs if name and each[1].name == name]
-        if newest and len(chosen) > 1:
+        if newest and len(chosen) > 1 and not ptys:
             chosen.sort(key=lambda each: each[1].started)
             others = ", ".join(status.id for _, status in chosen[:-1])
-            chosen, ptys = chosen[-1:], []
+            chosen = chosen[-1:]
             note(f"{name}: the newest job of this name, {chosen[0][1].id}; others: {others}")
         if len(chosen) + len(ptys) > 1:
             ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])

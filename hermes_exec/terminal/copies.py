@@ -6,6 +6,7 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from hermes_exec._async import create_or_rollback
 from hermes_exec.backend import SupportsCopies
 from hermes_exec.errors import Unsupported
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from hermes_exec.terminal.terminal import Terminal
+
+
+REPOSITORY = "hermes-exec-copy"
+"""The names of snapshots begin with it, so that those of killed processes are found."""
 
 
 class TargetCopy:
@@ -27,15 +32,15 @@ class TargetCopy:
         """Save the files of a target, without those that are mounted into it.
 
         Raises:
-            Unsupported: the target has no snapshots, or none that are cheap.
+            Unsupported: the target has no snapshots, or none that take seconds.
             PlaceUnavailable: it could not be saved; nothing is left of it.
         """
         backend = terminal._backend  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  hidden from programs
         if not isinstance(backend, SupportsCopies):
             raise Unsupported("the target has no snapshots that can be taken for a moment")
-        backend.create_copy("")  # refuses before anything is saved
-        name = f"hermes-exec-copy:{secrets.token_hex(8)}"
-        return cls(backend, await backend.snapshot(name))
+        await backend.check_copies()
+        name = f"{REPOSITORY}:{secrets.token_hex(8)}"
+        return cls(backend, await create_or_rollback(backend.snapshot(name), backend.remove_snapshot))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Terminal]:

@@ -222,7 +222,7 @@ def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Dayt
             assert alive.since is not None
             assert time.time() - alive.since < 60
             assert "pid" in alive.owner
-        async with opened(name="plain", cpu=2, memory="4 GiB", most_cost=0.4):
+        async with opened(name="plain", cpu=2, memory="3.5 GiB", most_cost=0.4):
             (alive,) = await module.DaytonaBackend.list_resources()
             assert alive.hourly_cost == pytest.approx(2 * 0.0504 + 4 * 0.0162 + 3 * 0.000108)
             assert alive.price_source == "daytona.io/pricing of 2026-05-25"

@@ -154,6 +154,28 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
     assert server.call("alive") == []
 
 
+def test_a_moved_sandbox_lives_no_longer_than_the_cost_guard_allows_in_all(
+    run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "LONGEST_S", 100)
+    monkeypatch.setattr(migration, "BEFORE_S", 20.0)
+
+    async def work() -> None:
+        time_to_move = asyncio.Event()
+
+        async def announce(*_: object) -> None:
+            await time_to_move.wait()
+
+        monkeypatch.setattr(migration, "announce", announce)
+        backend: Any = ModalBackend(modal.profile(timeout=1000, hourly_cost=36.0, most_cost=1.5))  # 150 s
+        async with hermes_exec.open(backend, audit=False):
+            time_to_move.set()
+            await backend._tasks[1]
+            assert [sandbox["definition"]["timeout_secs"] for sandbox in server.call("alive")] == [70]
+
+    run(work())
+
+
 def vanish(backend: Any) -> None:
     """As if this process had been killed: nothing is renewed, and nothing is closed."""
     for task in backend._tasks:

@@ -7,12 +7,12 @@ import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.rigs.installs import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def read(text: str) -> tuple[dict[str, Any], list[list[Any]]]:
@@ -39,6 +39,15 @@ def test_a_recording_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.M
     head, events = read(recordings[0])
     assert (head["version"], head["width"], head["height"]) == (2, 92, 26)
     assert "/home/you/work\r\n26 92\r\n2026-01-31 18:00:00\r\n0.1 s\r\n$ what is shown\r\n$ " in join(events)
+
+
+def test_a_command_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    from hermes_dev.cast import run_on_terminal
+    from hermes_dev.place import DevError
+
+    with pytest.raises(DevError, match="does not end"):
+        run_on_terminal(["sh", "-c", "sleep 1000"], {"PATH": "/usr/bin:/bin"}, tmp_path, 0.2)
 
 
 def test_the_recorded_session_starts_in_a_checkout_and_ends_with_a_skill() -> None:

@@ -12,10 +12,13 @@ import json
 import os
 import pty
 import re
+import select
+import signal
 import struct
 import subprocess
 import tempfile
 import termios
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +116,9 @@ def record(home: Path, steps: Iterable[Step]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def run_on_terminal(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> str:
+def run_on_terminal(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path, limit_s: float = _LIMIT_S
+) -> str:
     """Run a command on a terminal and return what it writes there.
 
     Raises:
@@ -121,21 +126,21 @@ def run_on_terminal(argv: Sequence[str], environment: Mapping[str, str], folder:
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder) as child:
+    with subprocess.Popen(
+        argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder, start_new_session=True
+    ) as child:
         os.close(theirs)
         output = b""
+        end = time.monotonic() + limit_s
         try:
-            while data := os.read(ours, 1 << 16):
-                output += data
+            while select.select([ours], [], [], max(end - time.monotonic(), 0))[0]:
+                output += os.read(ours, 1 << 16)
+            os.killpg(child.pid, signal.SIGKILL)
+            raise DevError(f"{' '.join(argv)} does not end: a process has its terminal after {limit_s:g} s")
         except OSError:  # EIO: the last process has closed the terminal
-            pass
+            code = child.wait()
         finally:
             os.close(ours)
-        try:
-            code = child.wait(_LIMIT_S)
-        except subprocess.TimeoutExpired as error:
-            child.kill()
-            raise DevError(f"{' '.join(argv)} does not end") from error
     if code < 0:
         raise DevError(f"{' '.join(argv)} was ended by the signal {-code}")
     return output.decode("utf-8", "replace")

@@ -146,8 +146,8 @@ class ModalEngine:
         if self._log is None:
             if names := list_unprotected(self._run, epoch):
                 _log.warning(
-                    "agents in %s work in the sandboxes themselves, where they can write their own results, which are"
-                    " marked as unprotected: give untrusted work targets of its own",
+                    "agents in %s work in the sandboxes themselves, where they can write the results of their"
+                    " sandbox, which are marked as unprotected: give untrusted work targets of its own",
                     ", ".join(names),
                 )
             folder = self._run.shard(f"m{epoch.number}")

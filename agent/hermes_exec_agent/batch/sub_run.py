@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.batch.settings import Caps
 
 UNPROTECTED = "unprotected"
-"""The key of a result that the agent itself could have written."""
+"""The key of a result that an agent could have written."""
 ASSIGNED = "assigned.json"
 """In the folder of a shard: the attempts that are claimed for it."""
 _FOLDERS = ("epochs", "control", "shards", "claims", "results", "ledger", "files", "scripts", "patches")
@@ -149,12 +149,19 @@ class SubRun:
         own, there = self.run.shard(self.order.id), folder / "shards" / self.order.id
         for name in _OWN_FILES - {LOG}:
             _take_file(there / name, own / name)
-        new = sum(self._take_result(folder, key, number) for key, number in self.attempts.items())
+        targets = {self.run.find_trial(key).target for key in self.attempts}
+        # One agent on the machine of the shard can write the results of all its attempts.
+        marks = {UNPROTECTED: True} if any(is_unprotected(each, self._agent) for each in targets) else {}
+        new = sum(self._take_result(folder, key, number, marks) for key, number in self.attempts.items())
         lines = (json.dumps(event, separators=(",", ":")) + "\n" for event in self._list_events(there))
         write_private(own / LOG, "".join(lines).encode())
         return new
 
-    def _take_result(self, folder: Path, key: str, number: int) -> bool:
+    @property
+    def _agent(self) -> str:
+        return self.epoch.settings.agent.agent
+
+    def _take_result(self, folder: Path, key: str, number: int, marks: Mapping[str, bool]) -> bool:
         if self.run.read_result(key, number) is not None:
             return False
         trial = self.run.find_trial(key)
@@ -166,14 +173,12 @@ class SubRun:
         record = read_result(folder / "results" / key[:2] / name, expected)
         if record is None:
             return False
-        if is_unprotected(trial.target, self.epoch.settings.agent.agent):
-            record[UNPROTECTED] = True
         _take_file(folder / "patches" / f"{name}.diff", self.run.path / "patches" / f"{name}.diff")
         if (folder / "artifacts" / name).is_dir():
             make_private_folder(self.run.path / "artifacts")
             shutil.rmtree(self.run.path / "artifacts" / name, ignore_errors=True)
             (folder / "artifacts" / name).replace(self.run.path / "artifacts" / name)
-        return self.run.write_result(key, number, record)
+        return self.run.write_result(key, number, {**record, **marks})
 
     def _list_events(self, there: Path) -> Iterator[dict[str, Any]]:
         """Yield the events that are kept; an end is that of the result that was taken.
@@ -191,7 +196,7 @@ class SubRun:
 
 
 def is_unprotected(target: str, agent: str) -> bool:
-    """Whether an agent works on the machine of its shard as its user, and can so write its own result."""
+    """Whether an agent works on the machine of its shard as its user, and can so write the results of the shard."""
     if agent in ("nop", "oracle"):
         return False
     try:
@@ -201,7 +206,7 @@ def is_unprotected(target: str, agent: str) -> bool:
 
 
 def list_unprotected(run: RunFolder, epoch: Epoch) -> list[str]:
-    """Return the targets whose agents can write their own results."""
+    """Return the targets whose agents can write the results of their shards."""
     targets = {run.find_trial(key).target for key in epoch.todo}
     return sorted(each for each in targets if is_unprotected(each, epoch.settings.agent.agent))
 

@@ -82,11 +82,12 @@ class WatchedFolder:
             left = _MOST_BYTES
             for digest in dict.fromkeys(each.after.digest for each in before if each.after.digest):
                 name = digest.partition(":")[2]
-                data = await copy.read(posixpath.join(earlier, name))
-                left -= len(data)
-                if left < 0:
+                argv = ["cat", posixpath.join(earlier, name)]  # its size is that which the target names, or any other
+                content = await copy.run(argv, timeout=_LIMIT_S, check=True, max_output=max(left, 1))
+                left -= len(content.stdout)
+                if content.truncated or left < 0:
                     raise Unsupported(f"more than {_MOST_BYTES >> 20} MiB changed")
-                await self._terminal.write(posixpath.join(blobs, name), data)
+                await self._terminal.write(posixpath.join(blobs, name), content.stdout)
         pairs = zip(paths, before, after, strict=True)
         changes = [FileChange(path, then.before, now.after) for path, then, now in pairs]
         return [each for each in changes if each.before != each.after]

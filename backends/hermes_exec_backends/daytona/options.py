@@ -52,10 +52,13 @@ def estimate_price(profile: DaytonaProfile) -> float | None:
     count, kinds = gpus(profile)
     if profile.snapshot or (count and len(kinds) != 1):
         return None
-    disk = (profile.disk or 0) / _GIB or _DISK
-    memory = (profile.memory or 0) / _GIB or 1.0
-    cpus = float(profile.cpu or 1)
-    return DAYTONA.estimate(cpus=cpus, memory=memory, disk=disk, gpus=[(kind, float(count)) for kind in kinds])
+    requested = size(profile)
+    return DAYTONA.estimate(
+        cpus=requested.get("cpu", 1),
+        memory=requested.get("memory", 1),
+        disk=requested.get("disk", _DISK),
+        gpus=[(kind, float(count)) for kind in kinds],
+    )
 
 
 def size(profile: DaytonaProfile) -> dict[str, Any]:

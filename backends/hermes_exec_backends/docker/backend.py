@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _STOP_S = 5
+_MOST_COPIED = 1 << 30
+"""Bytes of changed files of a container that is copied: larger ones take many seconds, and as much of the disk."""
 _NOT_FOUND = 404
 _GONE = (_NOT_FOUND, 409)
 """The container does not exist, or another process is removing it now."""
@@ -193,17 +195,26 @@ class DockerBackend(Backend):
         """
         return f"docker:{await commit(self._engine, self._get_container(), name)}"
 
-    def create_copy(self, snapshot: str) -> Backend:
-        """Return a backend for a new container of a snapshot, with the limits of this one and nothing mounted.
+    async def check_copies(self) -> None:
+        """Check that the container was created from the profile, and that its changed files are small.
 
         Raises:
-            Unsupported: the container existed before, so that its limits are not known.
+            Unsupported: it existed before, so that its limits are not known, or its changed files are too large.
+            PlaceUnavailable: the engine refused.
         """
         if self._profile.container is not None:
             raise Unsupported("the limits of a container that existed before are not known")
+        chosen = {"id": self._get_container().id}
+        found = await self._engine.call("docker", lambda client: client.containers(filters=chosen, size=True))
+        if sum(int(each.get("SizeRw") or 0) for each in found) > _MOST_COPIED:
+            raise Unsupported(f"the changed files of the container have more than {_MOST_COPIED >> 20} MiB")
+
+    def create_copy(self, snapshot: str) -> Backend:
+        """Return a backend for a new container of a snapshot, with the limits of this one and nothing mounted."""
         changed: dict[str, object] = {
             "image": snapshot.removeprefix("docker:"), "pull": "never", "dockerfile": None, "requirements": (),
             "binds": (), "volumes": {}, "tmpfs": {}, "gpus": None, "name": None, "reuse": False,
+            "secrets": {},
         }  # fmt: skip
         return DockerBackend(self._profile.model_copy(update=changed))
 
@@ -292,7 +303,7 @@ class DockerInside(DockerBackend):
         """Return the identifiers of the container and of the outer target."""
         return join_resource_ids(super().resource_id, self.outer)
 
-    def create_copy(self, snapshot: str) -> Backend:  # noqa: ARG002  the shape of `SupportsCopies`
+    async def check_copies(self) -> None:
         """Refuse: a copy would need a second connection to the outer target."""
         raise Unsupported("copies are not made inside of another target")
 

@@ -10,6 +10,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.terminal.copies import REPOSITORY
 from hermes_exec_backends._shared.cleanup import remove_expired
 from hermes_exec_backends._shared.labels import LEASE, read_lease
 from hermes_exec_backends.docker import lease
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.docker.engine import Engine
 
 _ENDED = {"exited", "dead"}
+_COPY_S = 86400
+"""Seconds after which the image of a copy was left: it is removed at the end of its turn."""
 
 
 async def reap(engine: Engine) -> list[Leftover]:
@@ -40,7 +43,21 @@ async def reap(engine: Engine) -> list[Leftover]:
         await container.remove()
         return True
 
-    return await remove_expired(found, lambda each: f"docker:@{str(each['Names'][0]).lstrip('/')}", remove)
+    removed = await remove_expired(found, lambda each: f"docker:@{str(each['Names'][0]).lstrip('/')}", remove)
+    return removed + await _remove_copies(engine)
+
+
+async def _remove_copies(engine: Engine) -> list[Leftover]:
+    """Remove the images of copies that processes left when they were killed."""
+    images = await engine.call("docker", lambda client: client.images(REPOSITORY))
+    old = [each for each in images if time.time() - float(each["Created"]) > _COPY_S]
+    tags = [str(tag) for each in old for tag in each["RepoTags"] or () if REPOSITORY in str(tag)]
+
+    async def remove(tag: str) -> bool:
+        await engine.call(f"docker: image {tag}", lambda client: client.remove_image(tag))
+        return True
+
+    return await remove_expired(tags, lambda tag: f"docker:{tag}", remove)
 
 
 def is_expired(container: Mapping[str, Any], now: float) -> bool:

@@ -174,12 +174,13 @@ class ModalBackend(Backend):
             await migration.announce(self.target, age_s)
             left_s -= options.LONGEST_S - migration.BEFORE_S
             age_s = 0.0
-            await self._go_on_elsewhere(self._there())
+            await self._go_on_elsewhere(self._there(), left_s)
 
-    async def _go_on_elsewhere(self, sandbox: Sandbox) -> None:
+    async def _go_on_elsewhere(self, sandbox: Sandbox, left_s: float) -> None:
         arrive = await self.handover() if self.handover is not None else None
         try:
-            self._sandbox = await migration.move(self._get_account(), self._profile, sandbox, self.options.lease_s)
+            account, lease_s = self._get_account(), self.options.lease_s
+            self._sandbox = await migration.move(account, self._profile, sandbox, lease_s, left_s)
         except HermesError as error:
             _log.error("%s could not be moved: %s", self.target, error.what)
         if arrive is not None:

@@ -58,8 +58,12 @@ async def find(account: Account, profile: ModalProfile, name: str) -> Sandbox | 
         return None
 
 
-async def create(account: Account, profile: ModalProfile, lease_s: float, image: Any = None) -> Sandbox:
+async def create(
+    account: Account, profile: ModalProfile, lease_s: float, image: Any = None, left_s: float | None = None
+) -> Sandbox:
     """Create a sandbox from the profile's image or from ``image``; or return the one that has its name.
+
+    One that continues another lives for ``left_s`` at most.
 
     Raises:
         ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
@@ -72,7 +76,7 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     chosen = image or await options.image(account, profile)
     arguments = options.sandbox(account, profile)
     price = estimate_modal(profile.cpu, profile.memory, profile.gpu)
-    longest = cost_guard.longest_s(profile, price)
+    longest = cost_guard.longest_s(profile, price) if left_s is None else left_s
     if longest is not None:
         arguments["timeout"] = max(1, min(arguments["timeout"], int(longest)))
     own = labels.sandbox_labels(profile, lease_s)

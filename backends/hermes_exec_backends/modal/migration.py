@@ -35,8 +35,8 @@ async def announce(target: str, age_s: float) -> None:
     await asyncio.sleep(ANNOUNCED_S)
 
 
-async def move(account: Account, profile: ModalProfile, sandbox: Sandbox, lease_s: float) -> Sandbox:
-    """Migrate to a new sandbox and return it; the old one has ended.
+async def move(account: Account, profile: ModalProfile, sandbox: Sandbox, lease_s: float, left_s: float) -> Sandbox:
+    """Migrate to a new sandbox, which lives for ``left_s`` at most, and return it; the old one has ended.
 
     Raises:
         PlaceUnavailable: there is none; where the files could not be copied, the old one continues until its end.
@@ -44,6 +44,6 @@ async def move(account: Account, profile: ModalProfile, sandbox: Sandbox, lease_
     image = await sandbox.snapshot()
     await sandbox.terminate()
     await sandbox.detach()
-    moved = await create.create(account, profile, lease_s, image)
+    moved = await create.create(account, profile, lease_s, image, left_s)
     _log.warning("modal:@%s was moved to modal:@%s", sandbox.id, moved.id)
     return moved

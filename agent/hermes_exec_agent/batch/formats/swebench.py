@@ -117,7 +117,7 @@ def _read_parser(entry: Mapping[str, object], names: list[str], where: str) -> L
     if word is None:
         if (found := choose_parser(names)) is None:
             raise ConfigError(
-                f"{where}: 'FAIL_TO_PASS' and 'PASS_TO_PASS' have test names of no known test program, such as  "
+                f"{where}: 'FAIL_TO_PASS' and 'PASS_TO_PASS' have test names of no known test program, such as "
                 f"{to_printable(names[0])!r}; name it by 'log_parser' ({', '.join(PARSERS)}) with a 'test_cmd'"
             )
         return found
