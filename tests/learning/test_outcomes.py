@@ -113,9 +113,16 @@ def test_only_events_since_the_first_task_without_an_outcome_are_searched_again(
     assert derive_missing(log) == derive_missing(log) == 4
     assert [each["conversation"] for each in read_outcomes(log)] == ["d", "b", "c", "a"]
     assert 0 < before < read()
+    with closing(sqlite3.connect(log.path)) as base, base:  # a person deletes the last events, also those of the task d
+        base.execute("DROP TRIGGER IF EXISTS nothing_goes")
+        base.execute("DELETE FROM events WHERE conversation = 'd' OR conversation = 'outcomes' AND number > 3")
+    assert read() == 0
+    add_task(log, "e")
+    assert derive_missing(log) == derive_missing(log) == 5
+    assert [each["conversation"] for each in read_outcomes(log)] == ["e", "b", "c", "a"]
     forget_table(log)
     assert read() == 0
-    assert derive_missing(log) == 4
+    assert derive_missing(log) == 5
 
 
 def test_a_turn_that_a_kill_cut_off_is_derived_once_and_no_turn_that_runs(log: EventLog) -> None:

@@ -100,6 +100,15 @@ def sleep_over_two_weeks(cli: Cli) -> None:
 
 
 @pytest.mark.soak
+def test_a_server_that_starts_slowly_is_added(cli: Cli) -> None:
+    page = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    (cli.cwd / "clock.py").write_text(f"import time\ntime.sleep(22)\n{program}")
+    added = cli("mcp", "add", "clock", "--allow", "now", "--", sys.executable, "clock.py")
+    assert added.returncode == 0, added.stderr
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_the_whole_of_it(serving: Serving, cli: Cli, tmp_path: Path) -> None:
     node.find_node()

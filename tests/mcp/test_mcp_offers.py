@@ -81,6 +81,10 @@ def test_a_sync_copies_no_more_bytes_than_the_person_allows(run: Run, serving: S
     limit.count(1500, 1500, 0, 1)
     with pytest.raises(TransferError, match="2049 bytes"):  # of two portions
         limit.count(549, 549, 0, 1)
+    limit = ByteLimit(2048)
+    limit.count(1500, 1500, 2, 2)
+    with pytest.raises(TransferError, match="3100 bytes"):  # the second one has more
+        limit.count(1600, 1600, 1, 2)
 
 
 def test_without_a_folder_there_is_no_sync(run: Run, serving: Serving, cli: Cli) -> None:

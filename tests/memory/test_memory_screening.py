@@ -41,6 +41,11 @@ def test_certain_patterns_are_withheld_in_ten_languages_and_unchanged_in_the_fil
         ("Das Passwort lautet " + "Xy7!kkP09q", "a secret (a password or key)"),
         ("密码是 " + "Xy7!kkP09q", "a secret (a password or key)"),
         ("The database is postgres://u:" + "pw12345@db/x", "a secret (the password of an address)"),
+        ("Authorization: Bearer " + "3f9a8b7c6d5e4f3a2b1c0d9e", "a secret (a password or key)"),
+        ("The token is: " + "3f9a8b7c6d5e4f3a", "a secret (a password or key)"),
+        ("pw: " + "Tr0ub4dor&3", "a secret (a password or key)"),
+        ("password — " + "Tr0ub4dor&3", "a secret (a password or key)"),
+        ("my password is " + "4everBlue99!", "a secret (a password or key)"),
         ("use sk-proj-" + "a8Kq2Zr7Lw9Xc4Vb6Nm1Qs3Df5Gh7", "a secret (API key)"),
     ],
 )
@@ -58,6 +63,10 @@ def test_hidden_characters_lookalikes_and_secrets_are_refused(text: str, reason:
         "postgres://app:password@localhost/test, amqp://guest:guest@mq",
         "Rotate the API key: runbook-2026-04-rotation",
         "passwords are hashed with bcrypt-2b-12rounds",
+        "The password is bcrypt(12)-hashed; another password is Argon2id-hashed",
+        "Max token: 128000tokens, token: sha256:0f1e2d3c4b5a6978 is a digest",
+        "Authorization: Bearer $API_TOKEN_2026, a bearer token-RFC6750-2012 scheme",
+        "redis://default:redis@cache, postgres://apple:apple@db/x",
     ],
 )
 def test_a_word_about_a_secret_is_none(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,21 @@ def test_two_trainers_do_not_write_the_same_folder(tmp_path: Path) -> None:
     code, shown = train(tmp_path, "--", "sh", "-c", again)
     assert "another trainer runs there" in shown
     assert (code, "left no new adapter" in shown) == (125, True), shown
+
+
+def test_a_trainer_holds_its_folder_after_a_kill_of_the_command_and_its_helpers_do_not_after_its_end(
+    tmp_path: Path,
+) -> None:
+    still = "exec sleep 300 </dev/null >/dev/null 2>&1"
+    try:
+        train(tmp_path, "--", "sh", "-c", f"({still}) & echo $! >helper")
+        code, _ = train(tmp_path, "--", "sh", "-c", f"echo $$ >trainer; kill -9 $PPID; {still}")
+        assert code == -signal.SIGKILL
+        code, shown = train(tmp_path, "--", "true")
+        assert (code, "another trainer runs there" in shown) == (2, True), shown
+    finally:
+        for each in ("helper", "trainer"):
+            os.kill(int((tmp_path / each).read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler import ticker as module
+from hermes_exec_agent.scheduler.slots import list_slots
 from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def test_a_change_that_fails_is_made_once_the_disk_has_room(
         await until(lambda: caplog.text.count("the disk is full") > 2)
         assert len(desk.runs.begun) == ran
         assert "completed" not in dict(desk.history()) or "deliveries" in change
+        desk.clock.at += 600 if "'running'" in change else 0
         with desk.store.transaction() as base:
             base.execute("DROP TRIGGER full")
         await until(lambda: [state for state, _ in desk.history()] == ["completed"])
@@ -53,6 +55,8 @@ def test_a_change_that_fails_is_made_once_the_disk_has_room(
     asyncio.run(asyncio.wait_for(use(), 60))
     assert desk.history() == [("completed", "2026-11-02T08:00")]
     assert (len(desk.runs.begun), len(desk.mail.sent)) == (1, 1)
+    (slot,) = list_slots(desk.store)
+    assert "'running'" not in change or slot.began == desk.clock.at  # by which others judge whether it is lost
 
 
 def test_a_tick_says_that_it_cannot_record_what_is_due(desk: Desk) -> None:

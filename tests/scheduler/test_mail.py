@@ -110,6 +110,11 @@ def test_a_report_arrives_over_an_encrypted_connection_after_a_login(cli: Cli, t
             shown = await asyncio.to_thread(cli, "cron", "show", "greet")
             assert (mailbox.logins[0], set(mailbox.logins[1:])) == (True, {False})  # one for each way to log in
             assert b"pending the mail server refused: 535" in shown.stdout
+            cli.env["MAIL_PASSWORD"] = "ein-paßwort"
+            done = await asyncio.to_thread(cli, "cron", "run", "greet")
+            shown = await asyncio.to_thread(cli, "cron", "show", "greet")
+            assert b"pending [mail] user and password: not in ASCII" in shown.stdout
+            assert b"Traceback" not in done.stderr
             del cli.env["SSL_CERT_FILE"]
             await asyncio.to_thread(cli, "cron", "run", "greet")
             shown = await asyncio.to_thread(cli, "cron", "show", "greet")

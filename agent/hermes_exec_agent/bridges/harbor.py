@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_exec
 from hermes_exec.backend import get_resource_id
 from hermes_exec.config.check import profile_from_table
+from hermes_exec.config.paths import write_private
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec.terminal.opening import open_plan, plan_open
@@ -37,6 +39,8 @@ with Peer("harbor", "0.24.0"):
     from harbor.models.task.config import NetworkMode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harbor.models.agent.context import AgentContext
 
     from hermes_exec import Terminal
@@ -48,6 +52,7 @@ _MACHINES = frozenset({"local", "ssh", "slurm"})
 _STEP_S = 60.0
 _LEASE_S = 60.0
 _OUTPUT = 16 << 20
+_log = logging.getLogger("hermes_exec.agent")
 
 
 class HermesExecEnvironment(BaseEnvironment):
@@ -305,9 +310,15 @@ class HermesAgent(BaseAgent):
         """Write the conversation as ATIF: a file for the first segment, and one for each continuation."""
         if not id:
             return
-        documents = list_documents(read_conversation(log, log.children(), id), id, model)
+        try:
+            documents = list_documents(read_conversation(log, log.children(), id), id, model)
+            self._write_documents(documents)
+        except (OSError, HermesError) as error:  # the log has all of it, and the task has its own end
+            _log.warning("trajectory.json was not written: %s", error)
+
+    def _write_documents(self, documents: Sequence[dict[str, Any]]) -> None:
         names = ["trajectory.json", *(f"trajectory.cont-{number}.json" for number in range(1, len(documents)))]
         for place, (name, document) in enumerate(zip(names, documents, strict=True), 1):
             if place < len(names):
                 document["continued_trajectory_ref"] = names[place]
-            (Path(self.logs_dir) / name).write_text(json.dumps(document, ensure_ascii=False, indent=1))
+            write_private(Path(self.logs_dir) / name, json.dumps(document, indent=1).encode())

@@ -1,7 +1,8 @@
 """The outcomes of the versions of skills as a table of the log's database, which the events can always replace.
 
 Counting all outcomes takes seconds in a log of a million events. The table has one row for each task and skill, with
-the current outcome; each call adds the events that were recorded since the last one.
+the current outcome; each call adds the events that were recorded since the last one. It is filled again if the last
+event that was added is missing, or is another one, as in a log whose last events were deleted.
 """
 
 from __future__ import annotations
@@ -29,12 +30,22 @@ CREATE TABLE IF NOT EXISTS version_outcomes (
     PRIMARY KEY (conversation, request, name)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS version_outcomes_by_name ON version_outcomes (name, version, model, result);
-CREATE TABLE IF NOT EXISTS version_outcomes_end (number INTEGER NOT NULL) STRICT;
-INSERT INTO version_outcomes_end SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM version_outcomes_end);
+CREATE TABLE IF NOT EXISTS version_outcomes_upto (number INTEGER NOT NULL, seq INTEGER, at REAL) STRICT;
+INSERT INTO version_outcomes_upto SELECT 0, NULL, NULL WHERE NOT EXISTS (SELECT 1 FROM version_outcomes_upto);
 COMMIT;
 """
-_DROP = "BEGIN; DROP TABLE IF EXISTS version_outcomes; DROP TABLE IF EXISTS version_outcomes_end; COMMIT;"
-_END = "SELECT number FROM version_outcomes_end"
+_DROP = "BEGIN IMMEDIATE; DROP TABLE IF EXISTS version_outcomes; DROP TABLE IF EXISTS version_outcomes_upto; COMMIT;"
+_END = "SELECT number FROM version_outcomes_upto"
+_IS_GONE = """
+SELECT 1 FROM version_outcomes_upto
+WHERE seq IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events JOIN version_outcomes_upto USING (seq, at))
+"""
+_MOVE_END = """
+UPDATE version_outcomes_upto SET number = ?1, (seq, at) = (
+    SELECT seq, at FROM events
+    WHERE conversation = 'outcomes' AND kind = 'outcome' AND number <= ?1 ORDER BY number DESC LIMIT 1
+)
+"""
 _LAST = "SELECT coalesce(max(number), 0) FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'"
 _ADD = """
 INSERT INTO version_outcomes SELECT
@@ -71,9 +82,9 @@ def count_outcomes(log: EventLog, name: str = "") -> list[Row]:
     with translate_errors(log.path), closing(connect(log.path, make=False)) as base:
         try:
             _catch_up(base)
+            return base.execute(_FROM_TABLE, {"name": name}).fetchall()
         except (sqlite3.OperationalError, sqlite3.IntegrityError):  # no space, a read-only file, or a damaged record
             return count_from_events(base, name)
-        return base.execute(_FROM_TABLE, {"name": name}).fetchall()
 
 
 def count_from_events(base: sqlite3.Connection, name: str = "") -> list[Row]:
@@ -95,7 +106,10 @@ def forget_table(log: EventLog) -> None:
 
 def _catch_up(base: sqlite3.Connection) -> None:
     """Add the outcomes that the table lacks, some of them in each transaction, so that a kill loses little."""
-    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'version_outcomes_end'").fetchone() is None:
+    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'version_outcomes_upto'").fetchone() is None:
+        base.executescript(_CREATE)
+    elif base.execute(_IS_GONE).fetchone():
+        base.executescript(_DROP)
         base.executescript(_CREATE)
     while base.execute(_END).fetchone() < base.execute(_LAST).fetchone():
         base.execute("BEGIN IMMEDIATE")
@@ -103,7 +117,7 @@ def _catch_up(base: sqlite3.Connection) -> None:
             ((end,), (last,)) = base.execute(_END).fetchone(), base.execute(_LAST).fetchone()
             upto = min(end + _BATCH, last)
             base.execute(_ADD, (end, upto))
-            base.execute("UPDATE version_outcomes_end SET number = ?", (upto,))
+            base.execute(_MOVE_END, (upto,))
             base.execute("COMMIT")
         except BaseException:
             if base.in_transaction:

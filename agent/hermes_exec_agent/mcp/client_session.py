@@ -74,9 +74,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONNECT_S = 30.0
-_ANSWER_S = 10.0
-"""Seconds for each answer while connecting; a server of an older era may ignore the first question."""
+CONNECT_S = 40.0
+"""Seconds until a server is connected. The SDK gives up its first question, which an older one may ignore, after 10."""
 _LIST_S = 30.0
 """Seconds for all pages of a list of tools."""
 _MORE_S = 1.0
@@ -417,7 +416,7 @@ async def open_session(
         mode="legacy" if known_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto",
         client_info=Implementation(name="hermes-exec", version=_version()),
         message_handler=listen,
-        read_timeout_seconds=_ANSWER_S,
+        read_timeout_seconds=max(CONNECT_S, settings.timeout_s),
         cache=None,
         sampling_callback=questions.sampling if questions is not None else None,
         elicitation_callback=questions.elicitation if questions is not None else None,

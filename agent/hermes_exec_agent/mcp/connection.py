@@ -34,7 +34,7 @@ FIRST_S = 0.25
 LONGEST_S = 60.0
 _LASTED_S = 10.0
 """Seconds after which a connection counts as one that works."""
-_PATIENCE_S = 35.0
+_PATIENCE_S = 45.0
 """Seconds that a call waits for a connection."""
 _SETTLE_S = 0.5
 RELIST_S = 30.0

@@ -521,17 +521,17 @@ class ByteLimit:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._portion = self._before = 0
+        self._portion = self._files = self._before = 0
 
-    def count(self, done_bytes: int, *_: int) -> None:
-        """Take the bytes of the portion that is being copied.
+    def count(self, done_bytes: int, _all_bytes: int, done_files: int, _all_files: int) -> None:
+        """Take the bytes and files of the portion that is being copied.
 
         Raises:
             TransferError: all portions have more than the limit.
         """
-        if done_bytes < self._portion:  # the next portion
+        if done_bytes < self._portion or done_files < self._files:  # the next portion
             self._before += self._portion
-        self._portion = done_bytes
+        self._portion, self._files = done_bytes, done_files
         if (copied := self._before + done_bytes) > self._most:
             raise TransferError(_describe_excess(copied, self._most), remedy=_SMALLER, state="a part was copied")
 

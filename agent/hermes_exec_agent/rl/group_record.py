@@ -138,8 +138,8 @@ class GroupRecord:
 
 
 @contextmanager
-def hold_lock(path: Path, why: str) -> Generator[None]:
-    """Hold a lock, which the kernel frees with our process.
+def hold_lock(path: Path, why: str) -> Generator[int]:
+    """Hold a lock, which the kernel frees with our process, and those that inherit the descriptor; yield it.
 
     Raises:
         UsageError: another process holds it; ``why`` says what that means.
@@ -155,8 +155,9 @@ def hold_lock(path: Path, why: str) -> Generator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"{folder}: {why}", remedy="--into another folder") from None
-        yield
+        yield handle
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # also that of processes which inherited it
         os.close(handle)
 
 

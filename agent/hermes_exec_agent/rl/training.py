@@ -46,10 +46,10 @@ def run_training(argv: Sequence[str], folder: Path, adapters: Path, url: str) ->
     """
     for each in (folder, adapters):
         _make_folder(each)
-    with hold_lock(folder / "train.lock", "another trainer runs there"):
+    with hold_lock(folder / "train.lock", "another trainer runs there") as lock:
         before = {each.digest for each in scan_adapters(adapters)[0]}
         variables = {URL: url, FOLDER: str(folder.absolute()), ADAPTERS: str(adapters.absolute())}
-        reason = _run_program(argv, {**os.environ, **variables})
+        reason = _run_program(argv, {**os.environ, **variables}, lock)
         found, faults = scan_adapters(adapters)
         new = [each for each in found if each.digest not in before]
         for adapter in new:
@@ -66,14 +66,15 @@ def _make_folder(path: Path) -> None:
         raise HermesError(f"{to_printable(path)}: {error.strerror}") from error
 
 
-def _run_program(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+def _run_program(argv: Sequence[str], environ: Mapping[str, str], lock: int) -> str:
     """Run a program with our terminal; return why it failed, or an empty text.
 
+    It inherits the lock, so that it holds its folder if we are killed.
     The terminal sends its Ctrl-C to the program as well as to us, so it is ours to wait. Other signals are passed on.
     """
     with _receive_signals() as attach:
         try:
-            process = subprocess.Popen(argv, env=environ)
+            process = subprocess.Popen(argv, env=environ, pass_fds=[lock])
         except (OSError, ValueError) as error:
             text = error.strerror if isinstance(error, OSError) else str(error)
             raise UsageError(f"{to_printable(argv[0])}: {text}", remedy="the command line of a trainer") from None

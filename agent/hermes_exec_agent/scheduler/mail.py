@@ -158,7 +158,10 @@ class _Attempt:
 
     def _log_in(self, client: smtplib.SMTP, settings: MailSettings, password: Secret | None) -> None:
         if settings.user is not None and password is not None:
-            client.login(settings.user, password.reveal())
+            try:
+                client.login(settings.user, password.reveal())
+            except UnicodeEncodeError:  # the library sends ASCII alone
+                raise ConfigError("[mail] user and password: not in ASCII", remedy="a password in ASCII") from None
 
     def _transfer(self, client: smtplib.SMTP, sender: str) -> None:
         mail = compose_mail(sender, self._receiver, self._delivery)

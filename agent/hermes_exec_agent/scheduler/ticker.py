@@ -257,8 +257,7 @@ class Ticker:
     async def _run(self, job: Job, slot: Slot) -> RunResult | None:
         """Run a slot, and record its end; return None if another ticker has it."""
         try:
-            beginning = partial(begin_slot, self._store, slot, self._holder, self._clock.now())
-            begun = await shield_to_completion(self._persist(beginning), limit_s=None)
+            begun = await shield_to_completion(self._persist(partial(self._begin, slot)), limit_s=None)
         except asyncio.CancelledError:
             result: RunResult | None = self._interruption(slot)
         else:
@@ -267,6 +266,10 @@ class Ticker:
             return None
         recording = self._persist(partial(finish_slot, self._store, slot, self._holder, result, self._clock.now()))
         return result if await shield_to_completion(recording, limit_s=None) else None
+
+    def _begin(self, slot: Slot) -> bool:
+        """Record that a run begins now, which may be long after the first attempt to record it."""
+        return begin_slot(self._store, slot, self._holder, self._clock.now())
 
     async def _persist(self, change: Callable[[], T]) -> T:
         """Change the file; a full disk or another writer is waited for, as nothing else may be done before.
