@@ -102,6 +102,23 @@ class TestHub(GatewayConformance):
         assert list_questions(session.store) == []  # its turn ended with the gateway
 
     @behaviour
+    async def test_a_report_goes_to_no_chat_of_an_account_that_had_the_name_before(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "mine")
+        await session.read("ada", "echo: mine")
+        found = session.store.find_chat("owner", "hub")
+        assert found is not None
+        session.store.unpair("owner")
+        await session.pair("bob")
+        assert session.store.find_chat("owner", "hub") is None
+        await session.say("bob", "now mine")
+        await session.read("bob", "echo: now mine")
+        other = session.store.find_chat("owner", "hub")
+        assert other is not None
+        assert (found.chat, other.chat) == ("ada", "bob")
+
+    @behaviour
     async def test_the_turn_of_a_removed_person_is_stopped_and_not_answered(self, session: Session) -> None:
         model = Held()
         await session.start(model=model)

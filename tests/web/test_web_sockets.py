@@ -239,12 +239,19 @@ def test_a_kept_shell_goes_on_at_its_byte_after_a_restart(machine: Cli) -> None:
     own.stop()
 
 
+_FLOOD = """
+import asyncio
+import hermes_exec
+async def main():
+    async with hermes_exec.open("local") as terminal:
+        pty = await terminal.pty(["yes"], name="flood", keep_s=60)
+        await pty.detach()
+asyncio.run(main())
+"""
+
+
 def test_a_kept_shell_that_writes_much_is_shown(machine: Cli) -> None:
-    start = (
-        'import asyncio, sys, hermes_exec\nasync def main():\n    async with hermes_exec.open("local") as terminal:\n'
-    )
-    start += '        await (await terminal.pty(["yes"], name="flood", keep_s=60)).detach()\nasyncio.run(main())'
-    subprocess.run([sys.executable, "-c", start], check=True, env=machine.env, cwd=machine.cwd)
+    subprocess.run([sys.executable, "-c", _FLOOD], check=True, env=machine.env, cwd=machine.cwd)
     own = View.start(machine)
     cookie = own.sign_in()
     entry = find_entry(own, cookie, "flood")
