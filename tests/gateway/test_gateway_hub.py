@@ -151,7 +151,7 @@ class TestHub(GatewayConformance):
             goes_on.wait(60)
             return is_done(message)
 
-        session.store.is_done = look_late  # type: ignore[method-assign]  a slow disk
+        session.store.is_done = look_late  # type: ignore[method-assign]  # of this store, as on a slow disk
         await session.say("ada", "one")
         await until(lambda: model.requests)
         await until(looks.is_set, 30)
