@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -21,6 +22,8 @@ from tests.rigs.gateway_conformance import GatewayConformance, behaviour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from hermes_exec_agent.frontends.gateway.records import Message
 
 
 class TestHub(GatewayConformance):
@@ -102,6 +105,23 @@ class TestHub(GatewayConformance):
         assert list_questions(session.store) == []  # its turn ended with the gateway
 
     @behaviour
+    async def test_a_report_goes_to_no_chat_of_an_account_that_had_the_name_before(self, session: Session) -> None:
+        await session.start(model=Held(go=True))
+        await session.pair("ada")
+        await session.say("ada", "mine")
+        await session.read("ada", "echo: mine")
+        found = session.store.find_chat("owner", "hub")
+        assert found is not None
+        session.store.unpair("owner")
+        await session.pair("bob")
+        assert session.store.find_chat("owner", "hub") is None
+        await session.say("bob", "now mine")
+        await session.read("bob", "echo: now mine")
+        other = session.store.find_chat("owner", "hub")
+        assert other is not None
+        assert (found.chat, other.chat) == ("ada", "bob")
+
+    @behaviour
     async def test_the_turn_of_a_removed_person_is_stopped_and_not_answered(self, session: Session) -> None:
         model = Held()
         await session.start(model=model)
@@ -118,6 +138,34 @@ class TestHub(GatewayConformance):
         await session.read("ada", "echo: two")
         assert not any("echo: one" in each or "nterrupted" in each for each in session.rig.texts("ada"))
         assert len(session.log.conversations(9)) == 2
+
+    @behaviour
+    async def test_a_turn_is_not_stopped_because_the_one_before_ended(self, session: Session) -> None:
+        model, looks, goes_on = Held(), threading.Event(), threading.Event()
+        await session.start(model=model)
+        await session.pair("ada")
+        is_done = session.store.is_done
+
+        def look_late(message: Message) -> bool:
+            looks.set()
+            goes_on.wait(60)
+            return is_done(message)
+
+        session.store.is_done = look_late  # type: ignore[method-assign]  # of this store, as on a slow disk
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        await until(looks.is_set, 30)
+        model.go.set()
+        await session.read("ada", "echo: one")
+        model.go.clear()
+        await session.say("ada", "two")
+        await until(lambda: len(model.requests) == 2, 30)
+        looks.clear()
+        goes_on.set()
+        await until(looks.is_set, 30)  # the gateway looked, and looks again
+        model.go.set()
+        await session.read("ada", "echo: two")
+        assert not any("nterrupted" in each or "Stopped" in each for each in session.rig.texts("ada"))
 
     @behaviour
     async def test_a_person_who_was_paired_again_has_the_new_role_at_once(self, session: Session) -> None:

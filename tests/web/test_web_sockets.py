@@ -237,3 +237,31 @@ def test_a_kept_shell_goes_on_at_its_byte_after_a_restart(machine: Cli) -> None:
         other, all_of_it, _ = asyncio.run(read(b"the end\r\n", **wrong))
         assert (other["replay"], other["offset"], all_of_it) == (True, 0, first + second)
     own.stop()
+
+
+_FLOOD = """
+import asyncio
+import hermes_exec
+async def main():
+    async with hermes_exec.open("local") as terminal:
+        pty = await terminal.pty(["yes"], name="flood", keep_s=60)
+        await pty.detach()
+asyncio.run(main())
+"""
+
+
+def test_a_kept_shell_that_writes_much_is_shown(machine: Cli) -> None:
+    subprocess.run([sys.executable, "-c", _FLOOD], check=True, env=machine.env, cwd=machine.cwd)
+    own = View.start(machine)
+    cookie = own.sign_in()
+    entry = find_entry(own, cookie, "flood")
+
+    async def read() -> tuple[str, bytes]:
+        async with aiohttp.ClientSession() as session, connect(session, own, cookie, entry) as socket:
+            begin = json.loads((await socket.receive()).data)
+            return begin["type"], (await socket.receive()).data[8:]
+
+    for _ in range(5):
+        kind, data = asyncio.run(read())
+        assert (kind, set(data)) == ("begin", set(b"y\r\n"))
+    own.stop()

@@ -110,12 +110,8 @@ class OutboxStore:
 
     def find_chat(self, person: str, platform: str) -> Address | None:
         """Return the private chat that a person used last on a platform, within 30 days; None if there is none."""
-        rows = self._query(
-            "SELECT platform, account, chat FROM inbox WHERE person = ? AND platform = ? AND NOT is_group"
-            " ORDER BY seq DESC LIMIT 1",
-            person, platform,
-        )  # fmt: skip
-        return Address(*rows[0]) if rows else None
+        with self.transact() as base:
+            return find_private_chat(base, person, "platform = ?", (platform,))
 
     def put_during(self, message: Message, text: str, choices: Sequence[Choice] = ()) -> None:
         """Put a text of the turn of a message into the outbox, unless that is done, as after its person was removed."""
@@ -397,6 +393,22 @@ class OutboxStore:
 
 
 _SAME = ("id", "state", "revision", "is_draft", "is_cut")
+
+
+def find_private_chat(base: sqlite3.Connection, person: str, where: str, values: Sequence[str]) -> Address | None:
+    """Return the private chat that a person used last, of those that a condition selects; None if there is none.
+
+    What was written before the person was paired is of another one who had the name, and a chat is the person's as
+    long as they have an account there.
+    """
+    row = base.execute(
+        f"SELECT platform, account, chat FROM inbox WHERE person = ? AND NOT is_group AND {where}"  # noqa: S608  no input in the SQL
+        " AND at >= (SELECT added FROM persons WHERE name = inbox.person)"
+        " AND EXISTS (SELECT 1 FROM identities AS own WHERE own.person = inbox.person"
+        " AND own.platform = inbox.platform AND own.account = inbox.account) ORDER BY seq DESC LIMIT 1",
+        (person, *values),
+    ).fetchone()
+    return None if row is None else Address(*row)
 
 
 def insert_text(

@@ -51,8 +51,8 @@ class QuestionBoard:
         """
         id, now = secrets.token_hex(16), self._store.now()
         with self._store.transact() as base:
-            base.execute("DELETE FROM questions WHERE outcome != '' AND NOT (asked > ? AND asked <= ?)",
-                         (now - _KEPT_S, now))  # fmt: skip
+            base.execute("DELETE FROM questions WHERE until <= ? AND NOT (asked > ? AND asked <= ?)",
+                         (read_uptime(), now - _KEPT_S, now))  # fmt: skip
             base.execute(
                 "INSERT INTO questions (id, person, platform, conversation, tool, summary, asked, until)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

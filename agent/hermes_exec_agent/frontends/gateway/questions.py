@@ -99,12 +99,12 @@ class ChatPerson:
             id = await asyncio.to_thread(self._board.add, tool, summary, self._clock() + self._limit_s, decide)
         try:
             answer = await self._ask(token, text, choices, f"{tool}: {summary}", is_approval=True)
-            if token in self._elsewhere:
-                self._elsewhere.discard(token)
+            if answer and token in self._elsewhere:
                 done = "Approved" if answer == "yes" else "Denied"
                 await self.say(f"{done} in the web view: {quote_code(f'{tool}: {summary}', is_inline=True)}", ())
             return answer == "yes"
         finally:
+            self._elsewhere.discard(token)
             if self._board is not None and id:
                 with contextlib.suppress(HermesError):  # the turn goes on; the row is refused as one that ended
                     self._board.end(id, answer or "none")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.observe.token_shapes import redact_tokens
 from hermes_exec_agent.frontends.gateway.adapter import LateReporter
-from hermes_exec_agent.frontends.gateway.outbox import KEY, insert_text
+from hermes_exec_agent.frontends.gateway.outbox import KEY, find_private_chat, insert_text
 from hermes_exec_agent.frontends.gateway.records import Address
 from hermes_exec_agent.memory.persons import OWNER
 
@@ -73,7 +73,7 @@ def _notify_elsewhere(base: sqlite3.Connection, row: sqlite3.Row, error: str, no
     if origin.startswith(_ORIGIN) or not row["person"]:
         return
     for person in dict.fromkeys((str(row["person"]), OWNER)):
-        if (address := _find_other_chat(base, person, failed)) is None:
+        if (address := find_private_chat(base, person, f"NOT ({KEY})", failed.key)) is None:
             continue
         text = " ".join(str(row["text"]).split())
         quoted = text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…"
@@ -83,13 +83,3 @@ def _notify_elsewhere(base: sqlite3.Connection, row: sqlite3.Row, error: str, no
         insert_text(base, person, address, notice, now, origin=f"{_ORIGIN}{row['id']}")
         return
     _log.warning("no other chat is known in which %s or the owner could be notified", row["person"])
-
-
-def _find_other_chat(base: sqlite3.Connection, person: str, failed: Address) -> Address | None:
-    """Return the private chat that a paired person used last, other than the one that failed."""
-    row = base.execute(
-        f"SELECT platform, account, chat FROM inbox WHERE person = ? AND NOT is_group AND NOT ({KEY})"  # noqa: S608  no input in the SQL
-        " AND EXISTS (SELECT 1 FROM persons WHERE name = person) ORDER BY seq DESC LIMIT 1",
-        (person, *failed.key),
-    ).fetchone()
-    return None if row is None else Address(*row)

@@ -128,7 +128,9 @@ class Turns:
     async def stop_withdrawn(self) -> None:
         """Stop the turns whose messages are done, because their persons were removed."""
         for name, message in list(self._messages.items()):
-            if name not in self._stopped and await asyncio.to_thread(self._store.is_done, message):
+            is_done = name not in self._stopped and await asyncio.to_thread(self._store.is_done, message)
+            now = self._messages.get(name)
+            if is_done and now is not None and now.seq == message.seq:  # else its turn ended, and the next one runs
                 self.stop(name)
 
     async def close(self) -> None:

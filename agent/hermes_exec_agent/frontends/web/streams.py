@@ -12,6 +12,7 @@ import contextlib
 import json
 import struct
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import Closed, HermesError
 from hermes_exec.terminal.encoding import parse_number
 from hermes_exec.terminal.pty import attach_pty
 from hermes_exec_agent.frontends.web.access import refuse
@@ -137,19 +138,22 @@ class StreamServer:
         kept, label = status.output, "" if status.output is None else f"{status.started:.6f}"
         continues = kept is not None and run == label and kept[0] <= start <= kept[1]
         recent = 0 if kept is None else max(kept[0], kept[1] - _TAIL)
-        stream = _Stream(socket, start if continues else recent, allow_input=self._allow_input)
+        first = start if continues else recent
+        stream = _Stream(socket, first, allow_input=self._allow_input)
         begin = None if kept is None else max(stream.begin, kept[0])
-        pty = await attach_pty(link, status.name, offset=begin)
         try:
-            await _send(
-                socket, type="begin", offset=start if continues else recent, replay=not continues, run=label,
-                input=self._allow_input,
-            )  # fmt: skip
+            pty = await attach_pty(link, status.name, offset=begin)
+        except Closed:
+            if begin is not None:  # a program that writes much: that byte is not kept any more
+                await self._serve_pty(socket, link, replace(status, output=None), start, run)
+                return
+            raise
+        try:
+            await _send(socket, type="begin", offset=first, replay=not continues, run=label, input=self._allow_input)
             if not continues and begin is not None:
                 with contextlib.suppress(HermesError):  # nothing is in the foreground that could draw again
                     await pty.signal("WINCH")
-            source = _read_from(_read_pty(pty), begin or 0, start if continues else recent)
-            await stream.run(pty, source, _HOLD_S, begin=begin or 0)
+            await stream.run(pty, _read_from(_read_pty(pty), begin or 0, first), _HOLD_S, begin=begin or 0)
         finally:
             with contextlib.suppress(HermesError, TimeoutError):  # a target out of reach keeps it running too
                 async with asyncio.timeout(_DETACH_S):
