@@ -1,7 +1,7 @@
 """The newest message of each known chat that the gateway has seen, after which an adapter reads the history.
 
-It also counts messages that were not for the gateway, so that what a stranger wrote to a running gateway before pairing is
-never read later. What was written while it was off is read if the stranger is paired before it starts.
+It also counts messages that were not for the gateway, so that what a stranger wrote to a running gateway before pairing
+is never read later. What was written while it was off is read if the stranger is paired before it starts.
 """
 
 from __future__ import annotations
