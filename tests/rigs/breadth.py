@@ -31,7 +31,7 @@ T = TypeVar("T")
 BREADTH = os.environ.get("HERMES_DEV_SUITE", "all")
 SEED = int(os.environ.get("HERMES_DEV_SEED", "0"))
 WHOLE = BREADTH != "plain"
-"""Whether engines are started and the long tests run; ``./dev test`` alone has to end within two minutes."""
+"""Whether engines are started and the long tests run; ``./dev test`` alone has to end within a few minutes."""
 IN_FULL = BREADTH == "all"
 """Whether a long test does all that it can, and not a sample of it."""
 
@@ -79,11 +79,11 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 7.0
+_LONGEST_S = 7.0 if WHOLE else 0.7
 _LONGEST_COLUMN_S = 20.0
-"""Seconds of a worker that a module, or one of the conformance suite, takes in CI, by ``tests/durations.json``; of a
-longer one, so many tests are left out that this remains."""
-_NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES
+"""Seconds of a worker that a module, or one of the conformance suite, takes, by ``tests/durations.json``; of a longer
+one, so many tests are left out that this remains."""
+_NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES if WHOLE else frozenset[str]()
 """Modules that CI takes as they are, however long: each promise on this machine, and each extra."""
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
@@ -107,7 +107,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     """Return what a run of this breadth takes of ``items``, and what it leaves."""
     if IN_FULL:
         return items, []
-    taken = _shorten(_sample_groups(items, _ci_group)) if WHOLE else _sample_groups(items, _group)
+    taken = _shorten(_sample_groups(items, _ci_group if WHOLE else _group))
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
