@@ -89,3 +89,6 @@ TrialTokens = Annotated[int | None, typer.Option(metavar="N", min=1, help="Cap t
 Tools = Annotated[
     list[str] | None, typer.Option("--tool", metavar="NAME", help="A tool of the agent, or a set; may be repeated.")
 ]
+
+TrainerUrl = Annotated[str, typer.Option(metavar="URL", help="The address of run-api of Atropos.")]
+RlFolder = Annotated[str, typer.Option(metavar="DIR", help="The folder of the environment.")]

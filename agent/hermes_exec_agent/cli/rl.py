@@ -18,7 +18,17 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.options import Attempts, Concurrency, ReplyTokens, Steps, TimeLimit, Tools, TrialTokens
+from hermes_exec_agent.cli.options import (
+    Attempts,
+    Concurrency,
+    ReplyTokens,
+    RlFolder,
+    Steps,
+    TimeLimit,
+    Tools,
+    TrainerUrl,
+    TrialTokens,
+)
 from hermes_exec_agent.cli.rl_train import train
 
 if TYPE_CHECKING:
@@ -50,9 +60,7 @@ def serve(  # noqa: PLR0913  one parameter an option
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The server of --policy.")
     ] = None,
     *,
-    trainer: Annotated[
-        str, typer.Option(metavar="URL", help="The address of run-api of Atropos.")
-    ] = "http://127.0.0.1:8000",
+    trainer: TrainerUrl = "http://127.0.0.1:8000",
     on: Annotated[str | None, typer.Option("--on", "-o", metavar="TARGET", help="Run every task there.")] = None,
     model: Annotated[
         str | None,
@@ -100,7 +108,7 @@ def serve(  # noqa: PLR0913  one parameter an option
     check: Annotated[
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Score all tasks by this function.")
     ] = None,
-    into: Annotated[str, typer.Option(metavar="DIR", help="The folder of the environment.")] = "rl",
+    into: RlFolder = "rl",
     json: Json = False,
 ) -> int:
     """Run trials of tasks in rounds, and post each whole group of scored trials to the trainer once.

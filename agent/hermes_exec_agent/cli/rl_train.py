@@ -12,6 +12,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.cli.options import RlFolder, TrainerUrl
 
 
 def train(
@@ -19,14 +20,12 @@ def train(
         list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The trainer's command line.")
     ] = None,
     *,
-    trainer: Annotated[
-        str, typer.Option(metavar="URL", help="The address of run-api of Atropos.")
-    ] = "http://127.0.0.1:8000",
+    trainer: TrainerUrl = "http://127.0.0.1:8000",
     adapters: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The folder for its LoRA adapters; by default adapters of --into."),
     ] = None,
-    into: Annotated[str, typer.Option(metavar="DIR", help="The folder of the environment.")] = "rl",
+    into: RlFolder = "rl",
     json: Json = False,
 ) -> int:
     """Run a trainer at this terminal until it ends, and record the LoRA adapters that it leaves.

@@ -9,16 +9,13 @@ completes the record of one that was killed. One curator at a time works on a re
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import secrets
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import to_printable
-from hermes_exec.errno_hints import path_remedy
 from hermes_exec.errors import HermesError, Refused, UsageError
+from hermes_exec_agent.file_lock import hold_alone
 from hermes_exec_agent.learning.backups import BackupStore
 from hermes_exec_agent.learning.curator_merge import merge
 from hermes_exec_agent.learning.curator_plan import ARCHIVE_S, Plan, find_exemption, make_plan, measure_unused
@@ -302,22 +299,11 @@ class Curator:
 
     @contextlib.contextmanager
     def _lock(self) -> Generator[None]:
-        """Exclude other curators. The kernel releases the lock when the process ends."""
+        """Exclude other curators."""
         self._registry.prepare()
-        path = self._registry.home.folder / "curator.lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            remedy = path_remedy(path, error.errno, "check rights there")
-            raise HermesError(f"{to_printable(path)}: {error.strerror}", remedy=remedy) from error
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CuratorBusy("another curator works on these skills", remedy="wait until it has ended") from None
+        busy = CuratorBusy("another curator works on these skills", remedy="wait until it has ended")
+        with hold_alone(self._registry.home.folder / "curator.lock", busy):
             yield
-        finally:
-            os.close(handle)
 
 
 def _find_version(skill: Skill, digest: str) -> int:

@@ -7,9 +7,7 @@ group is dropped, because the policy that wrote it may be an older one.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -18,9 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.config.paths import make_private_folder, to_printable, write_private
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.batch.run_folder import link_exclusive
+from hermes_exec_agent.file_lock import hold_alone
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 POSTED, UNANSWERED, INTERRUPTED = "posted", "unanswered", "interrupted"
@@ -50,7 +50,7 @@ class GroupRecord:
             raise UsageError(f"{to_printable(self._path)}: it is not a folder", remedy="--into another one") from None
         except OSError as error:
             raise HermesError(f"{to_printable(self._path)}: {error.strerror}") from error
-        with hold_lock(self._path / "lock", "another process writes it"):
+        with hold_folder(self._path, "lock", "another process writes it"):
             self._settle()
             yield
 
@@ -137,28 +137,14 @@ class GroupRecord:
         return found
 
 
-@contextmanager
-def hold_lock(path: Path, why: str) -> Generator[int]:
-    """Hold a lock, which the kernel frees with our process, and those that inherit the descriptor; yield it.
+def hold_folder(folder: Path, name: str, why: str) -> AbstractContextManager[int]:
+    """Hold a lock in the folder of an environment; yield its descriptor.
 
     Raises:
         UsageError: another process holds it; ``why`` says what that means.
         HermesError: it cannot be created.
     """
-    folder = to_printable(path.parent)
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HermesError(f"{folder}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder}: {why}", remedy="--into another folder") from None
-        yield handle
-    finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # also that of processes which inherited it
-        os.close(handle)
+    return hold_alone(folder / name, UsageError(f"{to_printable(folder)}: {why}", remedy="--into another folder"))
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import make_private_folder, to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.rl.adapters import record_adapter, scan_adapters
-from hermes_exec_agent.rl.group_record import hold_lock
+from hermes_exec_agent.rl.group_record import hold_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -46,7 +46,7 @@ def run_training(argv: Sequence[str], folder: Path, adapters: Path, url: str) ->
     """
     for each in (folder, adapters):
         _make_folder(each)
-    with hold_lock(folder / "train.lock", "another trainer runs there") as lock:
+    with hold_folder(folder, "train.lock", "another trainer runs there") as lock:
         before = {each.digest for each in scan_adapters(adapters)[0]}
         variables = {URL: url, FOLDER: str(folder.absolute()), ADAPTERS: str(adapters.absolute())}
         reason = _run_program(argv, {**os.environ, **variables}, lock)

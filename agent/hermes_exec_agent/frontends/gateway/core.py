@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.file_lock import hold_alone
 from hermes_exec_agent.frontends.gateway.adapter import HistoryReader, PlatformDown
 from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
@@ -325,19 +325,9 @@ def hold_gateway(path: Path) -> Generator[None]:
         UsageError: another one runs.
         HermesError: the lock cannot be created.
     """
-    lock = path.with_suffix(".lock")
-    try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HermesError(f"{to_printable(lock)}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError("a gateway runs already", remedy="hermes-exec gateway status") from None
+    busy = UsageError("a gateway runs already", remedy="hermes-exec gateway status")
+    with hold_alone(path.with_suffix(".lock"), busy):
         yield
-    finally:
-        os.close(handle)
 
 
 def is_gateway_running(path: Path) -> bool:

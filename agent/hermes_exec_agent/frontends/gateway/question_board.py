@@ -119,7 +119,7 @@ def answer_question(store: OutboxStore, id: str, *, allow: bool, wait_s: float =
         base.execute("UPDATE questions SET answer = ? WHERE id = ?", (answer, id))
     ends = time.monotonic() + wait_s
     while time.monotonic() < ends:
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # the gateway is another program, and SQLite notifies none
         with store.transact() as base:
             row = base.execute("SELECT outcome FROM questions WHERE id = ?", (id,)).fetchone()
         if row is None or row["outcome"]:
