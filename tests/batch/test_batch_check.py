@@ -60,6 +60,15 @@ def test_a_function_gets_the_task_the_end_and_the_messages(person: BatchPerson) 
     ("body", "why"),
     [
         ("raise SystemExit(7)", "SystemExit: 7"),
+        (
+            "import asyncio, sys\n    async def work(): sys.exit(7)\n"
+            "    left = asyncio.create_task(work())\n    await asyncio.sleep(0)\n    await asyncio.create_task(work())",
+            "RuntimeError: SystemExit: 7",
+        ),
+        (
+            "import asyncio\n    task = asyncio.create_task(asyncio.sleep(9))\n    task.cancel()\n    await task",
+            "CancelledError: a task",
+        ),
         ("return float('nan')", "nan is no finite number"),
         ("return {'score': 1}", "the mapping has no 'reward'"),
         ("import asyncio; await asyncio.sleep(60)", "no reward within 5 s"),

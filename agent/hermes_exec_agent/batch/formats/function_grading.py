@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.config.paths import read_regular, to_printable
 from hermes_exec.errors import PlaceError, UsageError
 from hermes_exec_agent.batch.file_digests import digest_content, find_frozen
+from hermes_exec_agent.batch.formats.exits import contain_exits, is_cancelling
 from hermes_exec_agent.batch.formats.grading import CheckFault, Grade
 from hermes_exec_agent.batch.reward_function import load_function, read_reward, split_name, to_input
 from hermes_exec_agent.batch.trajectories.reading import RecordedConversation
@@ -104,14 +105,19 @@ class FunctionGrading:
         """Call the function; see `Grading.grade`."""
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self.trial.task.check_timeout_s):
-                found = await self._call(place)
+            with contain_exits():
+                async with asyncio.timeout(self.trial.task.check_timeout_s):
+                    found = await self._call(place)
             reward, parts = read_reward(found)
         except PlaceError:
             raise
         except TimeoutError as error:
             raise CheckFault(f"no reward within {self.trial.task.check_timeout_s:g} s") from error
-        except (Exception, SystemExit) as error:  # it is the person's code
+        except asyncio.CancelledError as error:
+            if is_cancelling():
+                raise
+            raise CheckFault("CancelledError: a task that it waited for was cancelled") from error
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # it is the person's code
             raise CheckFault(flatten(f"{type(error).__name__}: {error}", _LINE)) from error
         record = {"seconds": round(time.monotonic() - began, 3), **({"parts": parts} if parts else {})}
         return Grade(reward, record, f"the check returned {reward:g}")
