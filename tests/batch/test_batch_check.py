@@ -61,8 +61,7 @@ def test_a_function_gets_the_task_the_end_and_the_messages(person: BatchPerson) 
     [
         ("raise SystemExit(7)", "SystemExit: 7"),
         (
-            "import asyncio, sys\n    async def work(): sys.exit(7)\n"
-            "    left = asyncio.create_task(work())\n    await asyncio.sleep(0)\n    await asyncio.create_task(work())",
+            "import asyncio, sys\n    async def work(): sys.exit(7)\n    tasks = [asyncio.create_task(work()) for _ in 'ab']\n    await tasks[1]",
             "RuntimeError: SystemExit: 7",
         ),
         (

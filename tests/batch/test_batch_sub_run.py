@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,7 @@ from hermes_exec_agent.batch.sandbox_results import unpack
 from hermes_exec_agent.batch.settings import AgentSettings, Caps, RunSettings
 from hermes_exec_agent.batch.settlement import Settlement, create_end
 from hermes_exec_agent.batch.shard_log import LogTail, ShardLog
-from hermes_exec_agent.batch.sub_run import UNPROTECTED, SubRun, claim_part, count_claimable, list_unprotected
+from hermes_exec_agent.batch.sub_run import UNPROTECTED, SubRun, claim_part, count_claimable, find_unprotected
 from hermes_exec_agent.batch.tasks import Task
 from tests.rigs.batches import read_state
 
@@ -378,23 +379,32 @@ def test_what_a_shard_was_granted_is_returned_unless_it_was_lost(run: RunFolder,
         assert ledger.total.steps == steps
 
 
-@pytest.mark.parametrize(("agent", "is_marked"), [("command:true", True), ("nop", False)])
-def test_results_that_an_agent_could_have_written_are_marked(tmp_path: Path, agent: str, is_marked: bool) -> None:
+@pytest.mark.parametrize(
+    ("agent", "config", "unprotected"),
+    [
+        ("command:true", 'type = "docker"\nimage = "x"\n', ["local"]),
+        ("command:true", 'type = "local"\n', ["box", "local"]),
+        ("command:true", "", ["box", "local"]),
+        ("nop", "", []),
+    ],
+)
+def test_results_that_an_agent_could_have_written_are_marked(
+    tmp_path: Path, agent: str, config: str, unprotected: list[str]
+) -> None:
+    file = tmp_path / "shards.toml"
+    file.write_text(f"[profiles.box]\n{config}")
     settings = RunSettings(models=("",), agent=AgentSettings(agent=agent))
-    tasks = [
-        Task(id="a", instruction="work", check="true"),
-        Task(id="b", instruction="work", check="true", on="docker"),
-    ]
+    tasks = [Task(id=each, instruction="work", check="true", on=each) for each in ("local", "docker", "box")]
     run = RunFolder.create(tmp_path / "r", "tasks.jsonl", tasks, settings)
     epoch = run.plan_epoch(run.begin_epoch(settings), {trial.key: 0 for trial in run.trials})
-    part = begin_part(run, epoch, "s1")
+    found = find_unprotected(run, epoch, epoch.todo, str(file) if config else None)
+    assert found == unprotected
+    part = replace(begin_part(run, epoch, "s1", most=3), unprotected=bool(found))
     for key in part.attempts:
         write_result(part, tmp_path / "out", key)
-    assert part.take(tmp_path / "out") == 2
-    marks = {trial.target: (run.read_result(trial.key, 1) or {}).get(UNPROTECTED) for trial in run.trials}
-    mark = is_marked or None  # that in "local" can write the result of the other one
-    assert marks == {"local": mark, "docker": mark}
-    assert list_unprotected(run, epoch) == (["local"] if is_marked else [])
+    assert part.take(tmp_path / "out") == 3
+    # An agent in one target can write the results of the others.
+    assert {(run.read_result(each.key, 1) or {}).get(UNPROTECTED) for each in run.trials} == {bool(found) or None}
 
 
 def test_a_copy_has_only_results_that_were_not_taken(tmp_path: Path) -> None:

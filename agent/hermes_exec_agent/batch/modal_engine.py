@@ -30,7 +30,7 @@ from hermes_exec_agent.batch.run_folder import BEGUN, HEARTBEAT_S, LOST, PREPAID
 from hermes_exec_agent.batch.sandbox_results import LARGEST, unpack
 from hermes_exec_agent.batch.settlement import create_end
 from hermes_exec_agent.batch.shard_log import ShardLog
-from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable, list_unprotected
+from hermes_exec_agent.batch.sub_run import SubRun, claim_part, count_claimable, find_unprotected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -144,7 +144,7 @@ class ModalEngine:
         """Claim attempts for sandboxes, and start them; see `Engine.submit`."""
         epoch = await asyncio.to_thread(self._run.read_epoch, orders[0].epoch)
         if self._log is None:
-            if names := list_unprotected(self._run, epoch):
+            if names := find_unprotected(self._run, epoch, epoch.todo, self._options.get("config")):
                 _log.warning(
                     "agents in %s work in the sandboxes themselves, where they can write the results of their"
                     " sandbox, which are marked as unprotected: give untrusted work targets of its own",
@@ -179,7 +179,8 @@ class ModalEngine:
         assert self._log is not None  # noqa: S101  it was opened by submit
         for key, number in attempts.items():
             self._log.write("claimed", key=key, attempt=number)
-        part = SubRun(self._run, epoch, order, attempts)
+        unprotected = find_unprotected(self._run, epoch, attempts, self._options.get("config"))
+        part = SubRun(self._run, epoch, order, attempts, unprotected=bool(unprotected))
         caps = await asyncio.to_thread(part.draw_caps) if attempts else None
         if caps is None:
             await asyncio.to_thread(self._end_unbegun, part)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.load import load_settings, resolve
+from hermes_exec.config.load import load_settings
+from hermes_exec.config.overrides import PREFIX
 from hermes_exec.config.paths import make_private_folder, write_private
+from hermes_exec.config.targets import parse_target
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_agent.batch.claims import count_unbegun, find_next
 from hermes_exec_agent.batch.ledger import Ledger, read_caps, read_trial_caps
@@ -22,9 +25,9 @@ from hermes_exec_agent.batch.sandbox_results import read_events, read_result
 from hermes_exec_agent.batch.shard_log import NAME as LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from hermes_exec.config.profile import Profile
     from hermes_exec_agent.batch.engine import ShardOrder
     from hermes_exec_agent.batch.run_folder import Epoch, RunFolder
     from hermes_exec_agent.batch.settings import Caps
@@ -47,6 +50,8 @@ class SubRun:
     order: ShardOrder
     attempts: Mapping[str, int]
     """The numbers of the attempts that are claimed, by the keys of trials."""
+    unprotected: bool = False
+    """Whether one of its agents can write the results of all its attempts."""
 
     @property
     def has_other_targets(self) -> bool:
@@ -149,17 +154,11 @@ class SubRun:
         own, there = self.run.shard(self.order.id), folder / "shards" / self.order.id
         for name in _OWN_FILES - {LOG}:
             _take_file(there / name, own / name)
-        targets = {self.run.find_trial(key).target for key in self.attempts}
-        # One agent on the machine of the shard can write the results of all its attempts.
-        marks = {UNPROTECTED: True} if any(is_unprotected(each, self._agent) for each in targets) else {}
+        marks = {UNPROTECTED: True} if self.unprotected else {}
         new = sum(self._take_result(folder, key, number, marks) for key, number in self.attempts.items())
         lines = (json.dumps(event, separators=(",", ":")) + "\n" for event in self._list_events(there))
         write_private(own / LOG, "".join(lines).encode())
         return new
-
-    @property
-    def _agent(self) -> str:
-        return self.epoch.settings.agent.agent
 
     def _take_result(self, folder: Path, key: str, number: int, marks: Mapping[str, bool]) -> bool:
         if self.run.read_result(key, number) is not None:
@@ -195,20 +194,27 @@ class SubRun:
                     yield event | found
 
 
-def is_unprotected(target: str, agent: str) -> bool:
-    """Whether an agent works on the machine of its shard as its user, and can so write the results of the shard."""
-    if agent in ("nop", "oracle"):
-        return False
+def find_unprotected(run: RunFolder, epoch: Epoch, keys: Iterable[str], config: str | None) -> list[str]:
+    """Return the targets whose agents work on the machine of their shard as its user, and can so write its results.
+
+    Args:
+        run: the run.
+        epoch: what is done of it.
+        keys: those of the trials.
+        config: the settings file of that machine, which names its targets. A name that it has not may be any target.
+    """
+    if epoch.settings.agent.agent in ("nop", "oracle"):
+        return []
+    profiles = load_settings(cwd=Path("/"), environ={f"{PREFIX}CONFIG": config}).profiles if config else {}
+    targets = {run.find_trial(key).target for key in keys}
+    return sorted(each for each in targets if _is_unprotected(each, profiles))
+
+
+def _is_unprotected(target: str, profiles: Mapping[str, Profile]) -> bool:
     try:
-        return target == "local" or resolve(target, load_settings()).profile.type == "local"
+        return target == "local" or parse_target(target, profiles).profile.type == "local"
     except ConfigError:
         return True
-
-
-def list_unprotected(run: RunFolder, epoch: Epoch) -> list[str]:
-    """Return the targets whose agents can write the results of their shards."""
-    targets = {run.find_trial(key).target for key in epoch.todo}
-    return sorted(each for each in targets if is_unprotected(each, epoch.settings.agent.agent))
 
 
 def claim_part(run: RunFolder, epoch: Epoch, shard: str, most: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -20,7 +20,7 @@ def contain_exits() -> Generator[None]:
     loop = asyncio.get_running_loop()
     factory = loop.get_task_factory()
     if not isinstance(factory, _TaskFactory):
-        loop.set_task_factory(_TaskFactory(factory))
+        loop.set_task_factory(cast("Any", _TaskFactory(factory)))  # versions of Python differ in its type
     token = _contains.set(True)
     try:
         yield
