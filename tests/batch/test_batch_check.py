@@ -61,7 +61,7 @@ def test_a_function_gets_the_task_the_end_and_the_messages(person: BatchPerson) 
     [
         ("raise SystemExit(7)", "SystemExit: 7"),
         (
-            "import asyncio, sys\n    async def work(): sys.exit(7)\n    tasks = [asyncio.create_task(work()) for _ in 'ab']\n    await tasks[1]",
+            "import asyncio, sys\n    async def work(): sys.exit(7)\n    await asyncio.gather(work(), work())",
             "RuntimeError: SystemExit: 7",
         ),
         (

@@ -392,7 +392,7 @@ def test_results_that_an_agent_could_have_written_are_marked(
     tmp_path: Path, agent: str, config: str, unprotected: list[str]
 ) -> None:
     file = tmp_path / "shards.toml"
-    file.write_text(f"[profiles.box]\n{config}")
+    file.write_text(f"[backends.box]\n{config}")
     settings = RunSettings(models=("",), agent=AgentSettings(agent=agent))
     tasks = [Task(id=each, instruction="work", check="true", on=each) for each in ("local", "docker", "box")]
     run = RunFolder.create(tmp_path / "r", "tasks.jsonl", tasks, settings)
