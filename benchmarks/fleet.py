@@ -1,4 +1,4 @@
-"""Batches: what a trial costs, many at once, a run of no-op trials, and how soon a killed shard is noticed.
+"""Batches: what a trial costs, many at once, runs of no-op trials, engines, a killed shard, and other systems.
 
 Each run is a command of a person, in a folder that is deleted at the end. CPU times are of the shards, which write them
 down themselves; the processes in the targets are not in them. The floor opens the same targets and runs the same
@@ -15,22 +15,35 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import idle_engine
 from benchmarks.figures import Figure, Table, median
+from benchmarks.fleet_peers import measure_peers
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.run_state import RunState
+from hermes_exec_agent.models import say
+from hermes_exec_agent.models.messages import Message, ToolCall
+from hermes_exec_agent.models.protocol import Reply
+from tests.rigs import slurm
+from tests.rigs.endpoint import ScriptedEndpoint
 
 PROGRAM = Path(sys.executable).with_name("hermes-exec")
 CALLS = 10
 """Calls of a trial."""
-TRIAL_MS, STEP_MS, TRIAL_KIB, STATUS_S, DECIDE_S, GROWTH_MIB, NOTICE_S = 60.0, 4.0, 150.0, 1.0, 5.0, 64.0, 15.0
+TRIAL_MS, STEP_MS, REQUEST_MS, TRIAL_KIB = 60.0, 4.0, 12.0, 150.0
+STATUS_S, DECIDE_S, GROWTH_MIB, NOTICE_S = 1.0, 5.0, 64.0, 15.0
 """What a quiet machine should keep to."""
 _OF_SHARD = 64
+_HOLD_S = 60.0
+"""Seconds in which one more trial begins."""
 _FLOOR = """
 import asyncio, resource, sys
 import hermes_exec
@@ -83,12 +96,17 @@ class Bench:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self._environ = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8"}
+        self.environ = {
+            "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}:/usr/sbin:/sbin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": idle_engine.install(home / "engine"),
+        }
         self._runs = 0
 
     def start(self, trials: int, *argv: str, command: str = "true", calls: int = CALLS) -> subprocess.Popen[bytes]:
         """Start a run of scripted trials, each of so many calls."""
-        tasks = ({"id": f"t{number}", "instruction": "work", "check": "true"} for number in range(trials))
+        tasks = ({"id": f"t{number}", "instruction": f"work {calls}", "check": "true"} for number in range(trials))
         (self.home / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
         commands = [f"{command}; : {number}" for number in range(calls)]  # a model that repeats itself is stopped
         replies: list[dict[str, Any]] = [
@@ -97,10 +115,39 @@ class Bench:
         replies.append({"content": "Done."})
         (self.home / "replies.jsonl").write_text("".join(f"{json.dumps(reply)}\n" for reply in replies))
         self._runs += 1
-        model = () if "nop" in argv else ("--model", "replay:replies.jsonl")
+        model = () if {"nop", "--model"} & {*argv} else ("--model", "replay:replies.jsonl")
         words = [PROGRAM, "batch", "run", "tasks.jsonl", *model, "--into", f"r{self._runs}", *argv]
         with (self.home / "output").open("ab") as output:
-            return subprocess.Popen(words, cwd=self.home, env=self._environ, stdout=output, stderr=output)
+            return subprocess.Popen(words, cwd=self.home, env=self.environ, stdout=output, stderr=output)
+
+    def use_endpoint(self, url: str) -> None:
+        """Let the model ``main`` be at this address."""
+        self.environ |= {"LLM_PROVIDER": "custom", "LLM_BASE_URL": url, "DEFAULT_MODEL": "m"}
+
+    def hold(self, trials: int) -> float:
+        """Return a shard's memory in KiB while so many trials wait for their model, after a command each."""
+        asked, gate = threading.Semaphore(0), threading.Event()
+
+        def answer(body: dict[str, Any]) -> Reply:
+            if body["messages"][-1]["role"] == "user":
+                return _call("true", 0)
+            asked.release()
+            gate.wait()
+            return say("Done.")
+
+        with ScriptedEndpoint([answer], forever=True) as endpoint:
+            self.use_endpoint(endpoint.url)
+            process = self.start(trials, "-n", str(trials), "--per-shard", str(trials), "--model", "main")
+            try:
+                for _ in range(trials):
+                    if not asked.acquire(timeout=_HOLD_S):
+                        raise RuntimeError((self.home / "output").read_text()[-2000:])
+                (owner,) = self.path.glob("shards/s*/owner.json")
+                lines = Path(f"/proc/{json.loads(owner.read_text())['pid']}/smaps_rollup").read_text().splitlines()
+                return next(float(line.split()[1]) for line in lines if line.startswith("Rss:"))
+            finally:
+                gate.set()
+                process.wait()
 
     @property
     def path(self) -> Path:
@@ -122,7 +169,7 @@ class Bench:
         """Return the seconds of a command about the latest run."""
         began = time.perf_counter()
         subprocess.run(
-            [PROGRAM, "batch", *argv, self.path], cwd=self.home, env=self._environ, capture_output=True, check=True
+            [PROGRAM, "batch", *argv, self.path], cwd=self.home, env=self.environ, capture_output=True, check=True
         )
         return time.perf_counter() - began
 
@@ -131,33 +178,63 @@ def figures(part: int) -> list[Figure | Table]:
     """Measure all; ``part`` divides the numbers of trials."""
     with tempfile.TemporaryDirectory(prefix="hx-fleet-") as home:
         bench = Bench(Path(home))
-        trial, step = measure_trial(bench, max(_OF_SHARD // part, 16))
-        memory, rss_kib = measure_memory(bench)
-        many = measure_many(bench, 200)
-        idle = measure_idle(bench, 10_000 // part)
-        rest = [*many, *idle, *measure_notice(bench), *measure_engines(bench)]
+        trial, step = measure_trial(bench, max(_OF_SHARD // part, 8))
+        memory, rss_kib = measure_memory(bench, 500 // part)
+        rest = [
+            *measure_many(bench, max(200 // part, 20)),
+            *measure_idle(bench, 10_000 // part),
+            *measure_notice(bench),
+        ]
+        engines, skipped = measure_engines(bench)
+        peers, absent = measure_peers(Path(home) / "peers", 8)
         shell_kib = _measure_shell()
-    step_ms, trial_ms, each_kib = step[0].ours, trial[0].ours, memory[0].ours
-    return [*trial, *step, *memory, *rest, model_sizes(trial_ms, step_ms, each_kib, rss_kib, shell_kib)]
+    model = model_sizes(trial[0].ours, step[0].ours, memory[-1].ours, rss_kib, shell_kib)
+    remarks = tuple(f"Not measured: {each}." for each in [*skipped, *absent])
+    return [*trial, *step, *memory, *rest, *engines, *peers, replace(model, remarks=(*model.remarks, *remarks))]
 
 
 def measure_trial(bench: Bench, trials: int) -> tuple[list[Figure], list[Figure]]:
-    """Measure the CPU time of trials, and of a step more, beside one plain program."""
+    """Measure the CPU time of trials, and of a step more without and with requests, next to one plain program."""
     argv = ("-n", "8")
     short: list[float] = []
-    long: list[float] = []
     floor: list[float] = []
+    steps: list[float] = []
+    requests: list[float] = []
     for _ in range(3):
-        short.append(bench.run(trials, *argv).cpu_s / trials)
-        long.append(bench.run(trials, *argv, calls=4 * CALLS).cpu_s / trials)
         floor.append(_run_floor(trials, CALLS) / trials)
-    name = f"a trial of {CALLS} calls: CPU of ours"
-    steps = [(each - first) / (3 * CALLS) * 1e3 for first, each in zip(short, long, strict=True)]
-    trial_ms = median(short) * 1e3
+        short.append(bench.run(trials, *argv).cpu_s / trials)
+        steps.append((bench.run(trials, *argv, calls=4 * CALLS).cpu_s / trials - short[-1]) / (3 * CALLS))
+    with ScriptedEndpoint([_answer], forever=True) as endpoint:
+        bench.use_endpoint(endpoint.url)
+        for _ in range(3):
+            few, many = (
+                bench.run(trials // 2, *argv, "--model", "main", calls=calls).cpu_s for calls in (2, 2 + CALLS)
+            )
+            requests.append((many - few) / (trials // 2) / CALLS)
+    name, ms = f"a trial of {CALLS} calls: CPU of ours", 1e3
+    trial_ms = median(short) * ms
     return [
-        Figure(name, "ms", trial_ms, "the same commands without an agent", median(floor) * 1e3),
+        Figure(name, "ms", trial_ms, "the same commands without an agent", median(floor) * ms),
         Figure(name, "ms", trial_ms, "the limit", TRIAL_MS, 1.0),
-    ], [Figure("a step more: CPU of ours", "ms", median(steps), "the limit", STEP_MS, 1.0)]
+    ], [
+        Figure("a step more, scripted: CPU of ours", "ms", median(steps) * ms, "the limit", STEP_MS, 1.0),
+        Figure("a step more, whole replies over HTTP: CPU of ours", "ms", median(requests) * ms, "the limit",
+               REQUEST_MS, 1.0),
+    ]  # fmt: skip
+
+
+def _answer(body: dict[str, Any]) -> Reply:
+    """Call the terminal as often as the request says."""
+    calls = sum(each["role"] == "tool" for each in body["messages"])
+    most = next(int(each["content"].split()[-1]) for each in body["messages"] if each["role"] == "user")
+    if calls == most:
+        return say("Done.")
+    return _call(f"true; : {calls}", calls)
+
+
+def _call(command: str, number: int) -> Reply:
+    call = ToolCall(f"call_{number}", "terminal", json.dumps({"command": command}))
+    return Reply(Message("assistant", "", (call,)), "tool_calls")
 
 
 def _run_floor(trials: int, calls: int) -> float:
@@ -167,14 +244,14 @@ def _run_floor(trials: int, calls: int) -> float:
     return float(done.stdout)
 
 
-def measure_memory(bench: Bench) -> tuple[list[Figure], float]:
-    """Measure what a running trial adds to its shard; also return the memory of a shard without trials."""
-    few, many = (
-        bench.run(count, "-n", str(count), "--per-shard", "500", command="sleep 20", calls=1) for count in (50, 200)
-    )
-    first, last = (float(each.read_shards()[0]["rss_kib"]) for each in (few, many))
-    each = (last - first) / 150
-    return [Figure("memory of ours of each running trial", "KiB", each, "the limit", TRIAL_KIB, 1.0)], first - 50 * each
+def measure_memory(bench: Bench, most: int) -> tuple[list[Figure], float]:
+    """Measure what running trials add to their shard; also return the memory of a shard without trials."""
+    few, some, many = (bench.hold(count) for count in (5, 50, most))
+    first, last = (some - few) / 45, (many - some) / (most - 50)
+    return [
+        Figure("memory of ours of a running trial, of the first 50", "KiB", first, "the limit", TRIAL_KIB, 1.0),
+        Figure(f"memory of ours of a running trial, of the next {most - 50}", "KiB", last, "the limit", TRIAL_KIB, 1.0),
+    ], few - 5 * first
 
 
 def measure_many(bench: Bench, count: int) -> list[Figure]:
@@ -190,13 +267,17 @@ def measure_many(bench: Bench, count: int) -> list[Figure]:
 
 
 def measure_idle(bench: Bench, count: int) -> list[Figure]:
-    """Measure a run of trials whose agent does nothing, and the commands about it."""
-    small = bench.run(10, "--agent", "nop")
-    done = bench.run(count, "--agent", "nop", "-n", "64")
+    """Measure no-op trials in targets, then many by shards that open none, and the commands about these."""
+    targets = count // 50
+    opened = bench.run(targets, "--agent", "nop", "-n", "16")
+    argv = ("--agent", "nop", "--engine", idle_engine.NAME)
+    small = bench.run(10, *argv)
+    done = bench.run(count, *argv, "-n", "128")
     grown = (done.coordinator_kib - small.coordinator_kib) / 1024
-    name = f"{count:,} no-op trials"
+    name = f"{count:,} no-op trials without targets"
     return [
-        Figure(f"{name}: trials", "per s", count / done.seconds, "", 0),
+        Figure(f"{targets} no-op trials in local targets", "per s", targets / opened.seconds, "", 0),
+        Figure(name, "per s", count / done.seconds, "", 0),
         Figure(f"{name}: growth of the coordinator", "MiB", grown, "the limit", GROWTH_MIB, 1.0),
         Figure(f"{name}: status", "s", bench.time_command("status"), "the limit", STATUS_S, 1.0),
         Figure(f"{name}: resume with nothing left", "s", bench.time_command("resume"), "the limit", DECIDE_S, 1.0),
@@ -222,16 +303,27 @@ def _await_file(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def measure_engines(bench: Bench) -> list[Figure]:
-    """Measure what Ray adds to trials of ten seconds, once its cluster runs."""
+def measure_engines(bench: Bench) -> tuple[list[Figure], list[str]]:
+    """Measure what Ray and Slurm add to trials of ten seconds, once they run; also return what is missing."""
+    figures: list[Figure] = []
+    missing: list[str] = []
+
+    def measure(engine: str) -> float:
+        done = bench.run(4, "-n", "4", "--per-shard", "2", "--engine", engine, command="sleep 10", calls=1)
+        return median([float(each["seconds"]) for each in done.read_results()])
+
+    local = measure("local")
     if find_spec("ray") is None:
-        return []
-    argv = ("-n", "4", "--per-shard", "2")
-    mean: list[float] = []
-    for engine in ("local", "ray"):
-        results = bench.run(8, *argv, "--engine", engine, command="sleep 10", calls=1).read_results()
-        mean.append(median([float(each["seconds"]) for each in results]))
-    return [Figure("a trial of 10 s by --engine ray", "s", mean[1], "by --engine local", mean[0], 1.05)]
+        missing.append("Ray, as it is not installed")
+    else:
+        figures.append(Figure("a trial of 10 s by --engine ray", "s", measure("ray"), "by local", local, 1.05))
+    try:
+        with slurm.cluster(2) as cluster:
+            bench.environ["SLURM_CONF"] = str(cluster.conf)
+            figures.append(Figure("a trial of 10 s by --engine slurm", "s", measure("slurm"), "by local", local, 1.05))
+    except pytest.skip.Exception as reason:
+        missing.append(f"Slurm: {reason}")
+    return figures, missing
 
 
 def _measure_shell() -> float:
