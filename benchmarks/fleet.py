@@ -179,14 +179,14 @@ def figures(part: int) -> list[Figure | Table]:
     with tempfile.TemporaryDirectory(prefix="hx-fleet-") as home:
         bench = Bench(Path(home))
         trial, step = measure_trial(bench, max(_OF_SHARD // part, 8))
-        memory, rss_kib = measure_memory(bench, 500 // part)
+        memory, rss_kib = measure_memory(bench, max(500 // part, 100))
         rest = [
             *measure_many(bench, max(200 // part, 20)),
             *measure_idle(bench, 10_000 // part),
             *measure_notice(bench),
         ]
         engines, skipped = measure_engines(bench)
-        peers, absent = measure_peers(Path(home) / "peers", 8)
+        peers, absent = measure_peers(Path(home) / "peers", max(8 // part, 2))
         shell_kib = _measure_shell()
     model = model_sizes(trial[0].ours, step[0].ours, memory[-1].ours, rss_kib, shell_kib)
     remarks = tuple(f"Not measured: {each}." for each in [*skipped, *absent])
@@ -201,9 +201,9 @@ def measure_trial(bench: Bench, trials: int) -> tuple[list[Figure], list[Figure]
     steps: list[float] = []
     requests: list[float] = []
     for _ in range(3):
-        floor.append(_run_floor(trials, CALLS) / trials)
+        floor.append(_run_floor(trials // 2, CALLS) / (trials // 2))
         short.append(bench.run(trials, *argv).cpu_s / trials)
-        steps.append((bench.run(trials, *argv, calls=4 * CALLS).cpu_s / trials - short[-1]) / (3 * CALLS))
+        steps.append((bench.run(trials, *argv, calls=3 * CALLS).cpu_s / trials - short[-1]) / (2 * CALLS))
     with ScriptedEndpoint([_answer], forever=True) as endpoint:
         bench.use_endpoint(endpoint.url)
         for _ in range(3):
@@ -256,9 +256,10 @@ def measure_memory(bench: Bench, most: int) -> tuple[list[Figure], float]:
 
 def measure_many(bench: Bench, count: int) -> list[Figure]:
     """Measure so many trials at once."""
+    before = set(Path("/tmp").glob("hermes-trial.*"))
     done = bench.run(count, "-n", str(count))
     graded = sum(each["state"] == "graded" for each in done.read_results())
-    left = list(Path("/tmp").glob("hermes-trial.*"))
+    left = set(Path("/tmp").glob("hermes-trial.*")) - before
     return [
         Figure(f"{count} trials of {CALLS} calls at once", "s", done.seconds, "", 0),
         Figure(f"{count} trials at once: graded", "", graded, "all", count, 1.0, "higher"),

@@ -1,16 +1,21 @@
-"""The log of a shard: what is synchronised together, and what a kill tears."""
+"""The log of a shard: what is synchronised together, what a kill tears, and events that no shard writes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_agent.batch.run_folder import RunChanged, RunFolder
+from hermes_exec_agent.batch.run_state import RunState
+from hermes_exec_agent.batch.settings import RunSettings
 from hermes_exec_agent.batch.shard_log import NAME, LogTail, ShardLog
+from hermes_exec_agent.batch.tasks import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +74,26 @@ def test_a_line_that_a_full_disk_cut_takes_no_later_event_with_it(tmp_path: Path
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         log.write("last")
     assert [event["event"] for event in LogTail(tmp_path).read()] == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "claimed", "key": [], "attempt": 1},
+        {"event": "ended_attempt"},
+        {"event": "ended_attempt", "attempt": 1, "state": "graded", "failure": None, "reward": "1"},
+        {"event": "ended_attempt", "attempt": 1, "state": "graded", "failure": {}, "reward": 1.0},
+        {"event": "ended_attempt", "attempt": 1, "state": "graded", "failure": None, "reward": float("nan")},
+    ],
+)
+def test_an_event_of_another_form_is_named_and_counts_nothing(tmp_path: Path, event: dict[str, Any]) -> None:
+    tasks = [Task(id="a", instruction="work", check="true")]
+    run = RunFolder.create(tmp_path / "r", "tasks.jsonl", tasks, RunSettings(models=("",)))
+    run.shard("s1").mkdir()
+    # The event is the first key of its line.
+    line = {"event": event["event"], "key": run.keys[0], **event}
+    (run.shard("s1") / NAME).write_text(f"{json.dumps(line, separators=(',', ':'))}\n")
+    state = RunState(run)
+    with pytest.raises(RunChanged, match=r"shards/s1/log\.jsonl: it is damaged"):
+        state.update()
+    assert state.summarize().done == 0

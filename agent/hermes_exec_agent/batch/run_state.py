@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_exec_agent.batch.run_folder import UNBEGUN
+from hermes_exec.config.paths import to_printable
+from hermes_exec_agent.batch.run_folder import UNBEGUN, RunChanged
 from hermes_exec_agent.batch.shard_log import LogTail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from hermes_exec_agent.batch.run_folder import RunFolder
     from hermes_exec_agent.batch.trials import Trial
@@ -87,6 +90,16 @@ class Summary:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@contextlib.contextmanager
+def _refuse_damage(path: str) -> Generator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunChanged(
+            f"{path}: it is damaged: {type(error).__name__}: {to_printable(str(error))}", remedy="begin another run"
+        ) from None
+
+
 class RunState:
     """The state of a run; `update` reads what is new."""
 
@@ -103,16 +116,25 @@ class RunState:
         self._done_before: int | None = None
 
     def update(self) -> None:
-        """Read the events since the last call."""
+        """Read the events since the last call.
+
+        Raises:
+            RunChanged: one of them is not of the form that shards write.
+        """
         for folder in sorted((self._run.path / "shards").iterdir()):
             tail = self._tails.setdefault(folder.name, LogTail(folder, *_EVENTS))
-            for event in tail.read():
-                self._take(event)
+            with _refuse_damage(f"shards/{folder.name}/log.jsonl"):
+                for event in tail.read():
+                    self._take(event)
         if self._done_before is None:
             self._done_before = self._count_done()
 
     def reconcile(self) -> None:
-        """Read the claims and results whose events were not logged, because their process was killed."""
+        """Read the claims and results whose events were not logged, because their process was killed.
+
+        Raises:
+            RunChanged: one of them is not of the form that shards write.
+        """
         for key, number in self._run.scan("claims"):
             if key in self.trials:
                 self.trials[key].claimed = max(self.trials[key].claimed, number)
@@ -120,7 +142,8 @@ class RunState:
             if key in self.trials and number > self.trials[key].ended:
                 record = self._run.read_result(key, number)
                 if record is not None:
-                    self._add(record)
+                    with _refuse_damage(f"results/{key[:2]}/{key}.{number}"):
+                        self._add(record)
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -140,6 +163,10 @@ class RunState:
         bit = 1 << int(record["attempt"])
         if state is None or state.counted & bit:
             return
+        if record["reward"] is not None and not math.isfinite(record["reward"]):
+            raise ValueError("the reward is no finite number")
+        if not all(isinstance(record[name], str | None) for name in ("state", "failure")):
+            raise TypeError("its end is no text")
         state.counted |= bit
         state.add(record)
         self._attempts += not record.get(UNBEGUN)
