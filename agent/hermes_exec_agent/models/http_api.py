@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -60,9 +61,13 @@ def create_options(base_url: str, *, read_s: float, connect_s: float) -> dict[st
     """Return the options of a client of ``httpx2`` for an endpoint."""
     import httpx2
 
+    parts = urlsplit(base_url)
+    is_local = parts.hostname in LOOPBACK
     return {
         "timeout": httpx2.Timeout(read_s, connect=connect_s),
-        "trust_env": urlsplit(base_url).hostname not in LOOPBACK,
+        "trust_env": not is_local,
+        # Loading the system's certificates takes long, and a server of this machine without TLS needs none of them.
+        "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_local and parts.scheme == "http" else True,
         "follow_redirects": True,  # to another origin, without the key
         "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
     }
