@@ -56,6 +56,7 @@ _IGNORE = (
 _QUOTATION = re.compile(r'\A\[from [^\]]*\] "(.*)"\Z', re.DOTALL)
 """The form of an entry that `memory.origins` creates for untrusted text."""
 
+
 def find_refusal(text: str) -> str:
     """Return why a text may not be remembered; empty if it may."""
     from hermes_exec_agent.memory.credentials import find_credential

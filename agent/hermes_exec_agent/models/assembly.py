@@ -219,7 +219,7 @@ def _read_table(value: object) -> dict[str, Any]:
 def _read_list(value: object) -> list[Any]:
     if value is not None and not isinstance(value, list):
         raise TypeError("a value that is no list")
-    return cast("list[Any]", value or [])
+    return value or []
 
 
 def _read_text(value: object) -> str:

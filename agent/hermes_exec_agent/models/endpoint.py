@@ -164,9 +164,7 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         )
 
 
-async def _stream(
-    response: httpx2.Response, assembly: ReplyAssembler, bound: float
-) -> AsyncGenerator[Text | Thought]:
+async def _stream(response: httpx2.Response, assembly: ReplyAssembler, bound: float) -> AsyncGenerator[Text | Thought]:
     chunks = response.aiter_bytes()
     try:
         async for event in read_until(read_events(chunks), bound):

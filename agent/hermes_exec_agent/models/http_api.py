@@ -12,7 +12,6 @@ import ssl
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from hermes_exec.extras import require
 from hermes_exec_agent.errors import ModelRefused
 from hermes_exec_agent.models.assembly import ReplyTooLong
 

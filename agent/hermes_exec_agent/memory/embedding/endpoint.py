@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import httpx2
     import numpy as np
     from numpy.typing import NDArray
+
     from hermes_exec.config.secrets import Secret
 
 BATCH = 64
