@@ -119,11 +119,11 @@ async def _check_models(*, ask: bool) -> list[Check]:
 
 
 def _find_endpoints(models: Models) -> dict[str, Endpoint]:
-    """Return one endpoint for each address, key and model, by its name; for a thread, because it imports the SDK."""
+    """Return one endpoint for each address, key and model, by its name; for a thread, because it imports the client."""
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.fallback import Fallback
 
-    import_module("openai")  # takes most of a second, and would block all other checks later
+    import_module("httpx2")  # would block all other checks later
     found: dict[tuple[str, str, str], tuple[str, Endpoint]] = {}
     for name in models.names:
         model = models.get(name)

@@ -13,12 +13,14 @@ from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.config.registry import find_backend_class, list_types
 from hermes_exec.errors import HermesError
+from hermes_exec.observe.spending import sum_spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
+    from hermes_exec.observe.spending import Spent
 
 _LIMIT_S = 60.0
 """Importing an SDK takes seconds, and an account may have many resources."""
@@ -48,24 +50,26 @@ async def show_cost(*, json: bool) -> int:
     failed = [account for account in accounts if account.failed and account.required]
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
+    now = time.time()
+    spent = sum_spent(_find_midnight(now), now, found)
     if json:
-        now = time.time()
         costs = [{"cost": compute_cost(each, now), "cost_today": compute_cost(each, now, today=True)} for each in alive]
         resources = [format_times({**asdict(each), **cost}, "since") for each, cost in zip(alive, costs, strict=True)]
-        show_json({"alive": resources, "failed": [_account_to_json(account) for account in failed]})
+        ended = {"cost": spent.cost, "count": spent.count, "unknown": spent.unknown}
+        show_json(
+            {"alive": resources, "ended_today": ended, "failed": [_account_to_json(account) for account in failed]}
+        )
     elif alive:
-        now = time.time()
         rows = [_list_cells(each, now) for each in alive]
         show_table(("TARGET", "SINCE", "STATE", "SIZE", "$/HOUR", "TODAY", "SO FAR", "OWNER"), rows, drop=_DROPPED)
         is_estimated = any(each.price_source for each in alive)
         note(f"running: {'~' * is_estimated}{sum_costs([each.hourly_cost for each in alive])}")
-        today = [cost for each in alive if (cost := compute_cost(each, now, today=True)) is not None]
-        if today:
-            note(f"today: {format_cost(sum(today), estimated=is_estimated)} so far, for these")
         if sources := dict.fromkeys(each.price_source for each in alive if each.price_source):
             note(f"~ is at least so much, by {' and '.join(sources)}; hourly_cost in the profile replaces it")
     elif not failed:
         note("no billable resource of this project is running")
+    if not json and (today := _describe_today(alive, spent, now)):
+        note(today)
     for account in failed if not json else ():
         note(f"{account.name}: {account.failed}" + (f". Try: {account.remedy}" if account.remedy else ""))
     return CHECK_FAILED if failed else 0
@@ -125,10 +129,25 @@ def compute_cost(each: Resource, now: float, *, today: bool = False) -> float | 
     """Return the cost of a resource since it was created, or since midnight; None if it is not known."""
     if each.hourly_cost is None or each.since is None:
         return None
-    day = time.localtime(now)
-    midnight = time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1))
-    begin = max(each.since, midnight) if today else each.since
+    begin = max(each.since, _find_midnight(now)) if today else each.since
     return each.hourly_cost * max(0.0, now - begin) / _HOUR_S
+
+
+def _describe_today(alive: Sequence[Resource], spent: Spent, now: float) -> str:
+    """Return the cost since midnight of what runs and of what has ended; empty if nothing is known to have run."""
+    costs = [cost for each in alive if (cost := compute_cost(each, now, today=True)) is not None]
+    counts = [f"{len(costs)} running"] * bool(costs) + [f"{spent.count} ended"] * bool(spent.count)
+    if not (counts or spent.unknown):
+        return ""
+    is_estimated = spent.is_estimated or any(each.price_source for each in alive)
+    total = format_cost(sum(costs) + spent.cost, estimated=is_estimated)
+    lost = f"; the price or the end of {spent.unknown} more is not known" * bool(spent.unknown)
+    return f"today: {total} so far, for {' and '.join(counts) or 'none'}{lost}"
+
+
+def _find_midnight(now: float) -> float:
+    day = time.localtime(now)
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1))
 
 
 def _list_cells(each: Resource, now: float) -> list[str]:

@@ -222,4 +222,4 @@ def _profiles(project: FileContents, user: FileContents, warnings: list[str]) ->
 def _merge_sections(model: type[Section], layers: Sequence[Section]) -> Section:
     """Merge sections, the weakest layer first; a layer counts for the keys that it sets."""
     values = {key: getattr(layer, key) for layer in layers for key in layer.model_fields_set}
-    return model.model_validate(values)
+    return model.model_validate(values) if values else model.model_construct()

@@ -77,6 +77,8 @@ def _select_given(model: type[Section], prefix: str, values: Mapping[str, tuple[
     given = {key: values[key] for key in model.model_fields if key in values and values[key][1] is not None}
     for key, (word, value) in given.items():
         validate_table(model, {key: value}, f"{prefix}{word}")
+    if not given:
+        return model.model_construct()
     return validate_table(model, {key: value for key, (_, value) in given.items()}, prefix)
 
 

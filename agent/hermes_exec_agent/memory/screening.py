@@ -7,6 +7,7 @@ the beginning of a sentence, and outside of quotes.
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 
@@ -54,7 +55,6 @@ _IGNORE = (
 )
 _QUOTATION = re.compile(r'\A\[from [^\]]*\] "(.*)"\Z', re.DOTALL)
 """The form of an entry that `memory.origins` creates for untrusted text."""
-_ORDERS = re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE | re.MULTILINE)
 
 
 def find_refusal(text: str) -> str:
@@ -86,6 +86,11 @@ def find_withholding(text: str) -> str:
         return "a role marker"
     if _CALL.search(bare) or _CALL.search(plain):
         return "the syntax of a tool call"
-    if _ORDERS.search(bare):
+    if _compile_orders().search(bare):
         return "an order to ignore instructions"
     return ""
+
+
+@functools.cache
+def _compile_orders() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{each})" for each in _IGNORE), re.IGNORECASE | re.MULTILINE)

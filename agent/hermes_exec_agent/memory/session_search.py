@@ -16,7 +16,6 @@ from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.memory.mixed_search import search_conversations
 from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.runtime.events.search import SearchFilter
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
@@ -109,6 +108,8 @@ def _search(
     person: str,
 ) -> tuple[list[str], list[str]]:
     """Return the conversations with hits and their lines: each with its note, and its best hits."""
+    from hermes_exec_agent.runtime.events.search import SearchFilter  # takes long to import
+
     wanted = SearchFilter(
         conversation=conversation,
         without="" if conversation else current,

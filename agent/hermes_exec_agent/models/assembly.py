@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Text, Thought, Usage, read_thought
@@ -23,10 +22,6 @@ from hermes_exec_agent.models.reply_extras import (
 )
 
 if TYPE_CHECKING:
-    from openai.types import CompletionUsage
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk
-    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
-
     from hermes_exec_agent.models.protocol import Finish
 
 LONGEST = 16 << 20
@@ -58,18 +53,6 @@ class _PartialCall:
         return True
 
 
-class _AsChunk:
-    """A reply as a stream's only chunk: a message has the fields of a delta."""
-
-    def __init__(self, reply: ChatCompletion) -> None:
-        self.model = getattr(reply, "model", "")
-        self.usage = getattr(reply, "usage", None)
-        self.choices = [
-            SimpleNamespace(delta=getattr(each, "message", None), finish_reason=getattr(each, "finish_reason", None))
-            for each in getattr(reply, "choices", None) or ()
-        ]
-
-
 class EmptyStream(EOFError):
     """A stream ended without a chunk of a reply, such as a web page; the argument is its content type."""
 
@@ -82,7 +65,7 @@ class ReplyAssembler:
         """Tokens as the endpoint counted them, once received."""
         self.model = ""
         self.request_id = ""
-        self.whole: ChatCompletion | None = None
+        self.whole: dict[str, Any] | None = None
         """The reply, if it was not streamed."""
         self._text: list[str] = []
         self._calls: list[_PartialCall] = []
@@ -98,57 +81,61 @@ class ReplyAssembler:
         """Whether a chunk with content has arrived."""
         return bool(self._text or self._calls or self.model)
 
-    def add(self, chunk: ChatCompletionChunk) -> list[Text | Thought]:
+    def add(self, chunk: dict[str, Any]) -> list[Text | Thought]:
         """Add a chunk; return the text and reasoning in it.
 
         Raises:
-            TooLong: the reply is too long.
+            ReplyTooLong: the reply is too long.
             ExtrasTooLong: its additional fields exceed their limit.
+            TypeError: the chunk has another shape.
         """
-        self.model = chunk.model or self.model
-        if chunk.usage is not None:
-            self.usage = _usage(chunk.usage)
-        if not chunk.choices:
+        return self._add(chunk, "delta")
+
+    def add_whole(self, reply: dict[str, Any]) -> list[Text | Thought]:
+        """Add a reply that was not streamed; see `add`."""
+        self.whole = reply
+        return self._add(reply, "message")
+
+    def _add(self, chunk: dict[str, Any], part: str) -> list[Text | Thought]:
+        self.model = _read_text(chunk.get("model")) or self.model
+        if usage := _read_table(chunk.get("usage")):
+            self.usage = _read_usage(usage)
+        choices = _read_list(chunk.get("choices"))
+        if not choices:
             return []
-        choice = chunk.choices[0]
-        # Where a server leaves out fields, the SDK's objects lack the attributes.
-        delta: ChoiceDelta | None = getattr(choice, "delta", None)
-        self._finish = getattr(choice, "finish_reason", None) or self._finish
-        if delta is None:
-            return []
-        self._extras.add(delta.model_extra)
-        for piece in delta.tool_calls or ():
-            self._add_call(piece)
-        thought = read_thought(delta.model_extra)
-        text = (delta.content or "") + (delta.refusal or "")
+        choice = _read_table(choices[0])
+        delta = _read_table(choice.get(part))
+        self._finish = _read_text(choice.get("finish_reason")) or self._finish
+        self._extras.add(delta)
+        for piece in _read_list(delta.get("tool_calls")):
+            self._add_call(_read_table(piece))
+        thought = read_thought(delta)
+        text = _read_text(delta.get("content")) + _read_text(delta.get("refusal"))
         self._grow(len(text))
         self._text.append(text)
         return [*([Thought(thought)] if thought else []), *([Text(text)] if text else [])]
 
-    def add_whole(self, reply: ChatCompletion) -> list[Text | Thought]:
-        """Add a reply that was not streamed; see `add`."""
-        self.whole = reply
-        self.request_id = getattr(reply, "_request_id", None) or ""
-        return self.add(cast("ChatCompletionChunk", _AsChunk(reply)))
-
-    def _add_call(self, piece: ChoiceDeltaToolCall) -> None:
-        name = (piece.function.name if piece.function else "") or ""
-        arguments = _text_of(piece.function.arguments if piece.function else None)
-        index: int | None = getattr(piece, "index", None)
-        call = self._find_call(index, piece.id or "", name, arguments)
+    def _add_call(self, piece: dict[str, Any]) -> None:
+        function = _read_table(piece.get("function"))
+        name = _read_text(function.get("name"))
+        arguments = _text_of(function.get("arguments"))
+        number: object = piece.get("index")
+        index = number if isinstance(number, int) else None
+        id = _read_text(piece.get("id"))
+        call = self._find_call(index, id, name, arguments)
         if call is None:
             call = _PartialCall(index, Extras(CALL_FIELDS, self._budget))
             self._calls.append(call)
             if index is not None:
                 self._by_index[index] = call
             self._grow(_CALL)
-        if piece.id and not call.id:
-            call.id = piece.id
-            self._by_id.setdefault(piece.id, call)
+        if id and not call.id:
+            call.id = id
+            self._by_id.setdefault(id, call)
         call.name = call.name or name
         self._grow(len(arguments))
         call.arguments.append(arguments)
-        call.extras.add(piece.model_extra)
+        call.extras.add(piece)
 
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _PartialCall | None:
         """Return the call that a chunk continues, or None if it starts a new one."""
@@ -204,21 +191,42 @@ class ReplyAssembler:
 
 
 def _text_of(arguments: object) -> str:
-    """Return arguments as JSON text; some servers send an object instead, and the SDK does not convert it."""
+    """Return arguments as JSON text; some servers send an object instead."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _usage(usage: CompletionUsage) -> Usage:
-    details = getattr(usage, "prompt_tokens_details", None)
-    written = getattr(usage, "completion_tokens_details", None)
-    extra = usage.model_extra or {}
-    cost = extra.get("cost")  # OpenRouter reports the cost
+def _read_usage(usage: dict[str, Any]) -> Usage:
+    details = _read_table(usage.get("prompt_tokens_details"))
+    written = _read_table(usage.get("completion_tokens_details"))
+    cost: object = usage.get("cost")  # OpenRouter reports the cost
     return Usage(
-        prompt=usage.prompt_tokens or 0,
-        cached=getattr(details, "cached_tokens", None) or 0,
-        completion=usage.completion_tokens or 0,
-        reasoning=getattr(written, "reasoning_tokens", None) or 0,
+        prompt=_read_count(usage.get("prompt_tokens")),
+        cached=_read_count(details.get("cached_tokens")),
+        completion=_read_count(usage.get("completion_tokens")),
+        reasoning=_read_count(written.get("reasoning_tokens")),
         cost=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
     )
+
+
+def _read_table(value: object) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise TypeError("a value that is no object")
+    return cast("dict[str, Any]", value or {})
+
+
+def _read_list(value: object) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise TypeError("a value that is no list")
+    return value or []
+
+
+def _read_text(value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise TypeError("a value that is no text")
+    return value or ""
+
+
+def _read_count(value: object) -> int:
+    return max(value, 0) if isinstance(value, int) else 0

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from hermes_exec_agent.errors import ModelError
-
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion
 
 Capture = Literal["none", "tokens"]
 """Whether requests ask for token ids and logprobs."""
@@ -55,23 +52,24 @@ class CallTrace:
     tokens: TokenIds | None = None
 
 
-def read_tokens(name: str, completion: ChatCompletion) -> TokenIds:
+def read_tokens(name: str, completion: dict[str, Any]) -> TokenIds:
     """Return the token ids of a reply.
 
     Raises:
         ModelError: they are missing, or do not fit each other.
     """
-    choice = completion.choices[0]
-    prompt = (completion.model_extra or {}).get("prompt_token_ids")
-    written = (choice.model_extra or {}).get("token_ids")
+    choice: dict[str, Any] = completion["choices"][0]  # it has been assembled
+    prompt, written = completion.get("prompt_token_ids"), choice.get("token_ids")
     if prompt is None or written is None:
         missing = "prompt_token_ids" if prompt is None else "token_ids"
         raise ModelError(
             f"{name}: the reply has no {missing}, so that its tokens are not known",
             remedy="vLLM 0.10.2 or SGLang 0.5.18 and newer; or no --capture tokens",
         )
-    entries = choice.logprobs.content if choice.logprobs is not None else None
-    logprobs = tuple(float(each.logprob) for each in entries or ())
+    try:
+        logprobs = tuple(float(each["logprob"]) for each in (choice.get("logprobs") or {}).get("content") or ())
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        logprobs = ()
     found = TokenIds(_read_ids(name, prompt), _read_ids(name, written), logprobs)
     if not found.prompt or len(found.completion) != len(logprobs) or not all(map(math.isfinite, logprobs)):
         raise ModelError(

@@ -1,14 +1,11 @@
-"""A model behind an endpoint with OpenAI's chat completions API, through the ``openai`` SDK.
-
-Messages and tools bypass the SDK's types, which would validate every message of every request again.
-"""
+"""A model behind an endpoint with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.extras import require
 from hermes_exec_agent.errors import ModelError
@@ -16,15 +13,14 @@ from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
 from hermes_exec_agent.models.call_trace import CallTrace, Sampling, read_tokens
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
 from hermes_exec_agent.models.failures import EndpointFailure, classify_failure, read_refusal
+from hermes_exec_agent.models.http_api import ApiClient, connect, create_options, read_events, read_reply
 from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
-from hermes_exec_agent.models.retrying import LOOPBACK, Patience, RetryingModel, read_until
+from hermes_exec_agent.models.retrying import Patience, RetryingModel, read_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     import httpx2
-    from openai import AsyncOpenAI, AsyncStream
-    from openai.types.chat import ChatCompletionChunk
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.models.messages import Message
@@ -33,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "Patience"]
 _ID = 200
 """Characters of a request's id that are recorded."""
+_DRAIN_S = 0.1
+"""How long the end of a stream is awaited after its last event, so that its connection can be used again."""
 
 
 class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
@@ -118,37 +116,30 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
     async def _attempt(
         self, request: dict[str, Any], assembly: ReplyAssembler, give_up: float
     ) -> AsyncGenerator[Text | Thought]:
-        client: AsyncOpenAI = self._ensure_client()
+        client: ApiClient = self._ensure_client()
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
-        create = cast("Any", client.chat.completions.create)
-        if self.whole or self.capture == "tokens":
+        streamed = not self.whole and self.capture != "tokens"
+        async with asyncio.timeout_at(bound):
+            # Without a stream the endpoint is silent until the reply is complete.
+            body = {"model": self.name, **request, **({"stream": True} if streamed else {})}
+            read_s = None if streamed else max(give_up - time.monotonic(), 1.0)
+            response = await client.open(body, read_s=read_s)
+        try:
+            assembly.request_id = response.headers.get("x-request-id", "")
+            if streamed:
+                async for piece in _stream(response, assembly, bound):
+                    yield piece
+                return
+            if "html" in (kind := response.headers.get("content-type", "")):
+                raise EmptyStream(kind)
             async with asyncio.timeout_at(bound):
-                # The endpoint is silent until the reply is complete.
-                reply = await create(
-                    model=self.name, messages=[], extra_body=request, timeout=max(give_up - time.monotonic(), 1.0)
-                )
+                reply = await read_reply(response)
             for piece in assembly.add_whole(reply):
                 yield piece
             if not assembly.is_finished:
                 raise EmptyStream
-            return
-        async with asyncio.timeout_at(bound):
-            chunks: AsyncStream[ChatCompletionChunk] = await create(
-                model=self.name, messages=[], stream=True, extra_body=request
-            )
-        assembly.request_id = chunks.response.headers.get("x-request-id", "")
-        try:
-            async for chunk in read_until(aiter(chunks), bound):
-                for piece in assembly.add(chunk):
-                    yield piece
-        except Exception:
-            # An error after the last chunk does not affect the reply.
-            if not assembly.is_finished:
-                raise
         finally:
-            await chunks.close()
-        if not assembly.is_finished:
-            raise EOFError if assembly.has_begun else EmptyStream(chunks.response.headers.get("content-type", ""))
+            await response.aclose()
 
     def _create_trace(self, request: dict[str, Any], assembly: ReplyAssembler) -> CallTrace:
         limit = {"max_tokens": request[self._limit]} if self._limit in request else {}
@@ -159,25 +150,34 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
             tokens = read_tokens(self.name, assembly.whole)
         return CallTrace({**self._sampling.to_wire(), **limit}, assembly.request_id[:_ID], tokens)
 
-    def _connect(self) -> AsyncOpenAI:
+    def _connect(self) -> ApiClient:
         require("agent", "to ask models")
-        import openai
-
-        timeout = openai.Timeout(self._patience.silence_s, connect=self._patience.connect_s)
-        return openai.AsyncOpenAI(
-            api_key=self.key.reveal() if self.key else "none",
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=timeout,
-            http_client=self.http_client(),
-        )
+        return connect(self.http_client(), self.name, self.base_url, self.key)
 
     def http_client(self) -> httpx2.AsyncClient:
         """A client for requests of HTTP to this endpoint, by the same way as its own."""
-        import openai
+        import httpx2
 
-        timeout = openai.Timeout(self._patience.silence_s, connect=self._patience.connect_s)
-        # No proxy can reach this machine's own addresses for us.
-        return openai.DefaultAsyncHttpxClient(
-            trust_env=urlsplit(self.base_url).hostname not in LOOPBACK, timeout=timeout
+        patience = self._patience
+        return httpx2.AsyncClient(
+            **create_options(self.base_url, read_s=patience.silence_s, connect_s=patience.connect_s)
         )
+
+
+async def _stream(response: httpx2.Response, assembly: ReplyAssembler, bound: float) -> AsyncGenerator[Text | Thought]:
+    chunks = response.aiter_bytes()
+    try:
+        async for event in read_until(read_events(chunks), bound):
+            for piece in assembly.add(event):
+                yield piece
+    except Exception:
+        # An error after the last chunk does not affect the reply.
+        if not assembly.is_finished:
+            raise
+        return
+    if not assembly.is_finished:
+        raise EOFError if assembly.has_begun else EmptyStream(response.headers.get("content-type", ""))
+    with suppress(Exception):
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in chunks:
+                pass

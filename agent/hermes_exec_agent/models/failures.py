@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.config.paths import to_printable
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused, RequestRefused
 from hermes_exec_agent.models.assembly import EmptyStream, ReplyTooLong
+from hermes_exec_agent.models.http_api import ReplyError, StatusError
 from hermes_exec_agent.models.reply_extras import LIMIT, ExtrasTooLong
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _LIMIT = re.compile(r"(?:context length (?:is|of)|context size|context window)\D{0,24}(\d{3,8})", re.IGNORECASE)
-_NO_WORDS = re.compile(r"^Error code: \d+(?: - )?")
-"""The SDK's message for a response without one."""
 _ROUTE = "/chat/completions"
 """The path of a request if the base URL has none."""
 _ADDRESS = "the endpoint's own address as its base URL, which ends in /v1 mostly"
@@ -61,22 +60,21 @@ class EndpointFailure:
 def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> EndpointFailure | None:
     """Classify the failure of an attempt; None if the endpoint did not cause it."""
     import httpx2
-    import openai
 
-    if isinstance(cause, openai.APIStatusError):
+    if isinstance(cause, StatusError):
         return _classify_status(who, cause, redactor)
-    if isinstance(cause, openai.APITimeoutError | TimeoutError | httpx2.TimeoutException):
+    if isinstance(cause, TimeoutError | httpx2.TimeoutException):
         return EndpointFailure(
             ModelError(f"{who}: it was silent for too long", remedy="a longer silence_s"), again=True
         )
-    if isinstance(cause, openai.APIConnectionError | httpx2.TransportError):
+    if isinstance(cause, httpx2.TransportError):
         root = quote_message(str(root_cause(cause)) or type(root_cause(cause)).__name__, redactor)
         return EndpointFailure(
             ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_format_origin(cause)} is up"),
             again=True,
         )
-    if isinstance(cause, openai.APIError):
-        message = quote_message(cause.message, redactor)
+    if isinstance(cause, ReplyError):
+        message = quote_message(str(cause), redactor)
         if _TOO_LONG.search(message):
             return EndpointFailure(too_long_error(who, message), again=False)
         return EndpointFailure(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
@@ -95,7 +93,7 @@ def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> Endp
     if isinstance(
         cause, ValueError | TypeError | AttributeError | RecursionError | httpx2.HTTPError | httpx2.StreamError
     ):
-        # Raised by the SDK for a chunk that is not JSON, or JSON of another shape.
+        # Raised for a chunk that is not JSON, or JSON of another shape.
         return EndpointFailure(
             ModelError(f"{who}: it sent what is no reply ({_describe_fault(cause)})", remedy=_ADDRESS), again=True
         )
@@ -108,14 +106,15 @@ def _describe_fault(cause: Exception) -> str:
     return "not JSON" if isinstance(cause, json.JSONDecodeError) else "JSON of another shape"
 
 
-def _classify_status(who: str, cause: Any, redactor: Redactor) -> EndpointFailure:
-    text = extract_message(cause.body) or _NO_WORDS.sub("", str(cause.message))
-    code = str(getattr(cause, "code", "") or "")
+def _classify_status(who: str, cause: StatusError, redactor: Redactor) -> EndpointFailure:
+    body: object = cause.body
+    code = str(cast("dict[str, object]", body).get("code") or "") if isinstance(body, dict) else ""
     remedy = ""
-    if cause.status_code == 404 and cause.request.url.path == _ROUTE:
+    if cause.status == 404 and cause.request.url.path == _ROUTE:
         remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
-    wait_s = parse_retry_after(cause.response.headers)
-    return classify_status(who, cause.status_code, text, code, wait_s=wait_s, redactor=redactor, remedy=remedy)
+    wait_s = parse_retry_after(cause.headers)
+    text = extract_message(body)
+    return classify_status(who, cause.status, text, code, wait_s=wait_s, redactor=redactor, remedy=remedy)
 
 
 def classify_status(
@@ -138,11 +137,9 @@ def classify_status(
 
 def read_refusal(cause: BaseException) -> str:
     """Return the message of an endpoint that refused the form of a request; empty for other failures."""
-    import openai
-
-    if not isinstance(cause, openai.APIStatusError) or cause.status_code not in _REQUEST:
+    if not isinstance(cause, StatusError) or cause.status not in _REQUEST:
         return ""
-    return f"{cause.message} {cause.body}"
+    return str(cause.body)
 
 
 def _format_origin(cause: Any) -> str:

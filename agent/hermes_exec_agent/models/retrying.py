@@ -1,7 +1,7 @@
 """A model behind an endpoint, asked again where that can help.
 
 The retries of SDKs are off: one time limit covers all attempts and waits, and the caller is notified of each.
-Importing an SDK takes most of a second, so a thread does it: in `prepare`, or with the first request.
+Importing a vendor's SDK takes most of a second, so a thread connects: in `prepare`, or with the first request.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.models")
 T = TypeVar("T")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that no proxy can reach for us."""
 
 
 class Assembly(Protocol):
@@ -111,7 +109,7 @@ class RetryingModel(ABC, Generic[R, A]):
         self._patience = patience or Patience()
         self._redactor = Redactor([key] if key else [])
         self._client: Any = None
-        """The SDK's client, once created."""
+        """The client, once created."""
         self._connecting = threading.Lock()
 
     @property
@@ -137,7 +135,7 @@ class RetryingModel(ABC, Generic[R, A]):
 
         Raises:
             ModelError: no complete reply arrived within ``Patience``; ModelRefused and ContextTooLong are not retried.
-            MissingExtra: the SDK is not installed.
+            MissingExtra: its library is not installed.
         """
         give_up = time.monotonic() + self._patience.total_s
         if self._client is None:
@@ -188,7 +186,7 @@ class RetryingModel(ABC, Generic[R, A]):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """Return a client of the SDK; its ``close()`` gives the connections back. Nothing is sent yet."""
+        """Return a client; its ``close()`` gives the connections back. Nothing is sent yet."""
 
     @abstractmethod
     def _create_assembly(self) -> A:
@@ -250,7 +248,7 @@ class RetryingModel(ABC, Generic[R, A]):
         return usage
 
     def prepare(self) -> None:
-        """Import and configure the SDK before the first request; call it in a thread, as it takes most of a second.
+        """Create the client before the first request; call it in a thread, as the import of its library takes long.
 
         An error here occurs again with the first request, which reports it.
         """

@@ -20,7 +20,8 @@ from hermes_exec.extras import require
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import EmptyStream
 from hermes_exec_agent.models.call_trace import CallTrace
-from hermes_exec_agent.models.retrying import LOOPBACK, RetryingModel, read_until
+from hermes_exec_agent.models.http_api import LOOPBACK
+from hermes_exec_agent.models.retrying import RetryingModel, read_until
 from hermes_exec_agent.models.vendor_messages import VendorAssembler, to_vendor_messages, to_vendor_tools
 
 if TYPE_CHECKING:

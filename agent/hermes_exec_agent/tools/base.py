@@ -25,7 +25,7 @@ _COMPLAINTS = 3
 class ToolArguments(BaseModel):
     """The arguments of a tool. A model reads its docstring, and the descriptions of its fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 A = TypeVar("A", bound=ToolArguments)

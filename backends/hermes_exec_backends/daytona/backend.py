@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.observe.spending import record_end
 from hermes_exec_backends._shared import labels
 from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.daytona.cleanup import find_without_jobs
@@ -267,6 +268,8 @@ class DaytonaBackend(Backend):
         if self._ours or self._woken:
             sandbox = self._sandbox
             await persist(f"sandbox {self._name!r} was not stopped", lambda: sandbox.stop(timeout=STATE_S))
+            if labels.LEASE in sandbox.labels:
+                record_end(f"daytona:@{self._name}")
 
     async def _end_after_jobs(self) -> None:
         """Delete a sandbox that was left to jobs and has none; one that the profile names ends by its lease again."""

@@ -14,9 +14,11 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.observe.spending import record_end, record_start
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import Backoff, repeat
 from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, explain_delay
+from hermes_exec_backends._shared.prices import DAYTONA
 from hermes_exec_backends.daytona.errors import AmbiguousRequest, NotConnected, RateLimited, Refused, is_of, sdk_errors
 from hermes_exec_backends.daytona.options import estimate_price, parameters
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, describe, is_gone
@@ -50,7 +52,7 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
         return PlaceUnavailable(f"daytona: {obstacle.what}; {_may_be_there(name)}", remedy=obstacle.remedy)
 
     try:
-        return await explain_delay(_create(service, asked, name), service.find_obstacle, fail)
+        sandbox = await explain_delay(_create(service, asked, name), service.find_obstacle, fail)
     except NotConnected as error:
         obstacle = await service.find_obstacle()
         raise Unreached("daytona", obstacle or Obstacle(error.what.removeprefix("daytona: "), error.remedy)) from error
@@ -62,6 +64,13 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
         if obstacle is not None:
             raise fail(obstacle) from error
         raise
+    _record_start(sandbox, profile)
+    return sandbox
+
+
+def _record_start(sandbox: Any, profile: DaytonaProfile) -> None:
+    stated = labels.read_hourly_cost(sandbox.labels)
+    record_start(f"daytona:@{sandbox.name}", stated or estimate_price(profile), "" if stated else DAYTONA.source)
 
 
 class _MayExist(PlaceUnavailable):
@@ -135,6 +144,8 @@ async def delete(sandbox: Any) -> None:
             await persist(f"sandbox {sandbox.name!r} was not deleted", lambda: sandbox.delete(timeout=STATE_S))
     except PlaceUnavailable as error:
         raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
+    if labels.LEASE in sandbox.labels:
+        record_end(f"daytona:@{sandbox.name}")
 
 
 async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
@@ -205,6 +216,8 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
     if state in {"stopped", "archived"}:
         with sdk_errors(f"sandbox {name!r} was not started"):
             await sandbox.start(timeout=STATE_S)
+        if labels.LEASE in sandbox.labels:
+            _record_start(sandbox, profile)
         return sandbox, True
     if state != "started":
         raise PlaceGone(f"daytona: {name}: {describe(sandbox)}", remedy="open a new one")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
+from hermes_exec.observe.spending import record_start
 from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends._shared.prices import MODAL, estimate_modal
@@ -96,10 +97,12 @@ async def create(
             return found
 
     try:
-        return await repeat(once, (Trouble,))  # its name prevents a second creation
+        sandbox = await repeat(once, (Trouble,))  # its name prevents a second creation
     except (AmbiguousOutcome, asyncio.CancelledError):
         await shield_to_completion(_end_doubtful(account, profile, name))
         raise
+    record_start(f"modal:@{sandbox.id}", *labels.read_price(tags))
+    return sandbox
 
 
 async def _end_doubtful(account: Account, profile: ModalProfile, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.observe.spending import record_end
 from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends.modal import lease
 from hermes_exec_backends.modal.channel import ExecChannel
@@ -154,6 +155,7 @@ class Sandbox:
             return
         except PlaceUnavailable as error:
             raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
+        record_end(f"modal:@{self.id}")
 
     async def detach(self) -> None:
         """Close the connection to the sandbox's worker, after pending messages were sent."""

@@ -172,8 +172,8 @@ class Top(App[int]):
     def _show_tables(self) -> None:
         for table in TABLES:
             self._table(table.title.lower()).show(table.build(self.watcher))
-        if prices := describe_prices(self.watcher.billed):
-            self._prices.update(f"running: {prices}")
+        if prices := describe_prices(self.watcher.billed, self.watcher.ended_today):
+            self._prices.update(prices)
 
     async def _read_view(self, view: View) -> None:
         while True:

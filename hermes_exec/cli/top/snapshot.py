@@ -27,9 +27,11 @@ async def print_snapshot(on: str | None) -> int:
         for entry in await asyncio.to_thread(list_pooled)
     ]
     targets = sorted({each["target"] for each in [*jobs, *shells, *pooled]})
+    billed, ended_today = await billing
     document: dict[str, Any] = {
         "targets": targets,
-        "billed": await billing,
+        "billed": billed,
+        "ended_today": ended_today,
         "terminals": shells + pooled,
         "jobs": jobs,
     }

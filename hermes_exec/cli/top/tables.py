@@ -90,9 +90,11 @@ def find_shells(watcher: Watcher) -> list[tuple[Guest, PtyStatus]]:
     return [(guest, shell) for guest in _list_connected(watcher.guests.values()) for shell in guest.ptys]
 
 
-def describe_prices(resources: Sequence[dict[str, Any]]) -> str:
-    """Return the sum of the prices of running resources, and the number of those whose price is not known."""
-    return sum_costs([next(iter(_list_numbers(each.get("hourly_cost"))), None) for each in resources])
+def describe_prices(resources: Sequence[dict[str, Any]], ended_today: float) -> str:
+    """Return the sum of the prices of running resources, and the cost since midnight with that of ended ones."""
+    running = sum_costs([next(iter(_list_numbers(each.get("hourly_cost"))), None) for each in resources])
+    today = sum(cost for each in resources for cost in _list_numbers(each.get("cost_today"))) + ended_today
+    return "; ".join([f"running: {running}"] * bool(running) + [f"today: ${today:.4g} so far"] * bool(today))
 
 
 def _list_connected(guests: Iterable[WatchedGuest]) -> list[Guest]:

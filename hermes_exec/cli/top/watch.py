@@ -47,6 +47,8 @@ class Watcher:
         """Terminals of orchestrators whose processes live."""
         self.billed: list[dict[str, Any]] = []
         """Resources as ``backends --cost --json`` lists them."""
+        self.ended_today: float = 0.0
+        """US dollars that targets cost since midnight that have ended."""
 
     async def run(self) -> None:
         """Follow everything until the task is cancelled."""
@@ -82,7 +84,7 @@ class Watcher:
 
     async def _watch_bills(self) -> None:
         while True:
-            self.billed = await read_billed()
+            self.billed, self.ended_today = await read_billed()
             await asyncio.sleep(_BILLED_EVERY_S)
 
 
@@ -93,8 +95,11 @@ def list_pooled() -> list[JournalEntry]:
     return [entry for folder in alive for entry in journal.entries(folder)]
 
 
-async def read_billed() -> list[dict[str, Any]]:
-    """Return running billable resources. The SDKs of vendors run in a process of their own: an import takes seconds."""
+async def read_billed() -> tuple[list[dict[str, Any]], float]:
+    """Return running billable resources, and the cost of those that ended since midnight.
+
+    The SDKs of vendors run in a process of their own: an import takes seconds.
+    """
     argv = program("--quiet", "backends", "--cost", "--json")
     null = asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*argv, stdin=null, stdout=asyncio.subprocess.PIPE, stderr=null)
@@ -107,10 +112,11 @@ async def read_billed() -> list[dict[str, Any]]:
     try:
         document: Any = json.loads(output)
         alive: Any = document["alive"]
+        ended = float(document["ended_today"]["cost"])
     except (ValueError, KeyError, TypeError):
-        return []
+        return [], 0.0
     rows = cast("list[object]", alive) if isinstance(alive, list) else []
-    return [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+    return [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)], ended
 
 
 def program(*argv: str) -> list[str]:

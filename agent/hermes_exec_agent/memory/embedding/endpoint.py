@@ -1,4 +1,4 @@
-"""An embedder behind an endpoint with OpenAI's ``/v1/embeddings`` API, through the ``openai`` SDK.
+"""An embedder behind an endpoint with OpenAI's ``/v1/embeddings`` API.
 
 One request has up to 64 texts and a limit of 10 s. Nothing is retried: the long-term memory reads the event log again
 later. The reply is checked: one vector for each text, all of the same dimension, and finite numbers alone.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
@@ -17,9 +16,9 @@ from hermes_exec_agent.memory.embedding.protocol import EmbeddingFailed, clean_t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import httpx2
     import numpy as np
     from numpy.typing import NDArray
-    from openai import OpenAI
 
     from hermes_exec.config.secrets import Secret
 
@@ -29,7 +28,8 @@ LIMIT_S = 10.0
 _CONNECT_S = 3.0
 _LARGEST_DIMENSION = 16_000
 """Numbers of a vector; PostgreSQL with pgvector stores no longer one."""
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LARGEST = 64 << 20
+"""Bytes of a reply."""
 
 
 class EndpointEmbedder:
@@ -43,7 +43,7 @@ class EndpointEmbedder:
         self._limit_s = limit_s
         self._redactor = Redactor([key] if key else [])
         self._lock = threading.Lock()
-        self._client: OpenAI | None = None
+        self._client: httpx2.Client | None = None
         self._dimension = 0
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class EndpointEmbedder:
         """Return the vectors; see `Embedder.embed`.
 
         Raises:
-            MissingExtra: the ``openai`` package is not installed.
+            MissingExtra: the ``httpx2`` package is not installed.
             EmbeddingFailed: the endpoint did not reply in time, or not with one vector for each text.
         """
         import numpy as np
@@ -77,14 +77,30 @@ class EndpointEmbedder:
     def _request(self, texts: list[str]) -> NDArray[np.float32]:
         client = self._connect()
         try:
-            reply = client.embeddings.create(model=self.name, input=texts, encoding_format="float")
-            rows: list[Any] = [each.embedding for each in sorted(reply.data, key=lambda each: each.index)]
-            numbered = [each.index for each in sorted(reply.data, key=lambda each: each.index)]
+            reply = self._post(client, {"model": self.name, "input": texts, "encoding_format": "float"})
+            data = sorted(reply["data"], key=lambda each: each["index"])
+            rows: list[Any] = [each["embedding"] for each in data]
+            numbered = [each["index"] for each in data]
         except Exception as cause:  # noqa: BLE001  a reply of any form
             raise self._explain(cause) from None
         if numbered != list(range(len(texts))):
             raise EmbeddingFailed(f"{self.name}: {len(texts)} vectors were expected, and it returned {len(rows)}")
         return self._check(rows)
+
+    def _post(self, client: httpx2.Client, body: dict[str, Any]) -> dict[str, Any]:
+        from hermes_exec_agent.models.http_api import StatusError, create_headers, encode_body, parse_reply
+
+        headers = create_headers(self.name, self._base_url, self._key)
+        url = f"{self._base_url.rstrip('/')}/embeddings"
+        with client.stream("POST", url, content=encode_body(body), headers=headers) as response:
+            content = bytearray()
+            for piece in response.iter_bytes():
+                content += piece
+                if len(content) > _LARGEST:
+                    raise EmbeddingFailed(f"{self.name}: its reply exceeds {_LARGEST >> 20} MiB")
+            if not response.is_success:
+                raise StatusError(response, bytes(content))
+        return parse_reply(bytes(content))
 
     def _check(self, rows: list[Any]) -> NDArray[np.float32]:
         import numpy as np
@@ -100,27 +116,28 @@ class EndpointEmbedder:
         return normalize_rows(vectors, len(rows), self._dimension, self.name)
 
     def _explain(self, cause: Exception) -> EmbeddingFailed:
+        from hermes_exec_agent.errors import ModelError
         from hermes_exec_agent.models.failures import classify_failure
 
+        if isinstance(cause, EmbeddingFailed):
+            return cause
+        if isinstance(cause, ModelError):
+            return EmbeddingFailed(cause.what, remedy=cause.remedy)
         if found := classify_failure(self.name, cause, self._redactor):
             return EmbeddingFailed(found.error.what, remedy="check [memory] embedder, embedder_base_url, embedder_key")
         return EmbeddingFailed(f"{self.name}: its reply has not the form of embeddings ({type(cause).__name__})")
 
-    def _connect(self) -> OpenAI:
+    def _connect(self) -> httpx2.Client:
         with self._lock:
             if self._client is None:
                 require("agent", "to ask an endpoint for embeddings")
-                import openai
+                import httpx2
 
-                timeout = openai.Timeout(self._limit_s, connect=min(_CONNECT_S, self._limit_s))
-                # No proxy can reach this machine's own addresses.
-                direct = urlsplit(self._base_url).hostname in _LOOPBACK
-                self._client = openai.OpenAI(
-                    api_key=self._key.reveal() if self._key else "none",
-                    base_url=self._base_url,
-                    max_retries=0,
-                    timeout=timeout,
-                    http_client=openai.DefaultHttpxClient(trust_env=not direct, timeout=timeout),
+                from hermes_exec_agent.models.http_api import create_options
+
+                connect_s = min(_CONNECT_S, self._limit_s)
+                self._client = httpx2.Client(
+                    **create_options(self._base_url, read_s=self._limit_s, connect_s=connect_s)
                 )
             return self._client
 

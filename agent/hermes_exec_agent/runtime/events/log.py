@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import queries, recovery, scan, search, search_index, storage, turn_lock
+from hermes_exec_agent.runtime.events import queries, recovery, scan, search_index, storage, turn_lock
 from hermes_exec_agent.runtime.events.event import Event, is_stream
 from hermes_exec_agent.runtime.events.storage import conversations_file, log_exists
 
@@ -261,10 +261,14 @@ class EventLog:
         if self._read(search_index.is_unfinished, False):
             with contextlib.suppress(HermesError):  # what is indexed is searched in a log that cannot be written
                 self._fill(_FILL_S)
+        from hermes_exec_agent.runtime.events import search  # takes long to import
+
         return self._read(lambda base: search.search(base, text, limit, wanted or search.SearchFilter()), [])
 
     def select(self, keys: Sequence[tuple[str, int]], text: str, wanted: SearchFilter) -> list[SearchHit]:
         """Return those of these events, by conversation and number, that a search for ``text`` may return, in order."""
+        from hermes_exec_agent.runtime.events import search
+
         return self._read(lambda base: search.select(base, keys, text, wanted), [])
 
     def rebuild_index(self) -> int:
