@@ -16,9 +16,9 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.gateway.question_board import answer_question, list_questions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

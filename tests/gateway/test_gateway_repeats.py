@@ -11,9 +11,10 @@ import pytest
 
 from hermes_exec_agent.frontends.gateway import delivery
 from hermes_exec_agent.frontends.gateway.database import connect
+from hermes_exec_agent.testing import Held, Session, behaviour
+from hermes_exec_agent.testing.gateway_conformance import check_repeated_once
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, Session
-from tests.rigs.gateway_conformance import behaviour, check_repeated_once
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -76,7 +76,6 @@ class IrcRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = False
-    edits = False
 
     def __init__(self, folder: Path, ports: tuple[int, int]) -> None:
         self.port, self.tls_port = ports
