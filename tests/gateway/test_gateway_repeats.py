@@ -166,7 +166,8 @@ def test_a_database_of_the_first_version_gets_the_columns(tmp_path: Path) -> Non
         base.execute("DROP TABLE files")
         for table in ("early_edits", "questions"):
             base.execute(f"DROP TABLE {table}")
-        base.execute("DROP INDEX outbox_edits")
+        for index in ("edits", "batch", "announced", "unknown"):
+            base.execute(f"DROP INDEX outbox_{index}")
         for column in ("key", "doubt", "is_draft", "is_file", "revision", "shown"):
             base.execute(f"ALTER TABLE outbox DROP COLUMN {column}")
         base.execute(

@@ -100,8 +100,8 @@ class Turns:
     async def take_answers(self) -> None:
         """Give the answers of the web view to the turns that ask, and report them in the chats."""
         if self.board.has_questions:
-            for id, allow in await asyncio.to_thread(self.board.read_answers):
-                self.board.pass_on(id, allow=allow)
+            for id, answer in await asyncio.to_thread(self.board.read_answers):
+                self.board.pass_on(id, answer)
 
     @property
     def largest_file(self) -> int:
@@ -275,9 +275,13 @@ class _TurnBoard:
         self._messages = messages
         self._name = name
 
-    def add(self, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
+    def add(
+        self, call: tuple[str, str], until: float, decide: Callable[[str], bool], choices: Sequence[str] | None
+    ) -> str:
         message = self._messages.get(self._name)
-        return "" if message is None else self._board.add(message, tool, summary, until, decide)
+        if message is None or (choices is not None and message.person != OWNER):
+            return ""  # the words of another person's question are for their chat alone
+        return self._board.add(message, call, until, decide, choices)
 
     def end(self, id: str, outcome: str) -> None:
         self._board.end(id, outcome)
