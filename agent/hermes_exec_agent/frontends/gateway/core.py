@@ -19,9 +19,8 @@ from hermes_exec_agent.file_lock import hold_alone
 from hermes_exec_agent.frontends.gateway.adapter import HistoryReader, PlatformDown
 from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
-from hermes_exec_agent.frontends.gateway.delivery import Delivery
+from hermes_exec_agent.frontends.gateway.delivery import Delivery, connect_reports
 from hermes_exec_agent.frontends.gateway.records import Measures
-from hermes_exec_agent.frontends.gateway.refusals import connect_reports
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:

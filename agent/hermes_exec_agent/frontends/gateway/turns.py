@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
-from hermes_exec_agent.frontends.gateway.attachments import describe_files, find_images, place_files
+from hermes_exec_agent.frontends.gateway.attachments import SendFile, describe_files, find_images, place_files
 from hermes_exec_agent.frontends.gateway.draft_stream import INTERVAL_S, DraftStream
 from hermes_exec_agent.frontends.gateway.question_board import QuestionBoard
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
-from hermes_exec_agent.frontends.gateway.send_file import SendFile
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
 from hermes_exec_agent.memory.persons import OWNER, Participant
 from hermes_exec_agent.runtime import Options, open_conversation
