@@ -169,7 +169,7 @@ def test_an_adapter_of_another_distribution_passes_the_shipped_suite(
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(python)]
     subprocess.run([*uv, str(plugin)], check=True, capture_output=True)
     shutil.copy(project / "letters_suite.py", tmp_path)
-    run = [python, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "letters_suite.py"]
+    run = [str(python), "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "letters_suite.py"]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
     done = subprocess.run(run, check=False, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout

@@ -266,11 +266,11 @@ class Session:
     async def read(self, name: str, wanted: str, count: int = 1) -> str:
         """Wait until a person has read ``count`` texts with these words; return the last of them."""
 
-        def found() -> list[str]:
+        def list_matches() -> list[str]:
             return [text for text in self.rig.texts(name) if wanted in text]
 
-        await until(lambda: len(found()) >= count, 30)
-        return found()[-1]
+        await until(lambda: len(list_matches()) >= count, 30)
+        return list_matches()[-1]
 
     async def pair(self, name: str, person: str = "owner", role: Role | None = None) -> None:
         """Introduce a person as one does on the machine."""
@@ -304,7 +304,7 @@ def behaviour(test: Callable[[Any, Session], Coroutine[Any, Any, None]]) -> Any:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
-        async def bounded() -> None:
+        async def run_bounded() -> None:
             async with asyncio.timeout(_LIMIT_S), rig() as platform:
                 session = Session([platform], tmp_path)
                 try:
@@ -312,7 +312,7 @@ def behaviour(test: Callable[[Any, Session], Coroutine[Any, Any, None]]) -> Any:
                 finally:
                     await session.close()
 
-        asyncio.run(bounded())
+        asyncio.run(run_bounded())
 
     run.__name__, run.__doc__ = test.__name__, inspect.getdoc(test)
     return run

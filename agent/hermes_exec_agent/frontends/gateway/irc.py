@@ -112,7 +112,7 @@ class IrcAdapter:
                         await accept(incoming)
                 else:
                     await self._handle(line)
-        except (OSError, asyncio.IncompleteReadError, ValueError) as error:  # ssl.SSLError is an OSError
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
             raise PlatformDown(f"{settings.host}: {_describe(error)}") from error
         finally:
             self._drop()
