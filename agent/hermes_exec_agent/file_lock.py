@@ -25,14 +25,31 @@ def hold_alone(path: Path, busy: HermesError) -> Generator[int]:
     Raises:
         HermesError: ``busy`` if another process holds it; or it cannot be created.
     """
+    with _hold(path, fcntl.LOCK_EX | fcntl.LOCK_NB, busy) as handle:
+        yield handle
+
+
+@contextmanager
+def wait_alone(path: Path) -> Generator[int]:
+    """Hold the lock of a file as `hold_alone` does, after waiting for the process that holds it.
+
+    Raises:
+        HermesError: it cannot be created.
+    """
+    with _hold(path, fcntl.LOCK_EX) as handle:
+        yield handle
+
+
+@contextmanager
+def _hold(path: Path, how: int, busy: HermesError | None = None) -> Generator[int]:
     handle = -1
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how)
     except OSError as error:
         if handle >= 0:
             os.close(handle)
-        if isinstance(error, BlockingIOError):
+        if isinstance(error, BlockingIOError) and busy is not None:
             raise busy from None
         remedy = path_remedy(path, error.errno, "check rights there")
         raise HermesError(f"{to_printable(path)}: {error.strerror}", remedy=remedy) from error

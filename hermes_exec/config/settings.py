@@ -284,6 +284,8 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_bui
     """The number of this program at the authorization server, if `mcp login` cannot register it there by itself."""
     client_secret: Source | None = None
     """Source of the secret that belongs to `client_id`."""
+    client_metadata_url: str | None = None
+    """Address of a document that describes this program to authorization servers, which then need no registration."""
     login_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """The port of this machine to which the browser comes back after `mcp login`; 0 selects a free one."""
     tools: Names = ()
@@ -315,13 +317,15 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_bui
         if self.url is None:
             if self.token is not None:
                 raise ValueError("'token' is for a server with 'url'; 'env' gives a program its variables")
-            if self.client_id is not None or self.client_secret is not None or self.login_port:
-                raise ValueError("'client_id', 'client_secret' and 'login_port' are for a server with 'url'")
+            if self.client_id or self.client_secret or self.client_metadata_url or self.login_port:
+                raise ValueError("'client_…' and 'login_port' are for a server with 'url'")
             if self.target is not None and self.cwd is not None:
                 raise ValueError("'cwd' is for a program of this machine; the profile of 'target' has its own")
             return self
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("'client_secret' belongs to a 'client_id'")
+        if self.client_metadata_url is not None:
+            self._check_client_metadata(self.client_metadata_url)
         if self.args or self.env or self.cwd or self.target:
             raise ValueError("'args', 'env', 'cwd' and 'target' are for a server with 'command'")
         parts = urlsplit(self.url)
@@ -334,6 +338,13 @@ class McpSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_bui
         ):
             raise ValueError("a token is sent to 'url' over https alone, or to this machine")
         return self
+
+    def _check_client_metadata(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/") or parts.username is not None:
+            raise ValueError("'client_metadata_url' should be an address such as https://example.org/client.json")
+        if self.client_id is not None:
+            raise ValueError("'client_metadata_url' is in place of a 'client_id'")
 
 
 @dataclass(frozen=True, slots=True)

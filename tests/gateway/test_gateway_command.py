@@ -23,9 +23,9 @@ from hermes_exec_agent.frontends.gateway.adapter import ENTRY_POINTS
 from hermes_exec_agent.frontends.gateway.core import hold_gateway, is_gateway_running
 from hermes_exec_agent.frontends.gateway.load import create_adapters
 from hermes_exec_agent.scheduler.storage import CronStore
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import until
 from tests.rigs.endpoint import ScriptedEndpoint
-from tests.rigs.gateway import CODE
 from tests.rigs.telegram_api import TOKEN, run_telegram
 
 

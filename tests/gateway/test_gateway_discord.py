@@ -16,10 +16,9 @@ from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import Choice, NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.discord import DiscordAdapter, DiscordSettings, create
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import EditConformance, FileConformance, GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
 from tests.rigs.discord_api import BOT, GROUP, TOKEN, DiscordRig, run_discord
-from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -18,9 +18,10 @@ from hermes_exec_agent.frontends.gateway.commands import classify
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
 from hermes_exec_agent.frontends.gateway.records import Address
 from hermes_exec_agent.frontends.gateway.store import Store
+from hermes_exec_agent.testing import Held, Session, behaviour
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import until
-from tests.rigs.gateway import CODE, Held, Hub, Session
-from tests.rigs.gateway_conformance import behaviour
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator

@@ -16,9 +16,9 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.gateway.question_board import answer_question, list_questions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -80,7 +80,7 @@ class TestHub(GatewayConformance):
             return question
 
         async def answer(question: dict[str, Any]) -> None:
-            await asyncio.to_thread(answer_question, session.store, question["id"], allow=True, wait_s=30.0)
+            await asyncio.to_thread(answer_question, session.store, question["id"], True, wait_s=30.0)
 
         own = await ask_as("ada")
         assert (own["person"], own["is_own"], "out.txt" in own["summary"]) == ("owner", True, True)
@@ -103,6 +103,32 @@ class TestHub(GatewayConformance):
         await session.stop()
         await session.start(model=Held(go=True))
         assert list_questions(session.store) == []  # its turn ended with the gateway
+
+    @behaviour
+    async def test_a_question_is_answered_elsewhere_once_by_the_owner_and_anothers_is_not_shown(
+        self, session: Session
+    ) -> None:
+        which = ask(("clarify", {"question": "Which?", "choices": ["red"]}))
+        await session.start(which, say("Painted."), which, say("Bob's."))
+        await session.pair("ada")
+        await session.pair("bob", "bob", "owner")
+        await session.say("ada", "paint")
+        await until(lambda: list_questions(session.store))
+        (question,) = list_questions(session.store)
+        assert (question["summary"], question["choices"]) == ("Which?", ["red"])
+        for wrong in (True, " ", "x" * 10_001):
+            with pytest.raises(UsageError):
+                answer_question(session.store, question["id"], wrong)
+        await asyncio.to_thread(answer_question, session.store, question["id"], "a \ud800 dark red", wait_s=30.0)
+        assert "a ? dark red" in await session.read("ada", "Answered in the web view")
+        await session.read("ada", "Painted.")
+        with pytest.raises(UsageError, match="does not wait"):
+            answer_question(session.store, question["id"], "blue")
+        await session.say("bob", "paint")
+        await session.read("bob", "Which?")
+        assert list_questions(session.store) == []
+        await session.say("bob", "green")
+        await session.read("bob", "Bob's.")
 
     @behaviour
     async def test_a_report_goes_to_no_chat_of_an_account_that_had_the_name_before(self, session: Session) -> None:

@@ -14,12 +14,10 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import PlatformDown
 from hermes_exec_agent.frontends.gateway.irc import IrcAdapter, IrcSettings, create
-from hermes_exec_agent.frontends.gateway.irc_lines import parse_line, parse_message
-from hermes_exec_agent.frontends.gateway.irc_login import encode_plain
+from hermes_exec_agent.frontends.gateway.irc_protocol import encode_plain, parse_line, parse_message
+from hermes_exec_agent.testing import GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
 from tests.rigs.certificates import write_certificate
-from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import GatewayConformance, behaviour
 from tests.rigs.irc_server import IrcRig, find_server, run_irc
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from hermes_exec_agent.frontends.gateway.outbox import DRAFT_END
 from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.turns import CUT_OFF, describe_failure
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import until
 from tests.rigs.breadth import SEED
-from tests.rigs.gateway import CODE
 from tests.rigs.telegram_api import TelegramRig, run_telegram
 
 if TYPE_CHECKING:

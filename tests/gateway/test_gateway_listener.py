@@ -18,9 +18,9 @@ from hermes_exec_agent.frontends.gateway.listener import Listener
 from hermes_exec_agent.frontends.gateway.load import create_listener
 from hermes_exec_agent.frontends.gateway.records import Measures
 from hermes_exec_agent.frontends.gateway.telegram import create
+from hermes_exec_agent.testing import Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, HubAdapter, Session
-from tests.rigs.gateway_conformance import behaviour
+from tests.rigs.gateway import Hub, HubAdapter
 from tests.rigs.telegram_api import TOKEN, run_telegram
 
 if TYPE_CHECKING:

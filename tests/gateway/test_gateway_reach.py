@@ -18,12 +18,12 @@ import pytest
 from hermes_exec_agent.frontends.gateway.turns import CUT_OFF
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.scheduler.storage import CronStore
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.cli.conftest import Child, Cli, cli
 from tests.mcp.conftest import RIG
 from tests.rigs.bounded import until
 from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import ScriptedEndpoint
-from tests.rigs.gateway import CODE
 from tests.rigs.irc_server import PASSWORD, IrcRig, find_server, run_irc
 from tests.rigs.slack_api import APP_TOKEN, SlackRig
 from tests.rigs.slack_api import TOKEN as SLACK_TOKEN

@@ -11,9 +11,10 @@ import pytest
 
 from hermes_exec_agent.frontends.gateway import delivery
 from hermes_exec_agent.frontends.gateway.database import connect
+from hermes_exec_agent.testing import Held, Session, behaviour
+from hermes_exec_agent.testing.gateway_conformance import check_repeated_once
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub, Session
-from tests.rigs.gateway_conformance import behaviour, check_repeated_once
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -165,7 +166,8 @@ def test_a_database_of_the_first_version_gets_the_columns(tmp_path: Path) -> Non
         base.execute("DROP TABLE files")
         for table in ("early_edits", "questions"):
             base.execute(f"DROP TABLE {table}")
-        base.execute("DROP INDEX outbox_edits")
+        for index in ("edits", "batch", "announced", "unknown"):
+            base.execute(f"DROP INDEX outbox_{index}")
         for column in ("key", "doubt", "is_draft", "is_file", "revision", "shown"):
             base.execute(f"ALTER TABLE outbox DROP COLUMN {column}")
         base.execute(

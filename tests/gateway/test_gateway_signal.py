@@ -15,9 +15,8 @@ from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import NotSent, PlatformDown, Rejected, SendUnknown
 from hermes_exec_agent.frontends.gateway.signal import SignalAdapter, SignalSettings, create
 from hermes_exec_agent.frontends.gateway.signal_messages import to_group
+from hermes_exec_agent.testing import FileConformance, GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import FileConformance, GatewayConformance, behaviour
 from tests.rigs.signal_api import GROUP, NUMBER, SignalRig, read_styled, run_signal
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.gateway import discord_client
 from hermes_exec_agent.frontends.gateway.discord import DiscordAdapter, DiscordSettings
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import Held, Session, behaviour
 from tests.rigs.bounded import until
 from tests.rigs.discord_api import TOKEN, Markup
-from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import behaviour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -26,7 +25,6 @@ class SimcordRig:
     """A guild with a channel, and persons in it. The library's client is attached to the model when it starts."""
 
     redelivers = True
-    edits = True
 
     def __init__(self) -> None:
         self.env: Env | None = None

@@ -23,9 +23,8 @@ from hermes_exec_agent.frontends.gateway.slack import SlackAdapter, create
 from hermes_exec_agent.frontends.gateway.slack_messages import parse_payload, read_text
 from hermes_exec_agent.frontends.gateway.slack_sender import SlackSettings
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import EditConformance, FileConformance, GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Session
-from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.log_lines import record_log
 from tests.rigs.slack_api import APP_TOKEN, ME, ROOM, SIGNING, TOKEN, SlackRig, sign
 

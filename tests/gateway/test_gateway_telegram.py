@@ -16,9 +16,16 @@ from hermes_exec_agent.frontends.gateway.adapter import Choice, NotSent, Platfor
 from hermes_exec_agent.frontends.gateway.telegram import TelegramAdapter, create
 from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import (
+    EditConformance,
+    FileConformance,
+    GatewayConformance,
+    Growing,
+    Held,
+    Session,
+    behaviour,
+)
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Growing, Held, Session
-from tests.rigs.gateway_conformance import EditConformance, FileConformance, GatewayConformance, behaviour
 from tests.rigs.telegram_api import TOKEN, TelegramRig, run_telegram
 
 if TYPE_CHECKING:

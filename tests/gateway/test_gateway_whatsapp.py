@@ -22,9 +22,10 @@ from hermes_exec_agent.frontends.gateway.whatsapp import WhatsAppAdapter, create
 from hermes_exec_agent.frontends.gateway.whatsapp_messages import parse_webhook, translate_answer
 from hermes_exec_agent.frontends.gateway.whatsapp_sender import WhatsAppSettings
 from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.testing import FileConformance, GatewayConformance, Held, Session, behaviour
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import until
-from tests.rigs.gateway import CODE, Held, Hub, Session
-from tests.rigs.gateway_conformance import FileConformance, GatewayConformance, behaviour
+from tests.rigs.gateway import Hub
 from tests.rigs.log_lines import record_log
 from tests.rigs.whatsapp_api import APP_SECRET, GROUP, PHONE, TOKEN, VERIFY, WhatsAppRig, sign
 

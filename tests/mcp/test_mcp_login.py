@@ -104,6 +104,29 @@ def test_old_keys_are_renewed_once_and_the_new_ones_are_kept(
     run(use())
 
 
+def test_keys_that_are_renewed_during_a_logout_do_not_come_back(
+    run: Run, talking: Talking, environ: dict[str, str]
+) -> None:
+    async def use() -> None:
+        async with open_protected_server() as (url, authority):
+            await log_in_with_browser(settings_of(url), environ)
+            before = read_login("far", environ)
+            assert before is not None
+            write_login("far", before.model_copy(update={"expires_at": 1.0}), environ)
+
+            async def log_out() -> None:
+                assert await asyncio.to_thread(remove_login, "far", environ)
+
+            authority.before_refresh = log_out  # the request for new keys is under way
+            async with talking(far=settings_of(url)) as talk:
+                await until(lambda: talk.connection.reason)
+                assert "HTTP status 401" in talk.connection.reason
+            assert authority.refreshed == 1
+            assert read_login("far", environ) is None
+
+    run(use())
+
+
 def test_keys_that_are_no_longer_valid_name_the_command_and_begin_no_login(
     run: Run, talking: Talking, environ: dict[str, str]
 ) -> None:
@@ -253,9 +276,9 @@ class Desktop(PlaintextKeyring):
     priority = 5.0  # pyright: ignore[reportAssignmentType]  as the library's own keyrings do
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def use_keyring(tmp_path: Path) -> Iterator[Callable[[type[KeyringBackend]], None]]:
-    """Let the package use one of its backends; those with a file keep it in the folder of the test."""
+    """Let the package use one of its backends, at first none; those with a file keep it in the folder of the test."""
     before = keyring.get_keyring()
 
     def use(kind: type[Any]) -> None:
@@ -264,6 +287,7 @@ def use_keyring(tmp_path: Path) -> Iterator[Callable[[type[KeyringBackend]], Non
             backend.file_path = str(tmp_path / "keyring/file.cfg")
         keyring.set_keyring(backend)
 
+    use(NoKeyring)
     yield use
     keyring.set_keyring(before)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -152,6 +154,28 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     subprocess.run([*uv, "--python", str(bin_folder / "python"), str(plugin)], check=True, capture_output=True)
     return Installed(bin_folder, tmp_path_factory.mktemp("home"))
+
+
+def test_an_adapter_of_another_distribution_passes_the_shipped_suite(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its author has the installed packages and pytest, and nothing of this checkout."""
+    wheel = installs.share_wheel(tmp_path_factory)
+    python = installs.install(wheel, "gateway", tmp_path / "venv", "pytest") / "python"
+    project = installs.ROOT / "tests/rigs/adapter"
+    argv = [sys.executable, "-I", "-m", "build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(project)]
+    subprocess.run(argv, check=True, capture_output=True)
+    (plugin,) = tmp_path.glob("hermes_letters-*.whl")
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(python)]
+    subprocess.run([*uv, str(plugin)], check=True, capture_output=True)
+    shutil.copy(project / "letters_suite.py", tmp_path)
+    run = [str(python), "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "letters_suite.py"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    done = subprocess.run(run, check=False, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 40
 
 
 @pytest.fixture

@@ -94,7 +94,6 @@ class DiscordRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = True
-    edits = True
 
     def __init__(self) -> None:
         self.messages: dict[int, list[dict[str, Any]]] = {}

@@ -1,17 +1,13 @@
-"""A gateway of the tests: a platform in this process, models that can be held, and what the suite needs."""
+"""A platform of the tests, in this process, with faults."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import sqlite3
 import time
 from collections import defaultdict, deque
-from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal
 
-from hermes_exec_agent.frontends.gateway import core
 from hermes_exec_agent.frontends.gateway.adapter import (
     AdapterTraits,
     Choice,
@@ -21,61 +17,10 @@ from hermes_exec_agent.frontends.gateway.adapter import (
     Rejected,
     SendUnknown,
 )
-from hermes_exec_agent.frontends.gateway.core import Gateway
-from hermes_exec_agent.frontends.gateway.records import GuestLimit
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
-from hermes_exec_agent.frontends.gateway.store import Store
-from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
-from hermes_exec_agent.models import Models, ScriptedModel, say
-from hermes_exec_agent.models.protocol import Text
-from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.tools.tool import Approvals
-from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from hermes_exec_agent.frontends.gateway.adapter import Adapter
-    from hermes_exec_agent.frontends.gateway.listener import Listener
-    from hermes_exec_agent.frontends.gateway.records import Role
-    from hermes_exec_agent.models.messages import Message
-    from hermes_exec_agent.models.protocol import Model, Reply, ToolChoice, ToolSpec
-    from hermes_exec_agent.tools.tool import Mode
-
-CODE = re.compile(r"pair ([A-Z2-9]{8})")
-
-
-class PlatformRig(Protocol):
-    """A platform under test, with accounts of people on it. Names of people are words; the rig maps them to ids."""
-
-    redelivers: bool
-    """Whether the platform keeps messages until they are acknowledged."""
-    edits: bool
-
-    def adapter(self) -> Adapter:
-        """A new adapter, of the same account."""
-        ...
-
-    async def say(self, name: str, text: str, *, group: bool = False, mention: bool = False) -> None:
-        """Write as a person: to the gateway alone, or in the group."""
-        ...
-
-    def texts(self, name: str) -> list[str]:
-        """What a person read in the private chat so far, as text."""
-        ...
-
-    def group_texts(self) -> list[str]:
-        """What the gateway wrote in the group."""
-        ...
-
-    async def fail(self, kind: str) -> None:
-        """Let the next piece fail: ``unknown``, ``flood`` or ``rejected``."""
-        ...
-
-    async def cut(self) -> None:
-        """End the gateway's connection."""
-        ...
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +37,6 @@ class Hub:
     """A platform in this process. It keeps a message until an adapter has accepted it."""
 
     redelivers = True
-    edits = True
 
     def __init__(
         self,
@@ -235,187 +179,3 @@ class HubAdapter:
         """Nothing is held."""
         if self._hub.never_closes:
             await asyncio.Event().wait()
-
-
-class Held:
-    """A model that repeats the person's last words once it is let go; ``Held(go=True)`` does at once."""
-
-    name = "held"
-    window = 100_000
-    scripted = True
-    vision = False
-
-    def __init__(self, *, go: bool = False) -> None:
-        self.requests: list[str] = []
-        self.images: list[str] = []
-        """The content of the images of each request, in base64."""
-        self.go = asyncio.Event()
-        if go:
-            self.go.set()
-
-    async def stream(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int | None = None,
-        schema: dict[str, Any] | None = None,
-        tool_choice: ToolChoice | None = None,
-    ) -> AsyncGenerator[Text | Reply]:
-        last = next(each for each in reversed(messages) if each.role == "user")
-        said = last.content
-        self.requests.append(said)
-        self.images += [each.data for each in last.images]
-        await self.go.wait()
-        yield Text(f"echo: {said}")
-        yield say(f"echo: {said}")
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class Growing(Held):
-    """A model whose answer begins with "first " and grows as the test says; then ``reply``, and later echoes."""
-
-    def __init__(self, reply: Reply | None = None) -> None:
-        super().__init__(go=True)
-        self._reply = reply
-        self._words: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-        self._text = "first "
-
-    def more(self, text: str) -> None:
-        """Write more."""
-        self._words.put_nowait((text, False))
-
-    def end(self, text: str) -> None:
-        """Write the end."""
-        self._words.put_nowait((text, True))
-
-    async def stream(self, *args: Any, **options: Any) -> AsyncGenerator[Text | Reply]:
-        if self._text and not self.requests:
-            self.requests.append("first")
-            yield Text(self._text)
-            while True:
-                text, is_end = await self._words.get()
-                self._text += text
-                if text:
-                    yield Text(text)
-                if is_end:
-                    break
-            yield self._reply or say(self._text)
-            return
-        async for item in super().stream(*args, **options):
-            yield item
-
-
-class Session:
-    """One gateway over a folder, which can be stopped and started again."""
-
-    def __init__(self, rigs: Sequence[PlatformRig], folder: Path) -> None:
-        self.rigs = list(rigs)
-        self.folder = folder
-        self.now = 0.0
-        """Seconds that the clock of the store is ahead."""
-        self.log = EventLog(folder / "conversations.sqlite")
-        self.store = self._open_store(50)
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def rig(self) -> Any:
-        return self.rigs[0]
-
-    def _open_store(self, requests: int) -> Store:
-        path = self.folder / "gateway.sqlite"
-        return Store(path, clock=lambda: time.time() + self.now, guests=GuestLimit(requests))
-
-    async def start(
-        self,
-        *replies: Any,
-        approve: str = "allow",
-        guests: int = 50,
-        grace_s: float = 0.0,
-        model: Model | None = None,
-        listener: Listener | None = None,
-        draft_s: float = 1.0,
-        largest_file: int = 1000,
-    ) -> None:
-        """Serve with a script, or with a model."""
-        self.store.close()
-        self.store = self._open_store(guests)
-        other = ScriptedModel([say("The other one.")] * 9, name="other")
-        models = Models(model or ScriptedModel(replies), named={"other": other})
-        approvals = Approvals(cast("Mode", approve))
-        config = TurnConfig("local", "local", approvals, str(self.folder), draft_s=draft_s, largest_file=largest_file)
-        adapters = [each.adapter() for each in self.rigs]
-        turns = Turns(self.store, self.log, models, config)
-        gateway = Gateway(self.store, adapters, turns, self.log, grace_s=grace_s, listener=listener)
-        connected: list[Adapter] = []
-        self._task = asyncio.create_task(gateway.run(connected.append))
-        await until(lambda: len(connected) >= len(adapters) or self._task is None or self._task.done())
-        if self._task.done():
-            self._task.result()
-
-    async def kill(self) -> None:
-        """End the gateway as a kill at this moment does: what it records from now on is lost."""
-        path, copy = self.folder / "gateway.sqlite", self.folder / "copy.sqlite"
-        with closing(sqlite3.connect(path)) as base, closing(sqlite3.connect(copy)) as other:
-            base.backup(other)
-        await self.stop(flush_s=0.0)
-        self.store.close()
-        for each in self.folder.glob("gateway.sqlite*"):
-            each.unlink()
-        copy.replace(path)
-        self.store = self._open_store(50)
-
-    async def stop(self, *, flush_s: float = 1.0) -> None:
-        """End the gateway, which sends for so long what is left."""
-        task, self._task = self._task, None
-        before, core.FLUSH_S = core.FLUSH_S, flush_s
-        try:
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
-        finally:
-            core.FLUSH_S = before
-
-    async def close(self) -> None:
-        await self.stop()
-        self.store.close()
-        self.log.close()
-
-    async def say(self, name: str, text: str, **kind: bool) -> None:
-        """Write to the gateway and wait until it has recorded that."""
-        await self.rig.say(name, text, **kind)
-
-    async def read(self, name: str, wanted: str, count: int = 1) -> str:
-        """Wait until a person has read ``count`` texts with these words; return the last of them."""
-
-        def found() -> list[str]:
-            return [text for text in self.rig.texts(name) if wanted in text]
-
-        await until(lambda: len(found()) >= count, 30)
-        return found()[-1]
-
-    async def pair(self, name: str, person: str = "owner", role: Role | None = None) -> None:
-        """Introduce a person as one does on the machine."""
-        before = sum("gateway pair" in text for text in self.rig.texts(name))
-        await self.say(name, "hello")
-        code = CODE.search(await self.read(name, "gateway pair", before + 1))
-        assert code is not None
-        self.store.pair(code[1], person, role)
-        await self.read(name, "Paired as", before + 1)
-
-    def count(self, table: str) -> int:
-        """The number of rows of a table."""
-        with closing(sqlite3.connect(self.folder / "gateway.sqlite")) as base:
-            return int(base.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-    def requests(self) -> list[str]:
-        """All requests that reached a conversation, in order."""
-        return [
-            str(event.data["content"])
-            for summary in reversed(self.log.conversations(100))
-            for event in self.log.events(summary.id)
-            if event.kind == "user"
-        ]

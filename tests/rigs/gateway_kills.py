@@ -23,8 +23,8 @@ from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.protocol import Text
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.testing import Held
 from hermes_exec_agent.tools.tool import Approvals
-from tests.rigs.gateway import Held
 from tests.rigs.telegram_api import TOKEN
 
 if TYPE_CHECKING:

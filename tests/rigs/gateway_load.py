@@ -24,9 +24,10 @@ from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.frontends.gateway.turns import TurnConfig, Turns
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.testing import Held
 from hermes_exec_agent.tools.tool import Approvals
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Held, Hub
+from tests.rigs.gateway import Hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -231,8 +231,8 @@ def share_wheel(factory: pytest.TempPathFactory) -> Path:
         return built[0] if built else build_wheel(folder)
 
 
-def install(wheel: Path, extra: str, environment: Path) -> Path:
-    """Create an environment with the wheel and one extra, in the versions of dev.lock; return its ``bin``."""
+def install(wheel: Path, extra: str, environment: Path, *packages: str) -> Path:
+    """Create an environment with the wheel, one extra and packages, in the versions of dev.lock; return its ``bin``."""
     uv = Path(sys.executable).with_name("uv")
     # The checkout's own cache: files are linked from it, and no index is asked for what it holds.
     env = os.environ | {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(ROOT / ".cache/uv"))}
@@ -244,6 +244,7 @@ def install(wheel: Path, extra: str, environment: Path) -> Path:
     python = environment / "bin/python"
     asked = f"{wheel}[{extra}]" if extra else str(wheel)
     argv = [str(uv), "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints), asked]
+    argv += packages
     if subprocess.run([*argv, "--offline"], check=False, env=env, capture_output=True).returncode:
         subprocess.run(argv, check=True, env=env, capture_output=True)
     _share_bytecode(environment, wheel.with_name("bytecode"))

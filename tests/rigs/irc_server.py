@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.secrets import Secret
 from hermes_exec_agent.frontends.gateway.irc import IrcAdapter, IrcSettings
-from hermes_exec_agent.frontends.gateway.irc_lines import parse_line
+from hermes_exec_agent.frontends.gateway.irc_protocol import parse_line
 from tests.rigs import claims
 from tests.rigs.bounded import until
 from tests.rigs.certificates import write_certificate
@@ -76,7 +76,6 @@ class IrcRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = False
-    edits = False
 
     def __init__(self, folder: Path, ports: tuple[int, int]) -> None:
         self.port, self.tls_port = ports

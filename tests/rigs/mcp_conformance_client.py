@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.mcp.definitions import ToolDefinition
 
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
+"""The document that the suite expects a client to name."""
 VALUES: dict[str, Any] = {"number": 2, "integer": 2, "string": "x", "boolean": True}
 
 
@@ -60,8 +62,13 @@ async def use(url: str) -> None:
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     fields = {"url": url, "tools": ["*"], "elicitation": True, "timeout_s": 10.0}
     secret = Secret("client_secret", given["client_secret"]) if "client_secret" in given else None
-    settings = McpSettings.model_validate({**fields, **({"client_id": given["client_id"]} if secret else {})})
-    if os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if secret is not None:
+        fields["client_id"] = given["client_id"]
+    elif scenario.startswith("auth/"):
+        fields["client_metadata_url"] = DOCUMENT
+    settings = McpSettings.model_validate(fields)
+    if scenario.startswith("auth/"):
         await log_in_by_browser(settings, secret)
     for _ in range(3):
         scope = await call_all(settings)

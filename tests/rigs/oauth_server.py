@@ -30,7 +30,7 @@ from pydantic import AnyHttpUrl
 from hermes_exec_agent.mcp.server_http import QuietServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 
 RIGHT = "files:write"
@@ -49,6 +49,7 @@ class Authority:
         self.tokens: dict[str, AccessToken] = {}
         self.refreshes: dict[str, RefreshToken] = {}
         self.refreshed = 0
+        self.before_refresh: Callable[[], Awaitable[None]] | None = None
         self.refused = 0
         """Calls that lacked a right."""
         self.scope = RIGHT
@@ -91,6 +92,8 @@ class Authority:
     ) -> OAuthToken:
         if self.refreshes.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
+        if self.before_refresh is not None:
+            await self.before_refresh()
         self.refreshed += 1
         return self._give(client.client_id, scopes)
 

@@ -59,7 +59,6 @@ class SignalRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = False
-    edits = True
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []

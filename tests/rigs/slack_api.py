@@ -52,7 +52,6 @@ class SlackRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = True
-    edits = True
 
     def __init__(self, *, http: bool = False) -> None:
         self.http = http

@@ -60,7 +60,6 @@ class TelegramRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = True
-    edits = True
 
     def __init__(self) -> None:
         self.updates: deque[dict[str, Any]] = deque()

@@ -24,8 +24,8 @@ from hermes_exec_agent.scheduler.jobs import add_job
 from hermes_exec_agent.scheduler.slots import insert_slot
 from hermes_exec_agent.scheduler.storage import CronStore
 from hermes_exec_agent.skills.registry.home import default_home
+from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import wait_until
-from tests.rigs.gateway import CODE
 from tests.rigs.skill_makers import guide, registered
 
 if TYPE_CHECKING:

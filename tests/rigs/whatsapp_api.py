@@ -36,7 +36,6 @@ class WhatsAppRig:
     """The server, as the conformance suite needs it."""
 
     redelivers = True
-    edits = True
 
     def __init__(self) -> None:
         self.url = self.webhook = self.own_webhook = ""

@@ -131,7 +131,7 @@ def test_a_question_of_a_messenger_is_shown_and_the_owner_alone_answers_it(
 ) -> None:
     path = gateway_file(machine.env)
     path.parent.mkdir(parents=True, exist_ok=True)
-    taken: list[bool] = []
+    taken: list[str] = []
     address = Address("telegram", "1", "c")
     with hold_gateway(path), Store(path) as store:
         board = QuestionBoard(store)
@@ -139,30 +139,42 @@ def test_a_question_of_a_messenger_is_shown_and_the_owner_alone_answers_it(
         for name in ("owner", "bob"):
             message = Message(1, name, "request", "do it", address, False, True, "20260101-120000-aaaa", 0)
 
-            def decide(allow: bool, name: str = name) -> bool:
-                taken.append(allow)
-                board.end(ids[name], "yes" if allow else "no")
+            def decide(answer: str, name: str = name) -> bool:
+                taken.append(answer)
+                board.end(ids[name], "elsewhere")
                 return True
 
-            ids[name] = board.add(message, f"tool_{name}", "\n".join(HOSTILE), read_uptime() + 600, decide)
+            summary, until = "\n".join(HOSTILE), read_uptime() + 600
+            ids[name] = board.add(message, (f"tool_{name}", summary), until, decide)
+            if name == "owner":
+                ids["text"] = board.add(
+                    message, ("clarify", summary), until, lambda answer: decide(answer, "text"), ["red", HOSTILE[0]]
+                )
         show(page, "#/approvals")
         page.get_by_text("bob alone can answer this, in the chat.").wait_for()
         page.wait_for_timeout(800)
         assert page.get_by_role("button", name="Allow tool_bob").count() == 0
         page.get_by_role("button", name="Allow tool_owner").click()
 
-        def take() -> bool:
-            for id, allow in board.read_answers():
-                board.pass_on(id, allow=allow)
-            return bool(taken)
+        def take(number: int) -> bool:
+            for id, answer in board.read_answers():
+                board.pass_on(id, answer)
+            return len(taken) == number
 
-        wait_until(take)
+        wait_until(lambda: take(1))
         page.locator("#live", has_text="Allowed.").wait_for()
+        page.get_by_role("textbox", name="Your answer").fill("a dark\nred")
+        page.wait_for_timeout(3500)  # the page is drawn again meanwhile
+        assert broken(page) == []
+        page.get_by_role("button", name="Answer", exact=True).click()
+        wait_until(lambda: take(2))
+        page.locator("#live", has_text="Answered.").wait_for()
         cookie = read_cookie(page)
         for name in ("owner", "bob"):
             body = {"question": ids[name], "allow": True}
             assert view.call("/api/approvals", body, cookie=cookie)[0] == 400
-        assert taken == [True]
+        assert view.call("/api/approvals", {"question": ids["text"], "answer": "blue"}, cookie=cookie)[0] == 400
+        assert taken == ["yes", "a dark\nred"]
     assert view.call("/api/approvals", {"question": ids["bob"], "allow": True}, cookie=cookie)[0] == 400
     assert read_json(view, "/api/approvals", cookie)["chats"] == []  # the gateway has ended
     assert broken(page) == []

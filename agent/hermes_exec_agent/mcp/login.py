@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,13 +33,21 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
-from hermes_exec.config.paths import exists, read_regular, state_folder, to_printable, write_private
+from hermes_exec.config.paths import (
+    exists,
+    make_private_folder,
+    read_regular,
+    state_folder,
+    to_printable,
+    write_private,
+)
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, UsageError
+from hermes_exec_agent.file_lock import wait_alone
 from hermes_exec_agent.mcp.errors import flatten_errors, parse_scope
 from hermes_exec_agent.quoting import quote
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
     from mcp.client.auth.oauth2 import OAuthContext
@@ -67,6 +76,8 @@ class Login(BaseModel):
     client: OAuthClientInformationFull
     metadata: OAuthMetadata | None = None
     """Of the authorization server, whose issuer was checked at the login."""
+    id: str = ""
+    """Differs between two logins, and stays while keys are renewed."""
 
 
 class Keyring:
@@ -117,6 +128,58 @@ def write_login(name: str, login: Login, environ: Mapping[str, str]) -> str:
     Raises:
         ConfigError: they cannot be kept.
     """
+    with _hold_keys(name, environ):
+        return _write(name, login, environ)
+
+
+def renew_login(name: str, login: Login, environ: Mapping[str, str]) -> bool:
+    """Keep renewed keys of a login; return False, and keep none, if it was removed or replaced meanwhile.
+
+    Raises:
+        ConfigError: they cannot be kept.
+    """
+    with _hold_keys(name, environ):
+        known = read_login(name, environ)
+        if known is None or known.id != login.id:
+            return False
+        _write(name, login, environ)
+        return True
+
+
+def remove_login(name: str, environ: Mapping[str, str]) -> bool:
+    """Remove the keys for a server; return whether there were some. A conversation that renews them brings none back.
+
+    Raises:
+        ConfigError: they are in a keyring that does not remove them.
+    """
+    with _hold_keys(name, environ):
+        path = login_file(name, environ)
+        found = exists(path)
+        path.unlink(missing_ok=True)
+        keyring = Keyring.find()
+        try:
+            if keyring is not None and keyring.get_password(_SERVICE, name) is not None:
+                keyring.delete_password(_SERVICE, name)
+                found = True
+        except Exception as error:
+            why = type(error).__name__
+            raise ConfigError(f"the login of {name} is still in the keyring: {why}", remedy="unlock it") from error
+        return found
+
+
+@contextlib.contextmanager
+def _hold_keys(name: str, environ: Mapping[str, str]) -> Generator[None]:
+    """Let no other program change the keys for a server meanwhile."""
+    path = login_file(name, environ).with_suffix(".lock")
+    try:
+        make_private_folder(path.parent)
+    except OSError as error:
+        raise ConfigError(f"{to_printable(path.parent)}: {error.strerror}", remedy="check the folder") from error
+    with wait_alone(path):
+        yield
+
+
+def _write(name: str, login: Login, environ: Mapping[str, str]) -> str:
     text = login.model_dump_json(exclude_none=True)
     path = login_file(name, environ)
     keyring = Keyring.find()
@@ -130,26 +193,6 @@ def write_login(name: str, login: Login, environ: Mapping[str, str]) -> str:
     except OSError as error:
         raise ConfigError(f"{to_printable(path)}: {error.strerror}", remedy="check the folder") from error
     return to_printable(path)
-
-
-def remove_login(name: str, environ: Mapping[str, str]) -> bool:
-    """Remove the keys for a server; return whether there were some.
-
-    Raises:
-        ConfigError: they are in a keyring that does not remove them.
-    """
-    path = login_file(name, environ)
-    found = exists(path)
-    path.unlink(missing_ok=True)
-    keyring = Keyring.find()
-    try:
-        if keyring is not None and keyring.get_password(_SERVICE, name) is not None:
-            keyring.delete_password(_SERVICE, name)
-            found = True
-    except Exception as error:
-        why = type(error).__name__
-        raise ConfigError(f"the login of {name} is still in the keyring: {why}", remedy="unlock it") from error
-    return found
 
 
 def login_file(name: str, environ: Mapping[str, str]) -> Path:
@@ -166,12 +209,14 @@ class _Storage:
     environ: Mapping[str, str]
     context: OAuthContext | None = None
     client: OAuthClientInformationFull | None = None
+    id: str = ""
+    """Of the earlier login whose keys are used; of a login that begins, empty."""
     is_new: bool = False
     """Whether a login begins, which uses no earlier keys."""
 
     async def get_tokens(self) -> OAuthToken | None:
         login = None if self.is_new else await asyncio.to_thread(read_login, self.name, self.environ)
-        return login.tokens if login is not None and login.url == self.url else None
+        return login.tokens if login is not None and (login.url, login.id) == (self.url, self.id) else None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self.client
@@ -188,8 +233,12 @@ class _Storage:
             expires_at=time.time() + tokens.expires_in if tokens.expires_in is not None else None,
             client=self.client,
             metadata=self.context.oauth_metadata,
+            id=secrets.token_hex(16) if self.is_new else self.id,
         )
-        await asyncio.to_thread(write_login, self.name, login, self.environ)
+        if self.is_new:
+            await asyncio.to_thread(write_login, self.name, login, self.environ)
+        elif not await asyncio.to_thread(renew_login, self.name, login, self.environ):
+            self.context.clear_tokens()  # the person logged out, or in again
 
 
 class _ClientMetadata(OAuthClientMetadata):
@@ -233,7 +282,7 @@ def find_auth(name: str, settings: McpSettings, environ: Mapping[str, str]) -> S
     login = read_login(name, environ)
     if login is None or login.url != settings.url:
         return None
-    storage = _Storage(name, settings.url, environ, client=login.client)
+    storage = _Storage(name, settings.url, environ, client=login.client, id=login.id)
     redirects = login.client.redirect_uris or [AnyUrl("http://127.0.0.1/callback")]
     metadata = OAuthClientMetadata(client_name="hermes-exec", redirect_uris=redirects, scope=login.tokens.scope)
     provider = OAuthClientProvider(settings.url, metadata, storage)
@@ -288,7 +337,9 @@ async def log_in(
         await show(address)
 
     metadata = _ClientMetadata(client_name="hermes-exec", redirect_uris=[AnyUrl(redirect)], wanted=wanted or "")
-    provider = OAuthClientProvider(url, metadata, storage, open_page, receive)
+    provider = OAuthClientProvider(
+        url, metadata, storage, open_page, receive, client_metadata_url=settings.client_metadata_url
+    )
     storage.context = provider.context
     if settings.client_id is not None:
         storage.client = OAuthClientInformationFull(

@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError
 
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.mcp.answers import redact, to_envelope
 from hermes_exec_agent.mcp.definitions import PREFIX
+from hermes_exec_agent.mcp.tool import redact, to_envelope
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.tools.base import (
     ToolArguments,

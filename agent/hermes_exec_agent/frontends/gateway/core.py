@@ -19,9 +19,8 @@ from hermes_exec_agent.file_lock import hold_alone
 from hermes_exec_agent.frontends.gateway.adapter import HistoryReader, PlatformDown
 from hermes_exec_agent.frontends.gateway.attachments import FileIntake
 from hermes_exec_agent.frontends.gateway.commands import Commands, classify
-from hermes_exec_agent.frontends.gateway.delivery import Delivery
+from hermes_exec_agent.frontends.gateway.delivery import Delivery, connect_reports
 from hermes_exec_agent.frontends.gateway.records import Measures
-from hermes_exec_agent.frontends.gateway.refusals import connect_reports
 from hermes_exec_agent.frontends.gateway.turns import describe_failure
 
 if TYPE_CHECKING:
@@ -214,21 +213,18 @@ class Gateway:
         )
         if message is not None:
             self.received[adapter.platform, adapter.account] += 1
+        self._wake_deliveries(adapter.platform, adapter.account)  # for a code, or a notice that the message waits
         if message is not None and message.kind == "immediate":
             await self._handle(message)
         elif message is not None and not await self._answer_question(message):
             self._start_worker(message.person)
-        self._wake_deliveries()
 
     async def _answer_question(self, message: Message) -> bool:
         """Give a message to the running turn if that waits for one; return whether it did."""
+        if message.files or message.kind != "request" or not self._turns.is_awaiting(message.person):
+            return False
         record = await asyncio.to_thread(self._store.person, message.person)
-        if (
-            record is None
-            or message.files
-            or message.kind != "request"
-            or not self._turns.person(record).reply(message.text)
-        ):
+        if record is None or not self._turns.person(record).reply(message.text):
             return False
         await asyncio.to_thread(self._store.finish, message, [])
         return True
@@ -260,6 +256,8 @@ class Gateway:
         elif message.kind == "request":
             text = await self._answer(message, record)
             await asyncio.to_thread(self._store.finish, message, [text] if text else [])
+            self._wake_deliveries(message.address.platform, message.address.account)
+            return
         elif (decided := self._commands.decide(message, record)) is not None:
             await asyncio.to_thread(self._store.finish, message, [decided])
         else:
@@ -284,9 +282,11 @@ class Gateway:
         own = [each for each in self._store.platforms() if (each["platform"], each["account"]) in sent]
         return Measures(own, self._store.count_states(), dict(self.received), sent)
 
-    def _wake_deliveries(self) -> None:
-        for each in self._deliveries:
-            each.wake()
+    def _wake_deliveries(self, platform: str = "", account: str = "") -> None:
+        """Look for new pieces of one account, or of all."""
+        for adapter, delivery in zip(self._adapters, self._deliveries, strict=True):
+            if not platform or (adapter.platform, adapter.account) == (platform, account):
+                delivery.wake()
 
     async def _end_turns(self) -> None:
         """Let turns end in their time, and then cut them off; their messages are worked on at the next start."""

@@ -143,21 +143,29 @@ CREATE TRIGGER IF NOT EXISTS files_of_pruned AFTER DELETE ON outbox
 BEGIN DELETE FROM files WHERE outbox = OLD.id; END;
 COMMIT;
 """
+_INDEXES = """
+CREATE INDEX IF NOT EXISTS outbox_batch ON outbox (batch, part);
+CREATE INDEX IF NOT EXISTS outbox_announced ON outbox (announced) WHERE announced IS NOT NULL;
+CREATE INDEX IF NOT EXISTS outbox_unknown ON outbox (platform, account, chat) WHERE state = 'unknown';"""
+"""Without these, each piece would cost a scan of all that were sent in 30 days."""
 KIND = DatabaseKind("a database of the gateway", APPLICATION, _SCHEMA, VARIABLE, survives_power_failure=True)
 _QUESTIONS = """
-CREATE TABLE IF NOT EXISTS questions (
+DROP TABLE IF EXISTS questions;
+CREATE TABLE questions (
     id TEXT PRIMARY KEY,
     person TEXT NOT NULL,
     platform TEXT NOT NULL,
     conversation TEXT NOT NULL,
     tool TEXT NOT NULL,
     summary TEXT NOT NULL,
+    choices TEXT,
     asked REAL NOT NULL,
     until REAL NOT NULL,
     answer TEXT NOT NULL DEFAULT '',
     outcome TEXT NOT NULL DEFAULT ''
 ) STRICT;"""
-"""``until``: in seconds since the machine started; ``answer``: of another program; ``outcome``: how it ended."""
+"""``choices``: of a question with a text as the answer, as JSON; ``until``: in seconds since the machine started;
+``answer``: of another program; ``outcome``: how it ended. No row outlasts the gateway that asks."""
 
 
 def gateway_file(environ: Mapping[str, str] | None = None) -> Path:
@@ -189,7 +197,7 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
 
 def _add_columns(base: sqlite3.Connection) -> None:
     """Add what the first version lacks; the files of a message or piece leave with it."""
-    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'questions'").fetchone():
+    if base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'outbox_unknown'").fetchone():
         return
     base.execute("BEGIN IMMEDIATE")
     for table, columns in _COLUMNS.items():
@@ -198,7 +206,7 @@ def _add_columns(base: sqlite3.Connection) -> None:
             if column not in known:
                 base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     base.execute("COMMIT")
-    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA + _QUESTIONS)
+    base.executescript(positions.SCHEMA + _ADDED + edits.SCHEMA + _QUESTIONS + _INDEXES)
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:

@@ -23,8 +23,7 @@ from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.config.values import LocalPath, Names, Source
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, NotSent, PlatformDown, Rejected, SendUnknown
-from hermes_exec_agent.frontends.gateway.irc_lines import Line, parse_line, parse_message, remove_codes
-from hermes_exec_agent.frontends.gateway.irc_login import register
+from hermes_exec_agent.frontends.gateway.irc_protocol import Line, parse_line, parse_message, register, remove_codes
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class IrcAdapter:
                         await accept(incoming)
                 else:
                     await self._handle(line)
-        except (OSError, asyncio.IncompleteReadError, ValueError) as error:  # ssl.SSLError is an OSError
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
             raise PlatformDown(f"{settings.host}: {_describe(error)}") from error
         finally:
             self._drop()

@@ -33,6 +33,9 @@ _MOST_REQUESTS = 64
 """Requests that are worked on at one time."""
 _MOST_CONNECTIONS = 256
 _METRICS = "/metrics"
+_LABELS = ("platform", "account")
+_STATES = ("connected", "connecting", "down", "stopped")
+_PIECES = ("pending", "sending", "sent", "failed", "unknown")
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
 
@@ -189,8 +192,6 @@ class Listener:
     def _make_metrics(self, measure: Callable[[], Measures]) -> Callable[[web.Request], Awaitable[web.Response]]:
         from aiohttp import web
 
-        from hermes_exec_agent.frontends.gateway.metrics import format_metrics
-
         async def answer(request: web.Request) -> web.Response:
             if not self._may_see_metrics(request):
                 return web.Response(status=403)
@@ -207,6 +208,37 @@ class Listener:
         if any(each in request.headers for each in _FORWARDED):
             return False
         return _is_loopback(request.remote or "") and _is_loopback(request.url.host or "")
+
+
+def format_metrics(measures: Measures) -> bytes:
+    """Return the metrics in the format of Prometheus: states, numbers and times, and no text of a person."""
+    from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+    registry = CollectorRegistry()
+    state = Gauge("hermes_exec_gateway_state", "1 for the state of an account", [*_LABELS, "state"], registry=registry)
+    lag = Gauge("hermes_exec_gateway_lag_seconds", "Age of the oldest piece that waits", _LABELS, registry=registry)
+    error = Gauge(
+        "hermes_exec_gateway_last_error_age_seconds", "Age of the last error, if any", _LABELS, registry=registry
+    )
+    for each in measures.platforms:
+        labels = (each["platform"], each["account"])
+        for name in _STATES:
+            state.labels(*labels, name).set(each["state"] == name)
+        lag.labels(*labels).set(each["lag_s"])
+        if each["last_error_s"] is not None:
+            error.labels(*labels).set(each["last_error_s"])
+    pieces = Gauge("hermes_exec_gateway_outbox", "Pieces of the outbox by state", ["state"], registry=registry)
+    for name in _PIECES:
+        pieces.labels(name).set(measures.states.get(name, 0))
+    for name, text, counts in (
+        ("received", "Messages that were accepted since the start", measures.received),
+        ("sent", "Pieces that arrived since the start", measures.sent),
+    ):
+        counter = Counter(f"hermes_exec_gateway_{name}", text, _LABELS, registry=registry)
+        for each in measures.platforms:
+            key = (each["platform"], each["account"])
+            counter.labels(*key).inc(counts.get(key, 0))
+    return generate_latest(registry)
 
 
 class _Refusal(asyncio.Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +17,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec.observe.token_shapes import redact_tokens
 from hermes_exec_agent.frontends.gateway.adapter import Choice
 from hermes_exec_agent.frontends.gateway.database import connect, translate_errors
+from hermes_exec_agent.frontends.gateway.grouped_commits import GroupedCommits
 from hermes_exec_agent.frontends.gateway.positions import prune_positions
 from hermes_exec_agent.frontends.gateway.records import Address, Piece
 
@@ -48,14 +48,12 @@ class OutboxStore:
         """``path`` is created if it is missing."""
         self.path = path
         self._clock = clock
-        self._lock = threading.Lock()
         with translate_errors(path):
-            self._base = connect(path)
+            self._commits = GroupedCommits(connect(path))
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._base.close()
+        self._commits.close()
 
     def __enter__(self) -> Self:
         return self
@@ -69,20 +67,13 @@ class OutboxStore:
 
     @contextmanager
     def transact(self) -> Generator[sqlite3.Connection]:
-        """Yield the database in a transaction, which is undone if the block raises."""
-        with self._lock, translate_errors(self.path):
-            self._base.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._base
-                self._base.execute("COMMIT")
-            except BaseException:
-                if self._base.in_transaction:
-                    self._base.execute("ROLLBACK")
-                raise
+        """Yield the database in a transaction; it is undone if the block raises, and else on the disk at the end."""
+        with translate_errors(self.path), self._commits.transact() as base:
+            yield base
 
     def _query(self, query: str, *values: object) -> list[sqlite3.Row]:
-        with self._lock, translate_errors(self.path):
-            return self._base.execute(query, values).fetchall()
+        with translate_errors(self.path), self._commits.read() as base:
+            return base.execute(query, values).fetchall()
 
     # Put
 

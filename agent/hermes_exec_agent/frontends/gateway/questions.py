@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError, Unsupported
 from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.frontends.gateway.adapter import Choice
@@ -27,20 +28,36 @@ LIMIT_S = 600.0
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Question:
+    tool: str
     summary: str
-    answer: asyncio.Future[str] = field(repr=False)
-    is_approval: bool
+    choices: Sequence[str] | None
+    """Of a question with a text as the answer; None if it is an approval."""
     until: float
     """The last moment, by a clock that runs while the machine sleeps."""
+    answer: asyncio.Future[str] = field(repr=False)
+    is_elsewhere: bool = False
+    """Whether it was answered in another place than the chat."""
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether it is answered by yes or no."""
+        return self.choices is None
+
+    @property
+    def title(self) -> str:
+        """What it is about, in a line."""
+        return quote_code(f"{self.tool}: {self.summary}" if self.is_approval else self.summary, is_inline=True)
 
 
 class Board(Protocol):
     """Lets a question be answered in another place, too."""
 
-    def add(self, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
-        """Record a question, and return its id."""
+    def add(
+        self, call: tuple[str, str], until: float, decide: Callable[[str], bool], choices: Sequence[str] | None
+    ) -> str:
+        """Record a question, and return its id; empty if it is answered in the chat alone."""
         ...
 
     def end(self, id: str, outcome: str) -> None:
@@ -65,8 +82,6 @@ class ChatPerson:
         self._clock = clock
         self._limit_s = limit_s
         self._questions: dict[str, _Question] = {}
-        self._elsewhere: set[str] = set()
-        """The questions that were answered in another place than the chat."""
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
         self.say: Callable[[str, Sequence[Choice]], Awaitable[None]] | None = None
         """Sends a text with choices to the chat of the running turn; None while no turn runs."""
@@ -86,37 +101,7 @@ class ChatPerson:
                 f"/approve {token} or /deny {token}, within {self._limit_s / 60:g} minutes"
             )
             choices = (Choice("Approve", f"/approve {token}"), Choice("Deny", f"/deny {token}"))
-            return await self._ask_on_board(token, text, choices, (tool, summary))
-
-    async def _ask_on_board(self, token: str, text: str, choices: Sequence[Choice], call: tuple[str, str]) -> bool:
-        """Ask whether a call may run, in the chat and on the board."""
-        tool, summary = call
-        answer = id = ""
-        if self.say is None:
-            raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
-        if self._board is not None:
-            decide = partial(self._decide_elsewhere, token)
-            id = await asyncio.to_thread(self._board.add, tool, summary, self._clock() + self._limit_s, decide)
-        try:
-            answer = await self._ask(token, text, choices, f"{tool}: {summary}", is_approval=True)
-            if answer and token in self._elsewhere:
-                done = "Approved" if answer == "yes" else "Denied"
-                await self.say(f"{done} in the web view: {quote_code(f'{tool}: {summary}', is_inline=True)}", ())
-            return answer == "yes"
-        finally:
-            self._elsewhere.discard(token)
-            if self._board is not None and id:
-                with contextlib.suppress(HermesError):  # the turn goes on; the row is refused as one that ended
-                    self._board.end(id, answer or "none")
-
-    def _decide_elsewhere(self, token: str, allow: bool) -> bool:  # noqa: FBT001  the one argument of a callback
-        """Take an answer that was not given in the chat; return whether it counts."""
-        question = self._questions.get(token)
-        if question is None or not self._is_open(question):
-            return False
-        self._elsewhere.add(token)
-        question.answer.set_result("yes" if allow else "no")
-        return True
+            return await self._ask(token, text, choices, self._create(tool, summary)) == "yes"
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
         """Ask a question; the next message of the person is the answer.
@@ -126,30 +111,58 @@ class ChatPerson:
         """
         async with self._turn:
             listed = "".join(f"\n{number}. {choice}" for number, choice in enumerate(choices, 1))
-            answer = await self._ask("", f"{question}\n{listed}", (), question, is_approval=False)
+            answer = await self._ask("", f"{question}\n{listed}", (), self._create("clarify", question, choices))
             if not answer:
                 raise Unsupported("the person did not answer", remedy="decide with the known facts, and say so")
             number = parse_number(answer, 1, len(choices))
             return answer if number is None else choices[number - 1]
 
-    async def _ask(self, token: str, text: str, choices: Sequence[Choice], summary: str, *, is_approval: bool) -> str:
-        """Return the answer; empty if none came in time."""
+    def _create(self, tool: str, summary: str, choices: Sequence[str] | None = None) -> _Question:
+        answer = asyncio.get_running_loop().create_future()
+        return _Question(tool, summary, choices, self._clock() + self._limit_s, answer)
+
+    async def _ask(self, token: str, text: str, buttons: Sequence[Choice], question: _Question) -> str:
+        """Ask in the chat and on the board, and return the answer; empty if none came in time."""
         if self.say is None:
             raise Unsupported("no user can be asked", remedy="decide with the known facts, and say so")
-        until = self._clock() + self._limit_s
-        question = _Question(summary, asyncio.get_running_loop().create_future(), is_approval, until)
+        id = ""
+        if self._board is not None:
+            call, decide = (question.tool, question.summary), partial(self._take_elsewhere, question)
+            id = await asyncio.to_thread(self._board.add, call, question.until, decide, question.choices)
         self._questions[token] = question
         try:
-            await self.say(text, choices)
+            await self.say(text, buttons)
             async with asyncio.timeout(self._limit_s):
-                return await question.answer
+                answer = await question.answer
+            if question.is_elsewhere:
+                done = {"yes": "Approved", "no": "Denied"}[answer] if question.is_approval else "Answered"
+                shown = "" if question.is_approval else f"\n\n{quote_code(answer)}"
+                await self.say(f"{done} in the web view: {question.title}{shown}", ())
         except TimeoutError:
-            await self.say(
-                "No answer came in time, so it was denied." if is_approval else "No answer came in time.", ()
-            )
+            denied = ", so it was denied" if question.is_approval else ""
+            await self.say(f"No answer came in time{denied}.", ())
             return ""
+        else:
+            return answer
         finally:
             self._questions.pop(token, None)
+            if id:
+                await shield_to_completion(self._end_on_board(id, question))
+
+    async def _end_on_board(self, id: str, question: _Question) -> None:
+        is_answered = question.answer.done() and not question.answer.cancelled()
+        outcome = ("elsewhere" if question.is_elsewhere else "chat") if is_answered else "none"
+        if self._board is not None:
+            with contextlib.suppress(HermesError):  # the turn goes on; the row is refused as one that ended
+                await asyncio.to_thread(self._board.end, id, outcome)
+
+    def _take_elsewhere(self, question: _Question, answer: str) -> bool:
+        """Take an answer that was not given in the chat; return whether it counts."""
+        if question not in self._questions.values() or not self._is_open(question):
+            return False
+        question.is_elsewhere = True
+        question.answer.set_result(answer)
+        return True
 
     def decide(self, token: str, *, allow: bool) -> str:
         """Answer an approval, and return a reply for the person.
@@ -163,7 +176,7 @@ class ChatPerson:
         if question is None or not question.is_approval or not self._is_open(question):
             return "There is no such open question. Each is answered once, within ten minutes, by the person it is for."
         question.answer.set_result("yes" if allow else "no")
-        return f"{'Approved' if allow else 'Denied'}: {quote_code(question.summary, is_inline=True)}"
+        return f"{'Approved' if allow else 'Denied'}: {question.title}"
 
     def reply(self, text: str) -> bool:
         """Give a text as the answer to an open question that is no approval; return whether there was one."""
@@ -185,7 +198,7 @@ class ChatPerson:
     @property
     def pending(self) -> list[str]:
         """The open approvals, each with what it is for."""
-        return [f"{token}: {each.summary}" for token, each in self._questions.items() if each.is_approval]
+        return [f"{token}: {each.tool}: {each.summary}" for token, each in self._questions.items() if each.is_approval]
 
 
 def quote_code(text: str, *, is_inline: bool = False) -> str:

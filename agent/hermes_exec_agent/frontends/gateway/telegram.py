@@ -23,8 +23,7 @@ from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.frontends.gateway.adapter import AdapterTraits, PlatformDown
 from hermes_exec_agent.frontends.gateway.rendering import to_html
-from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings, create_bot
-from hermes_exec_agent.frontends.gateway.telegram_errors import describe, translate_error
+from hermes_exec_agent.frontends.gateway.telegram_bot import TelegramSettings, create_bot, describe, translate_error
 from hermes_exec_agent.frontends.gateway.telegram_messages import MessageParser, to_markup
 
 if TYPE_CHECKING:

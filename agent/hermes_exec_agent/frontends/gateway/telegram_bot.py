@@ -1,4 +1,4 @@
-"""The settings of a bot of Telegram, and the library's client for it, which writes no token into the log."""
+"""A bot of Telegram: its settings, the library's client, and its errors, without the token in any text or log."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+import httpx
 from pydantic import BaseModel, Field
 from telegram import Bot
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+)
 from telegram.request import HTTPXRequest
 
 from hermes_exec.config.values import Source
+from hermes_exec_agent.frontends.gateway.adapter import NotSent, Rejected, SendUnknown
 
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
 
+_RETRY_S = 5.0
 for _name in ("httpx", "httpcore", "telegram"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # their lines have the address of each request, with the token
 os.environ.setdefault("PTB_TIMEDELTA", "true")  # else the library warns at each wait that its type will change
@@ -54,3 +67,30 @@ def create_bot(settings: TelegramSettings, token: Secret) -> tuple[Bot, str]:
     file_url = f"{base}/file/{end}"
     bot = _QuietBot(token.reveal(), settings.base_url, file_url, request=sending, get_updates_request=polling)
     return bot, file_url
+
+
+def translate_error(error: TelegramError) -> NotSent | Rejected | SendUnknown:
+    """Return what is certain about a message after an error."""
+    match error:
+        case RetryAfter():
+            return NotSent("too many messages", retry_s=_read_wait(error))
+        case BadRequest() | Forbidden() | ChatMigrated():
+            return Rejected(str(error))
+        case InvalidToken() | Conflict():
+            return NotSent(describe(error), retry_s=60.0)
+        case _:
+            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+                return NotSent(describe(error), retry_s=_RETRY_S)
+            return SendUnknown(describe(error))
+
+
+def _read_wait(error: RetryAfter) -> float:
+    after = error.retry_after
+    return float(after) if isinstance(after, int) else after.total_seconds()
+
+
+def describe(error: TelegramError) -> str:
+    """Return an error without the address of the request, which has the token."""
+    if isinstance(error, NetworkError) and error.__cause__ is not None:
+        return f"the Bot API cannot be reached ({type(error.__cause__).__name__})"
+    return f"{type(error).__name__}: the Bot API refused a request"

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES
-from hermes_exec_agent.frontends.gateway.attachments import describe_files, find_images, place_files
+from hermes_exec_agent.frontends.gateway.attachments import SendFile, describe_files, find_images, place_files
 from hermes_exec_agent.frontends.gateway.draft_stream import INTERVAL_S, DraftStream
 from hermes_exec_agent.frontends.gateway.question_board import QuestionBoard
 from hermes_exec_agent.frontends.gateway.questions import ChatPerson
-from hermes_exec_agent.frontends.gateway.send_file import SendFile
 from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse, ConversationPool, PoolExhausted
 from hermes_exec_agent.memory.persons import OWNER, Participant
 from hermes_exec_agent.runtime import Options, open_conversation
@@ -100,8 +99,8 @@ class Turns:
     async def take_answers(self) -> None:
         """Give the answers of the web view to the turns that ask, and report them in the chats."""
         if self.board.has_questions:
-            for id, allow in await asyncio.to_thread(self.board.read_answers):
-                self.board.pass_on(id, allow=allow)
+            for id, answer in await asyncio.to_thread(self.board.read_answers):
+                self.board.pass_on(id, answer)
 
     @property
     def largest_file(self) -> int:
@@ -275,9 +274,13 @@ class _TurnBoard:
         self._messages = messages
         self._name = name
 
-    def add(self, tool: str, summary: str, until: float, decide: Callable[[bool], bool]) -> str:
+    def add(
+        self, call: tuple[str, str], until: float, decide: Callable[[str], bool], choices: Sequence[str] | None
+    ) -> str:
         message = self._messages.get(self._name)
-        return "" if message is None else self._board.add(message, tool, summary, until, decide)
+        if message is None or (choices is not None and message.person != OWNER):
+            return ""  # the words of another person's question are for their chat alone
+        return self._board.add(message, call, until, decide, choices)
 
     def end(self, id: str, outcome: str) -> None:
         self._board.end(id, outcome)

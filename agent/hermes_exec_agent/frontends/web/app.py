@@ -247,14 +247,17 @@ class WebServer:
 
     async def _decide(self, request: web.Request) -> web.Response:
         record = await self._read(request)
-        allow = record.get("allow")
+        allow, text = record.get("allow"), record.get("answer")
+        if "question" in record and isinstance(text, str):
+            await asyncio.to_thread(approvals.answer_chat_question, str(record["question"])[:64], text)
+            return self._json({"answered": True})
         if not isinstance(allow, bool):
             raise UsageError("allow is true or false")
         if "job" in record:
             revision = _parse_number(str(record.get("revision", "")))
             await asyncio.to_thread(approvals.decide_job, _parse_number(str(record["job"])), revision, allow=allow)
         elif "question" in record:
-            await asyncio.to_thread(approvals.answer_chat_question, str(record["question"])[:64], allow=allow)
+            await asyncio.to_thread(approvals.answer_chat_question, str(record["question"])[:64], allow)
         elif self._config.runs is None:
             raise UsageError("no server was named", remedy="hermes-exec web --server URL")
         else:

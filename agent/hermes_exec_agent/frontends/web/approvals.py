@@ -115,7 +115,7 @@ def list_chat_questions() -> list[dict[str, Any]]:
         return list_questions(store)
 
 
-def answer_chat_question(id: str, *, allow: bool) -> None:
+def answer_chat_question(id: str, answer: bool | str) -> None:  # noqa: FBT001  the answer is yes or no, or a text
     """Answer a question that a turn of the owner asks in a messenger.
 
     Raises:
@@ -131,7 +131,7 @@ def answer_chat_question(id: str, *, allow: bool) -> None:
     if not path.exists() or not is_gateway_running(path):
         raise UsageError("the gateway does not run, so nothing asks", remedy="hermes-exec gateway run")
     with Store(path) as store:
-        answer_question(store, id, allow=allow)
+        answer_question(store, id, answer)
 
 
 def list_waiting_jobs() -> list[dict[str, Any]]:

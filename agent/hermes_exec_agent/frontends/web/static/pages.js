@@ -280,17 +280,30 @@ const approvals = {
     const buttons = (key, body, subject) => h("div", { class: "actions" },
       h("button", { type: "button", class: "main", "data-key": `allow-${key}`, "aria-label": `Allow ${subject}`, click: answer({ ...body, allow: true }, "Allowed.") }, "Allow once"),
       h("button", { type: "button", class: "danger", "data-key": `deny-${key}`, "aria-label": `Deny ${subject}`, click: answer({ ...body, allow: false }, "Denied.") }, "Deny"));
+    view.fields ??= new Map(); // what is being typed stays while the page is drawn again
+    const reply = (each) => {
+      if (!view.fields.has(each.id)) view.fields.set(each.id, h("textarea", { "data-key": `reply-${each.id}`, "aria-label": "Your answer" }));
+      const field = view.fields.get(each.id);
+      const send = (value) => answer({ question: each.id, answer: value() }, "Answered.")();
+      return [
+        each.choices.length > 0 && h("div", { class: "actions" }, each.choices.map((choice, at) =>
+          h("button", { type: "button", "data-key": `choice-${at}-${each.id}`, click: () => send(() => choice) }, text(choice)))),
+        field,
+        h("div", { class: "actions" },
+          h("button", { type: "button", class: "main", "data-key": `send-${each.id}`, click: () => send(() => field.value) }, "Answer")),
+      ];
+    };
     const runs = data.runs.map((each) => h("li", { class: "card" },
       h("h3", {}, text(each.tool)), block(each.summary),
       h("p", { class: "meta" }, "asked ", moment(each.asked_at), h("span", {}, "denied at ", moment(each.expires_at)),
         each.session_id && h("a", { href: `#/conversations/${escapePart(each.session_id)}`, "data-key": `talk-${each.approval_id}` }, "Conversation")),
       buttons(each.approval_id, { run: each.run_id, approval: each.approval_id }, each.tool)));
     const chats = data.chats.map((each) => h("li", { class: "card" },
-      h("h3", {}, text(each.tool)), block(each.summary),
+      h("h3", {}, each.choices ? "Question" : text(each.tool)), block(each.summary),
       h("p", { class: "meta" }, text(`${each.person}, on ${each.platform}`), "asked ", moment(each.asked_at),
-        h("span", {}, "denied at ", moment(each.expires_at)),
+        h("span", {}, each.choices ? "expires at " : "denied at ", moment(each.expires_at)),
         each.conversation && h("a", { href: `#/conversations/${escapePart(each.conversation)}`, "data-key": `talk-${each.id}` }, "Conversation")),
-      each.is_own
+      each.choices ? reply(each) : each.is_own
         ? buttons(each.id, { question: each.id }, each.tool)
         : h("p", { class: "notice" }, text(each.person), " alone can answer this, in the chat.")));
     const jobs = data.jobs.map((each) => h("li", { class: "card" },

@@ -1,55 +1,23 @@
-"""The behaviours that each adapter shows with the gateway around it. A subclass has a fixture ``rig``."""
+"""The behaviours that each adapter shows with the gateway around it."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import inspect
 import re
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.models import ask, say
-from tests.rigs.bounded import until
-from tests.rigs.gateway import CODE, Growing, Held, Session
+from hermes_exec_agent.testing.gateway_session import CODE, Held, behaviour, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
+    from hermes_exec_agent.testing.gateway_session import Session
 
-LIMIT_S = 60.0
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 LONG = "\n\n".join(
     [f"Paragraph {number} has a few words." for number in range(30)]
     + ["```python", *[f"line_{number} = {number}" for number in range(60)], "```", "The end."]
 )
-
-
-def behaviour(test: Callable[[Any, Session], Coroutine[Any, Any, None]]) -> Any:
-    """Make a test of a coroutine that takes a session."""
-
-    def run(self: Any, rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-        async def bounded() -> None:
-            async with asyncio.timeout(LIMIT_S), rig() as platform:
-                session = Session([platform], tmp_path)
-                try:
-                    await test(self, session)
-                finally:
-                    await session.close()
-
-        asyncio.run(bounded())
-
-    run.__name__, run.__doc__ = test.__name__, inspect.getdoc(test)
-    return run
 
 
 async def wait_until_back(session: Session) -> None:
@@ -72,7 +40,7 @@ async def check_repeated_once(session: Session) -> None:
 
 
 class GatewayConformance:
-    """Each method is one behaviour."""
+    """The behaviours of any platform; each method is one. A subclass has a fixture ``rig``."""
 
     # Persons
 
@@ -393,6 +361,23 @@ class GatewayConformance:
         await session.read("ada", "no model is called")
 
     @behaviour
+    async def test_a_new_conversation_waits_for_the_turn_that_runs(self, session: Session) -> None:
+        model = Held()
+        await session.start(model=model)
+        await session.pair("ada")
+        await session.say("ada", "one")
+        await until(lambda: model.requests)
+        await session.say("ada", "/new")
+        await session.say("ada", "two")
+        await session.read("ada", "Queued")
+        model.go.set()
+        await session.read("ada", "echo: two")
+        texts = session.rig.texts("ada")
+        places = [next(n for n, text in enumerate(texts) if part in text) for part in ("one", "begins a new", "two")]
+        assert places == sorted(places)
+        assert len(session.log.conversations(9)) == 2
+
+    @behaviour
     async def test_stop_interrupts_the_turn(self, session: Session) -> None:
         model = Held()
         await session.start(model=model)
@@ -497,6 +482,48 @@ class GatewayConformance:
         assert session.requests() == ["paint"]
         assert not any("Queued" in each for each in session.rig.texts("ada"))
 
+    @behaviour
+    async def test_only_the_person_who_was_asked_answers_a_question(self, session: Session) -> None:
+        await session.start(ask(("clarify", {"question": "Which?"})), say("Good."), say("Hello bob."))
+        await session.pair("ada")
+        await session.pair("bob", "bob", "owner")
+        await session.say("ada", "paint")
+        await session.read("ada", "Which?")
+        await session.say("bob", "/status")
+        await session.read("bob", "waiting: 0")
+        await session.say("ada", "a dark red")
+        await session.read("ada", "Good.")
+        await session.say("bob", "green")
+        await session.read("bob", "Hello bob.")
+        assert session.requests() == ["paint", "green"]
+
+    @behaviour
+    async def test_an_approval_ends_with_its_turn(self, session: Session) -> None:
+        await session.start(ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask")
+        await session.pair("ada")
+        await session.say("ada", "write")
+        found = re.search(r"/approve ([A-Z2-9]{4})", await session.read("ada", "/approve"))
+        assert found is not None
+        await session.say("ada", "/stop")
+        await session.read("ada", "interrupted")
+        await session.say("ada", f"/approve {found[1]}")
+        await session.read("ada", "There is no such open question")
+        assert not (session.folder / "out.txt").exists()
+
+    @behaviour
+    async def test_a_guest_does_not_answer_for_an_owner(self, session: Session) -> None:
+        await session.start(ask(("write_file", {"path": "out.txt", "content": "written"})), say("Done."), approve="ask")
+        await session.pair("ada")
+        await session.pair("gus", "gus")
+        await session.say("ada", "write")
+        found = re.search(r"/approve ([A-Z2-9]{4})", await session.read("ada", "/approve"))
+        assert found is not None
+        await session.say("gus", f"/approve {found[1]}")
+        await session.read("gus", "not for guests")
+        await session.say("ada", f"/deny {found[1]}")
+        await session.read("ada", "Done.")
+        assert not (session.folder / "out.txt").exists()
+
     # Groups
 
     @behaviour
@@ -535,176 +562,15 @@ class GatewayConformance:
         await session.read("gus", "echo: done")
         assert not session.rig.group_texts()
 
-
-class FileConformance:
-    """The behaviours of a platform with files. Its rig has ``attach`` (with a file) and ``files`` (of a person)."""
-
     @behaviour
-    async def test_a_file_is_placed_where_the_turn_works_and_named(self, session: Session) -> None:
-        model = Held(go=True)
-        await session.start(model=model)
-        await session.pair("ada")
-        await session.rig.attach("ada", b"a,b\n1,2\n", "sum", file_name="../../my table;.csv", mime_type="text/csv")
-        await session.read("ada", "echo: sum")
-        (placed,) = (session.folder / "received").iterdir()
-        assert placed.read_bytes() == b"a,b\n1,2\n"
-        assert placed.name.endswith("-my_table_.csv")
-        assert f"[Attached file: received/{placed.name} (text/csv, 8 bytes)]" in model.requests[0]
-        assert session.count("files") == 0
-
-    @behaviour
-    async def test_an_image_reaches_a_model_that_takes_images(self, session: Session) -> None:
-        """It is a file for one that takes none."""
-        for number, vision in enumerate((True, False), 1):
-            model = Held(go=True)
-            model.vision = vision
-            await session.start(model=model)
-            if vision:
-                await session.pair("ada")
-            await session.rig.attach("ada", PNG, f"look {number}", file_name="dot.png", mime_type="image/png")
-            await session.read("ada", f"echo: look {number}")
-            assert model.images == ([base64.b64encode(PNG).decode()] if vision else [])
-            assert len(list((session.folder / "received").iterdir())) == number
-            await session.stop()
-
-    @behaviour
-    async def test_a_file_without_a_text_is_a_request(self, session: Session) -> None:
-        model = Held(go=True)
-        await session.start(model=model)
-        await session.pair("ada")
-        await session.rig.attach("ada", b"words")
-        await session.read("ada", "Attached file")
-        assert model.requests[0].startswith("[Attached file: received/")
-
-    @behaviour
-    async def test_a_file_that_is_too_large_is_named_and_not_kept(self, session: Session) -> None:
-        """Also if the platform states a smaller size than it has."""
-        model = Held(go=True)
-        await session.start(model=model)
-        await session.pair("ada")
-        for number, stated in enumerate((1001, 10), 1):
-            await session.rig.attach("ada", b"x" * 1001, f"number {number}", size=stated)
-            await session.read("ada", f"echo: number {number}")
-            assert re.search(r"was not read: it has (more than )?1,00[01] bytes", model.requests[-1])
-        assert not (session.folder / "received").exists()
-
-    @behaviour
-    async def test_a_file_that_waits_for_its_turn_outlasts_a_kill(self, session: Session) -> None:
-        model = Held()
-        await session.start(model=model)
-        await session.pair("ada")
-        await session.say("ada", "one")
-        await until(lambda: model.requests)
-        await session.rig.attach("ada", b"kept", "two")
-        await session.read("ada", "Queued; 1 before it.")
-        await session.kill()
+    async def test_a_group_that_is_off_again_is_not_answered(self, session: Session) -> None:
         await session.start(model=Held(go=True))
-        await session.read("ada", "echo: two")
-        (placed,) = (session.folder / "received").iterdir()
-        assert placed.read_bytes() == b"kept"
-
-    @behaviour
-    async def test_the_model_sends_a_file_of_its_target(self, session: Session) -> None:
-        (session.folder / "report.txt").write_text("the report")
-        await session.start(ask(("send_file", {"path": "report.txt"})), say("Sent."))
         await session.pair("ada")
-        await session.say("ada", "send me the report")
-        await session.read("ada", "Sent.")
-        await until(lambda: session.rig.files("ada"), 30)
-        assert session.rig.files("ada") == [("report.txt", b"the report")]
-        await until(lambda: session.count("files") == 0)
-
-    @behaviour
-    async def test_a_file_that_the_chat_does_not_take_is_refused(self, session: Session) -> None:
-        (session.folder / "large.bin").write_bytes(b"x" * 1001)
-        await session.start(ask(("send_file", {"path": "large.bin"})), say("It is too large."))
-        await session.pair("ada")
-        await session.say("ada", "send it")
-        await session.read("ada", "It is too large.")
-        results = [
-            str(event.data)
-            for event in session.log.events(session.log.conversations(1)[0].id)
-            if event.kind == "result"
-        ]
-        assert any("1,000 bytes" in each for each in results)
-        assert session.rig.files("ada") == []
-
-
-class EditConformance:
-    """The behaviours of a platform that can change a message. Its rig has ``changes``: (message, text, time)."""
-
-    @behaviour
-    async def test_an_answer_grows_in_one_message(self, session: Session) -> None:
-        model = Growing()
-        await session.start(model=model, draft_s=0.05)
-        await session.pair("ada")
-        before = len(session.rig.texts("ada"))
-        await session.say("ada", "tell me")
-        await session.read("ada", "first …")
-        model.more("second ")
-        await session.read("ada", "first second …")
-        model.end("third.")
-        await session.read("ada", "first second third.")
-        assert session.rig.texts("ada")[before:] == ["first second third."]
-        times = [each[-1] for each in session.rig.changes]
-        assert all(later - earlier >= 0.95 for earlier, later in pairwise(times))
-        assert set(session.store.count_states()) == {"sent"}
-
-    @behaviour
-    async def test_a_long_answer_goes_on_in_further_messages(self, session: Session) -> None:
-        model = Growing()
-        await session.start(model=model, draft_s=0.05)
-        await session.pair("ada")
-        before = len(session.rig.texts("ada"))
-        longest = session.rig.adapter().traits.longest
-        await session.say("ada", "tell me")
-        await session.read("ada", "first …")
-        text = "\n\n".join(f"Paragraph {number} has a few words." for number in range(longest // 20))
-        model.end(f"\n\n{text}\n\nThe end.")
-        await session.read("ada", "The end.")
-        whole = "\n\n".join(session.rig.texts("ada")[before:])
-        assert re.findall(r"\w+", whole) == re.findall(r"\w+", f"first {text} The end.")
-
-    @behaviour
-    async def test_a_kill_while_an_answer_grows_adds_no_message(self, session: Session) -> None:
-        model = Growing()
-        await session.start(model=model, draft_s=0.05)
-        await session.pair("ada")
-        before = len(session.rig.texts("ada"))
-        await session.say("ada", "tell me")
-        await session.read("ada", "first …")
-        await until(lambda: set(session.store.count_states()) == {"sent"})
-        await session.kill()
-        await session.start(model=Held(go=True))
-        await session.read("ada", "The gateway ended while it worked on this request")
-        assert len(session.rig.texts("ada")) == before + 1
-
-    @behaviour
-    async def test_a_question_in_between_leaves_the_words_before_it(self, session: Session) -> None:
-        model = Growing(ask(("write_file", {"path": "out.txt", "content": "written"}), text="first "))
-        await session.start(model=model, approve="ask", draft_s=0.05)
-        await session.pair("ada")
-        before = len(session.rig.texts("ada"))
-        await session.say("ada", "write")
-        await session.read("ada", "first …")
-        model.end("")
-        question = await session.read("ada", "/approve")
-        code = re.search(r"/approve (\w+)", question)
-        assert code is not None
-        await session.say("ada", f"/approve {code[1]}")
-        await session.read("ada", "echo: ")
-        shown = session.rig.texts("ada")[before:]
-        await until(lambda: session.rig.texts("ada")[before] == "first")
-        assert "May this run?" in shown[1]
-
-    @behaviour
-    async def test_an_answer_whose_message_is_gone_is_sent_anew(self, session: Session) -> None:
-        model = Growing()
-        await session.start(model=model, draft_s=0.05)
-        await session.pair("ada")
-        await session.say("ada", "tell me")
-        await session.read("ada", "first …")
-        await session.rig.fail("gone")
-        model.end("second.")
-        await session.read("ada", "first second.")
-        assert any(each == "first second." for each in session.rig.texts("ada"))
+        await session.say("ada", "/group on", group=True, mention=True)
+        await until(lambda: any("I answer mentions" in each for each in session.rig.group_texts()), 30)
+        await session.say("ada", "/group off", group=True, mention=True)
+        await until(lambda: len(session.rig.group_texts()) >= 2, 30)
+        await session.say("ada", "late", group=True, mention=True)
+        await session.say("ada", "done")
+        await session.read("ada", "echo: done")
+        assert not any("late" in each for each in session.rig.group_texts())
