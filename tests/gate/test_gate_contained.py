@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
@@ -26,7 +28,7 @@ ACTS = controls.counted_acts()
 HELD = {"blocked", "limit", "private", "unheld"}
 HONEST = [
     (make, item)
-    for make, kinds in ((corpus.benign, ("plain", "honest", "benign")), (corpus.skill, ("skills",)))
+    for make, kinds in ((corpus.benign, ("everyday", "plain", "honest", "benign")), (corpus.skill, ("skills",)))
     for kind in kinds
     for item in corpus.items(kind)
     if not item.get("needs")
@@ -47,8 +49,9 @@ def refusals(items: Sequence[tuple[Maker, dict[str, Any]]], parent: Path) -> dic
     """What the whole gate says of the items that it refuses."""
 
     async def one(make: Maker, item: dict[str, Any]) -> tuple[str, list[str]]:
+        cases = [Case.parse(json.dumps(item["case"]))] if "case" in item else []
         async with turns:
-            report = await check(make(item, parent))
+            report = await check(make(item, parent), cases=cases)
         return item["id"], [each.model for each in report.findings if each.kind is not Kind.ADVICE]
 
     async def everything() -> dict[str, list[str]]:

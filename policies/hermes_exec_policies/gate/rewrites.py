@@ -82,11 +82,11 @@ def make_small_mutants(source: str, function: str) -> list[Mutant]:
         for name in _list_required(_function(tree, function))[: _MOST["argument"]]
     ]
     for kind, change in _CHANGES.items():
-        spots = [node for node in reachable_nodes(tree, function) if change(copy.deepcopy(node)) is not None]
+        spots = [node for node in reachable_nodes(tree, function) if change(copy.copy(node)) is not None]
         most = _MOST[kind]
         for index in sorted({number * len(spots) // most for number in range(most)} if spots else ()):
             other = copy.deepcopy(tree)
-            same = [node for node in reachable_nodes(other, function) if change(copy.deepcopy(node)) is not None]
+            same = [node for node in reachable_nodes(other, function) if change(copy.copy(node)) is not None]
             name = f"line {getattr(spots[index], 'lineno', 0)}: {change(same[index])}"
             found.append(Mutant(name, ast.unparse(ast.fix_missing_locations(other)), must_die=False, kind=kind))
     return found

@@ -7,6 +7,8 @@ for data is emptied between them.
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import os
 import shutil
@@ -29,7 +31,12 @@ def run(module: str, folder: str, testing: str, packages: str, numbers: str, sec
     os.dup2(2, 1)
     sys.path[:0] = [*([packages] if packages else []), testing]
     import pytest
+    from _pytest.config import default_plugins
 
+    for name in default_plugins:  # otherwise each process imports the plugins, and copies what a collection touches
+        importlib.import_module(f"_pytest.{name}")
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGALRM, _interrupt)
     longest = 0.0
     for number in numbers.split():

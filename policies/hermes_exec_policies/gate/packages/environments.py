@@ -21,6 +21,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -332,6 +333,9 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
 def copy_tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
     """Return the folder with the packages ``names``, created below ``parent`` if it does not exist.
 
+    Compiled modules are copied, too: an interpreter of this version in a sandbox, where it can write none, starts
+    pytest with them in half the time, and another version ignores them.
+
     Raises:
         MissingExtra: one of them is not installed.
     """
@@ -350,10 +354,22 @@ def copy_tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
             if file.parts[0] != ".." and file.suffix != ".pyc":
                 to = made / str(file)
                 to.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(str(file.locate()), to)
+                _copy_module(str(file.locate()), str(to))
     for path in (made, *made.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     with contextlib.suppress(OSError):  # another process was faster
         os.rename(made, target)  # noqa: PTH104  it must not replace
     shutil.rmtree(made, ignore_errors=True)
     return target
+
+
+def _copy_module(path: str, to: str) -> None:
+    """Copy a file with its times, which a compiled module has to match, and its compiled module if there is one."""
+    shutil.copy2(path, to)
+    if not path.endswith(".py"):
+        return
+    compiled, target = (Path(cache_from_source(each, optimization="")) for each in (path, to))
+    with contextlib.suppress(FileNotFoundError):
+        data = compiled.read_bytes()
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(data)
