@@ -34,6 +34,8 @@ def main(command: str = "") -> int:
             code = _run(insert_command(sys.argv[1:], command) if command else sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
+    except OSError:
+        code = 125  # of a full disk, to which no error could be written either
     try:
         sys.stdout.flush()
         sys.stderr.flush()

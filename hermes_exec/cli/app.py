@@ -38,7 +38,7 @@ def start(argv: Sequence[str]) -> int:
     except SystemExit as error:  # typer raises it when the reader of our output has gone
         code = BROKEN_PIPE if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except typer.TyperException as error:
-        code = _report_usage(error)
+        code = _report_usage(error, argv)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
@@ -148,8 +148,10 @@ def _apply_global_options(
     show_warnings()
 
 
-def _report_usage(error: typer.TyperException) -> int:
-    command = getattr(getattr(error, "ctx", None), "command_path", NAME)
+def _report_usage(error: typer.TyperException, argv: Sequence[str]) -> int:
+    requested = _find_requested(argv)
+    own = f"{NAME} {requested.name}" if requested else NAME  # a missing value of an option names no command
+    command = getattr(getattr(error, "ctx", None), "command_path", own)
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
     if flags.json:
         print_error("UsageError", text, USAGE, remedy=f"{command} --help", state=NOTHING_RAN)

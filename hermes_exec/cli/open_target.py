@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -131,9 +131,16 @@ async def open_planned(plan: Plan, *, audit: bool | None = None) -> AsyncGenerat
 
 
 def start_folder(plan: Plan) -> str | None:
-    """Return the folder in which to start: this one on this machine, else the target's own."""
+    """Return the folder in which to start: this one on this machine, else the target's own.
+
+    Raises:
+        UsageError: this one was removed.
+    """
     if plan.cwd is None and plan.backend.target == "local":
-        return os.getcwd()  # noqa: PTH109  the system's own text, undecodable bytes included
+        try:
+            return os.getcwd()  # noqa: PTH109  the system's own text, undecodable bytes included
+        except FileNotFoundError:
+            raise UsageError("the folder that this program was started in was removed", remedy="cd to another folder") from None
     return plan.cwd
 
 

@@ -66,6 +66,26 @@ def test_a_job_that_nobody_would_find_again_is_not_started(cli: Cli) -> None:
     assert not (cli.cwd / "ran").exists()
 
 
+def test_a_command_starts_in_no_removed_folder(cli: Cli) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -I -m hermes_exec run "touch ran"'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, cwd=cli.cwd, env=cli.env, check=False, timeout=170
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith(b"was removed. Try: cd to another folder\n"), done.stderr
+
+
+def test_an_error_that_no_disk_takes_is_still_an_exit_code(cli: Cli) -> None:
+    with Path("/dev/full").open("wb") as full:
+        argv = [sys.executable, "-I", "-m", "hermes_exec", "run", "echo hi"]
+        done = subprocess.run(argv, stdout=full, stderr=full, cwd=cli.cwd, env=cli.env, check=False, timeout=170)
+    assert done.returncode == 125
+
+
+def test_an_option_without_its_value_names_the_help_of_its_command(cli: Cli) -> None:
+    assert cli("run", "--timeout").stderr.endswith(b"requires an argument. Try: hermes-exec run --help\n")
+
+
 def test_a_failed_copy_names_what_was_asked_for(cli: Cli) -> None:
     (cli.cwd / "file").write_bytes(b"x")
     up = cli("cp", "file", "local:/proc/none")

@@ -41,6 +41,14 @@ def test_a_contained_place_sees_no_files_and_variables_of_the_one_outside(
     assert result.stdout == b"[]\n/root:\n\n/tmp:\n" if Path.home() == Path("/root") else b"[]\n"
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_relative_image_starts_at_this_folder(busybox: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
+    monkeypatch.chdir(busybox.parent)
+    assert run(Path(busybox.name), "echo hi", warm=warm).stdout == b"hi\n"
+    with pytest.raises(PlaceUnavailable, match=r"could not open image .*docker://python"):
+        run(Path("python:3.11"), "true", warm=warm)
+
+
 def test_variables_of_the_place_outside_can_be_let_in(busybox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_OUTSIDE", "seen")
     assert run(busybox, "echo $LC_OUTSIDE", clean_env=False).stdout == b"seen\n"

@@ -19,7 +19,9 @@ class SingularityProfile(Profile, frozen=True):
     type: Literal["singularity"] = "singularity"
     """`singularity`, or `apptainer`, which means the same."""
     image: Argument | None = None
-    """A SIF file or a sandbox folder at the outer target, or an address such as `docker://python:3.11`."""
+    """A SIF file or a sandbox folder at the outer target, or an address such as `docker://python:3.11`.
+
+    A relative path starts in the folder in which that target's commands start, and `~/` at its home folder."""
     instance: Name | None = None
     """A running instance to work in instead of a new one; it is left running at the end."""
     definition: LocalPath | None = None

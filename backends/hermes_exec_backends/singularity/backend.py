@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import shutil
 from dataclasses import replace
@@ -24,7 +25,7 @@ from hermes_exec.transport.shell.target import run_helper
 from hermes_exec.wrapper import ArgvAndEnv, Wrapper
 from hermes_exec_backends._shared.lease_process import LeaseProcess
 from hermes_exec_backends.singularity import scripts
-from hermes_exec_backends.singularity.images import ensure_image
+from hermes_exec_backends.singularity.images import ADDRESS, ensure_image
 from hermes_exec_backends.singularity.options import INSTANCE, PROGRAMS, home_mode, limits_asked, start_options
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ progress = logging.getLogger("hermes_exec.progress")
 _START_S = 1800.0
 """An image may have to be downloaded and converted first."""
 _FIND = 'for name; do command -v "$name" && exit; done; exit 1'
+_LOCATE = 'case $1 in "~/"*) echo "$HOME/${1#??}" ;; *) echo "$PWD/$1" ;; esac'
+"""The path of an image that begins at the home folder, or at the folder in which commands start."""
 
 
 class SingularityBackend(Wrapper):
@@ -135,10 +138,16 @@ class SingularityBackend(Wrapper):
             await run_helper(self.outer, ["/bin/sh", "-c", scripts.END, "sh", name, self._program])
 
     async def _image(self) -> str:
+        image = self._profile.image or ""
         if not (self._profile.definition or self._profile.requirements):
-            return self._profile.image or ""
+            return image if image.startswith("/") or ADDRESS.fullmatch(image) else await self._locate(image)
         progress.info("singularity: building an image, unless it was built before")
         return await ensure_image(self.outer, self._program, self._profile)
+
+    async def _locate(self, image: str) -> str:
+        """Return the absolute path of an image, as the lease process and the commands start in other folders."""
+        reply = await run_helper(self.outer, ["/bin/sh", "-c", _LOCATE, "sh", image])
+        return os.fsdecode(reply.stdout).removesuffix("\n") if reply.exit.code == 0 else image
 
     def _folders(self, uid: str, work: str, home: str) -> list[str]:
         """Return the options by which containers that share no processes share their files."""
@@ -217,4 +226,5 @@ class SingularityBackend(Wrapper):
                 f"{place}: its limits ({', '.join(limits)}) cannot be enforced there: {said}",
                 remedy="leave them out, and limit from outside: a Slurm allocation, or `limits` of a command",
             )
-        return PlaceUnavailable(f"{place}: {said}")
+        remedy = "a path there, or an address such as docker://python:3.11" if "could not open image" in said else ""
+        return PlaceUnavailable(f"{place}: {said}", remedy=remedy)

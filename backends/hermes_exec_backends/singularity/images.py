@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
-_ADDRESS = re.compile(r"(docker|library|oras|docker-daemon|shub)://(.+)", re.DOTALL)
+ADDRESS = re.compile(r"(docker|library|oras|docker-daemon|shub)://(.+)", re.DOTALL)
+"""An image that the runtime fetches, and not a path."""
 _BUILD = r"""
 program=$1 name=$2
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/hermes-exec/images
@@ -71,7 +72,7 @@ def definition_of(profile: SingularityProfile) -> str:
 
 
 def _header(image: str) -> str:
-    address = _ADDRESS.fullmatch(image)
+    address = ADDRESS.fullmatch(image)
     kind, source = (address[1], address[2]) if address else ("localimage", image)
     return f"Bootstrap: {kind}\nFrom: {source}\n"
 

@@ -46,7 +46,8 @@ for option; do
     esac
 done
 umask 077
-mkdir "$work" "$work/work" "$work/home" "$work/run" "$work/actions" || exit
+mkdir "$work" || exit
+mkdir "$work/work" "$work/home" "$work/run" "$work/actions" || exit
 # An unpacked tree that was never built has no start action, which is all that an instance lacks there.
 printf '#!/bin/sh\nwhile :; do sleep 86400; done\n' >"$work/actions/start"
 chmod 755 "$work/actions/start"
