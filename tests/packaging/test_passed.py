@@ -84,6 +84,7 @@ def test_only_a_pass_of_these_sources_is_kept(monkeypatch: pytest.MonkeyPatch, t
     """A check runs once, again after a change, and again for what it did not pass or what changed while it ran."""
     log, now, kept = tmp_path / "log", [BEFORE], tmp_path / "kept"
     monkeypatch.setattr(checks, "take_snapshot", lambda: now[-1])
+    monkeypatch.setattr(checks, "read_committed", lambda _now: None)
     monkeypatch.setattr(checks, "read_passed", lambda name: passed.read_passed(name, kept))
     monkeypatch.setattr(checks, "write_passed", lambda name, snapshot: passed.write_passed(name, snapshot, kept))
 
@@ -123,3 +124,25 @@ def test_pyright_finds_in_the_affected_files_what_it_finds_in_all(tmp_path: Path
     }
     assert "away.py:3" in found["all"]
     assert found["all"] == found["affected"]
+
+
+def test_in_a_new_checkout_what_is_committed_counts_as_passed(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@x", *words], check=True)
+
+    for name, text in {**SOURCES, "pyproject.toml": "", "dev.lock": ""}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert passed.read_committed(passed.take_snapshot(tmp_path), tmp_path) is None
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    (tmp_path / "hermes_exec/base.py").write_text("class Base:\n    pass\n")
+    (tmp_path / "agent/other.py").unlink()
+    (tmp_path / "agent/new.py").write_text("")
+    committed = passed.read_committed(passed.take_snapshot(tmp_path), tmp_path)
+    assert committed is not None
+    assert committed.sources == SOURCES
+    assert find_affected(committed, passed.take_snapshot(tmp_path)) == {"hermes_exec/base.py", "agent/new.py", *EVERY}
+    (tmp_path / "pyproject.toml").write_text("[tool]\n")
+    assert passed.read_committed(passed.take_snapshot(tmp_path), tmp_path) is None

@@ -1,7 +1,8 @@
 """How much the suite does. ``HERMES_DEV_SUITE`` names the breadth, and ``HERMES_DEV_SEED`` the samples that it takes.
 
 ``plain``
-    No engine is started, tests that are marked ``thorough`` are left out, and samples are taken of the rest.
+    One module in ``_OF_MODULES`` of each folder is taken, no engine is started, tests that are marked ``thorough`` are
+    left out, and samples are taken of the rest.
 ``ci``
     Every engine and every module, without repeats: behaviours that only exercise the guest run on the targets of
     ``_GUEST_COLUMNS``, targets that combine others take samples of their behaviours, expensive tests take samples of
@@ -17,6 +18,8 @@ import os
 import re
 import zlib
 from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -35,6 +38,19 @@ WHOLE = BREADTH != "plain"
 IN_FULL = BREADTH == "all"
 """Whether a long test does all that it can, and not a sample of it."""
 
+_OF_MODULES = 4
+"""Of the modules of a folder, the plain run collects one in so many, and those of ``_EACH_TIME``."""
+_EACH_TIME = frozenset(
+    {
+        "test_circles.py",
+        "test_cli_docs.py",
+        "test_config_docs.py",
+        "test_hygiene.py",
+        "test_local.py",
+        "test_wording.py",
+    }
+)
+"""Modules that the plain run takes with each seed: rules of the whole code, generated pages, and all behaviours."""
 _OF_PARAMETERS = 6
 """Of the parameters of a test, one in so many is tried."""
 _OF_COLUMNS = 10
@@ -94,6 +110,18 @@ def leave_out(why: str) -> None:
     """Leave the calling module out of the plain run; called in its body, it spares the collecting, too."""
     if not WHOLE:
         pytest.skip(f"{why}. Try: ./dev test --provision, or name this test", allow_module_level=True)
+
+
+def is_left_out(module: Path) -> bool:
+    """Whether the plain run collects other modules of the folder than this one."""
+    return not WHOLE and module.name not in _EACH_TIME and module.name not in _choose_modules(module.parent)
+
+
+@cache
+def _choose_modules(folder: Path) -> frozenset[str]:
+    names = sorted(path.name for path in folder.glob("test_*.py") if path.name not in _EACH_TIME)
+    first = _draw(folder.name) % min(_OF_MODULES, len(names))
+    return frozenset(names[first::_OF_MODULES])
 
 
 def exercised(item: pytest.Item) -> str:

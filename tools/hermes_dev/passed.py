@@ -2,7 +2,8 @@
 
 A checker reads the sources, its configuration, the stubs and the installed packages. While none of these differs, it
 would say the same again. pyright, which has no cache, is given the files that a change may affect: those that differ,
-and, where what other modules can see of them differs, all that import these, by any number of steps.
+and, where what other modules can see of them differs, all that import these, by any number of steps. In a new checkout,
+where it has passed nothing yet, what is committed counts as passed, for CI checks each commit as a whole.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import hashlib
 import json
 import re
+import subprocess
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -68,6 +70,32 @@ def write_passed(checker: str, snapshot: Snapshot, folder: Path = _FOLDER) -> No
     kept = json.dumps({"settings": snapshot.settings, "sources": snapshot.sources})
     written.write_bytes(zlib.compress(kept.encode(), level=1))
     written.rename(folder / checker)
+
+
+def read_committed(now: Snapshot, root: Path = ROOT) -> Snapshot | None:
+    """Return the snapshot with the sources of the last commit.
+
+    Returns None without a commit, or where the settings differ from it.
+    """
+    changed = _ask_git(root, "diff", "--name-only", "--no-renames", "-z", "HEAD")
+    new = _ask_git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    if changed is None or new is None:
+        return None
+    paths = {path for path in (changed + new).split("\0") if path}
+    if any(path in {"pyproject.toml", LOCK.name} or path.startswith("typings/") for path in paths):
+        return None
+    committed = {path: _ask_git(root, "show", f"HEAD:{path}") for path in paths if path.endswith(".py")}
+    sources = {path: committed.get(path, text) for path, text in {**dict.fromkeys(committed), **now.sources}.items()}
+    return Snapshot(now.settings, {path: text for path, text in sources.items() if text is not None})
+
+
+def _ask_git(root: Path, *arguments: str) -> str | None:
+    """Return what git prints, or None where it fails."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], check=False, capture_output=True)
+    except OSError:
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
 def find_affected(passed: Snapshot | None, now: Snapshot) -> frozenset[str]:
