@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rigs import columns, results, shards
-from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, is_left_out, is_repeat, sampled
+from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, is_left_out, is_repeat, one_in, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -119,7 +119,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Spread the tests by shards."""
-    return shards.ShardScheduling(config, log) if config.getoption("dist") == "loadscope" else None
+    if config.getoption("dist") != "loadscope":
+        return None
+    return shards.ShardScheduling(config, log, lambda module: one_in(module, is_column="/conformance/" in module))
 
 
 @pytest.fixture(scope="session")
