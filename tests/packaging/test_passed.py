@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,9 +86,9 @@ def test_only_a_pass_of_these_sources_is_kept(monkeypatch: pytest.MonkeyPatch, t
     """A check runs once, again after a change, and again for what it did not pass or what changed while it ran."""
     log, now, kept = tmp_path / "log", [BEFORE], tmp_path / "kept"
     monkeypatch.setattr(checks, "take_snapshot", lambda: now[-1])
-    monkeypatch.setattr(checks, "read_committed", lambda _now: None)
-    monkeypatch.setattr(checks, "read_passed", lambda name: passed.read_passed(name, kept))
-    monkeypatch.setattr(checks, "write_passed", lambda name, snapshot: passed.write_passed(name, snapshot, kept))
+    monkeypatch.setattr(checks, "read_committed", Mock(return_value=None))
+    monkeypatch.setattr(checks, "read_passed", partial(passed.read_passed, folder=kept))
+    monkeypatch.setattr(checks, "write_passed", partial(passed.write_passed, folder=kept))
 
     def check(code: int = 0, *, in_full: bool = False, meanwhile: Snapshot | None = None) -> str:
         log.write_text("")

@@ -38,7 +38,7 @@ WHOLE = BREADTH != "plain"
 IN_FULL = BREADTH == "all"
 """Whether a long test does all that it can, and not a sample of it."""
 
-OF_MODULES = 1 if "CI" in os.environ else 4
+OF_MODULES = 1 if "CI" in os.environ else 5
 """Of the modules of a folder, the plain run of a person collects one in so many, and those of ``_EACH_TIME``."""
 _EACH_TIME = frozenset(
     {
@@ -95,7 +95,7 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 5.0 if WHOLE else 0.7
+_LONGEST_S = 4.0 if WHOLE else 0.7
 _LONGEST_COLUMN_S = 15.0
 """Seconds of a worker that a module, or one of the conformance suite, takes, by ``tests/durations.json``; of a longer
 one, so many tests are left out that this remains."""

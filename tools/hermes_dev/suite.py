@@ -174,8 +174,8 @@ def compile_tests() -> None:
 
 
 def count_workers(breadth: str) -> int:
-    """Return how many processes run the suite: fewer for a small sample, which takes less time than the collecting."""
-    of_each = 2 if breadth == "plain" else _WORKERS_A_PROCESSOR
+    """Return how many processes run the suite: fewer for a small sample, which leaves processors to the checks."""
+    of_each = 1 if breadth == "plain" else _WORKERS_A_PROCESSOR
     return min(of_each * (os.cpu_count() or 1), _MOST_WORKERS)
 
 
