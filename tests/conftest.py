@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rigs import columns, results, shards
-from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, is_repeat, sampled
+from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, is_left_out, is_repeat, one_in, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -78,11 +78,15 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out the modules of other shards than ``./dev test --shard`` names, and those of accounts in a sample."""
+    """Leave out the modules of other shards than ``./dev test --shard`` names, and what a sample does not take."""
     if not IN_FULL and collection_path == ROOT / "tests" / "live":
         return True
+    if not collection_path.match("test_*.py"):
+        return None
+    if is_left_out(collection_path):
+        return True
     shard = os.environ.get("HERMES_DEV_SHARD")
-    if not shard or not collection_path.match("test_*.py"):
+    if not shard:
         return None
     return shards.shard_of(str(collection_path.relative_to(ROOT))) != shard or None
 
@@ -115,7 +119,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Spread the tests by shards."""
-    return shards.ShardScheduling(config, log) if config.getoption("dist") == "loadscope" else None
+    if config.getoption("dist") != "loadscope":
+        return None
+    return shards.ShardScheduling(config, log, lambda module: one_in(module, is_column="/conformance/" in module))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,10 +72,30 @@ def test_ci_takes_a_part_of_a_long_module(project: Path) -> None:
     (project / "cli" / "test_many.py").rename(project / "other" / "test_many.py")
     assert len(taken(project, 1, "--collect-only", "-q", suite="ci")) == 24
     with (project / "conftest.py").open("a") as file:
-        file.write("from tests.rigs import breadth\nbreadth.durations = lambda: {'other/test_many.py::TestA': 21}\n")
+        file.write("from tests.rigs import breadth\nbreadth.durations = lambda: {'other/test_many.py::TestA': 15}\n")
     samples = [taken(project, seed, "--collect-only", "-q", suite="ci") for seed in range(6)]
-    assert {len(sample) for sample in samples} == {8}
-    assert len({name for sample in samples for name in sample}) > 8
+    assert {len(sample) for sample in samples} == {6}
+    assert len({name for sample in samples for name in sample}) > 6
+
+
+def test_a_seed_chooses_the_modules_of_the_plain_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (*map(str, range(8)), "hygiene"):
+        (tmp_path / f"test_{name}.py").touch()
+
+    def modules(seed: int, *, whole: bool = False) -> set[str]:
+        monkeypatch.setattr(breadth, "SEED", seed)
+        monkeypatch.setattr(breadth, "WHOLE", whole)
+        breadth.choose_modules.cache_clear()
+        return {path.name for path in tmp_path.iterdir() if not breadth.is_left_out(path)}
+
+    monkeypatch.setattr(breadth, "OF_MODULES", 4)
+    samples = [modules(seed) for seed in (1, 1, 2, 3, 4, 5, 6)]
+    assert samples[0] == samples[1]
+    assert {len(sample - {"test_hygiene.py"}) for sample in samples} == {2}
+    assert {name for sample in samples for name in sample} == modules(1, whole=True)
+    assert samples[0] & samples[2] & samples[3] & samples[4] & samples[5] & samples[6] == {"test_hygiene.py"}
+    monkeypatch.setattr(breadth, "OF_MODULES", 1)
+    assert len(modules(1)) == 9
 
 
 def test_all_workers_agree_on_the_sample(project: Path) -> None:
@@ -162,6 +182,9 @@ def test_workers_take_the_longest_units_of_their_shard_first(
     order = assign(pytestconfig, tests, workers=2)
     assert order[0] == [*tests[4:8], *tests[:4]]
     assert order[1] == tests[8:]
+    short = assign(pytestconfig, tests, workers=2, one_in={"tests/docker/test_b.py": 20})
+    assert short[0] == tests[8:]
+    assert short[1] == tests[:8]
 
 
 def name_workers(_config: pytest.Config) -> list[str]:
@@ -169,9 +192,11 @@ def name_workers(_config: pytest.Config) -> list[str]:
     return ["popen", "popen"]
 
 
-def assign(config: pytest.Config, tests: list[str], workers: int) -> list[list[str]]:
+def assign(
+    config: pytest.Config, tests: list[str], workers: int, one_in: Mapping[str, int] | None = None
+) -> list[list[str]]:
     """The tests that each worker gets, in their order, when all take equally long."""
-    scheduler = shards.ShardScheduling(config)
+    scheduler = shards.ShardScheduling(config, one_in=lambda module: (one_in or {}).get(module, 1))
     nodes = [Worker() for _ in range(workers)]
     for node in nodes:
         scheduler.add_node(node)

@@ -1,7 +1,8 @@
 """How much the suite does. ``HERMES_DEV_SUITE`` names the breadth, and ``HERMES_DEV_SEED`` the samples that it takes.
 
 ``plain``
-    No engine is started, tests that are marked ``thorough`` are left out, and samples are taken of the rest.
+    One module in ``OF_MODULES`` of each folder is taken, no engine is started, tests that are marked ``thorough`` are
+    left out, and samples are taken of the rest.
 ``ci``
     Every engine and every module, without repeats: behaviours that only exercise the guest run on the targets of
     ``_GUEST_COLUMNS``, targets that combine others take samples of their behaviours, expensive tests take samples of
@@ -17,6 +18,8 @@ import os
 import re
 import zlib
 from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -35,6 +38,19 @@ WHOLE = BREADTH != "plain"
 IN_FULL = BREADTH == "all"
 """Whether a long test does all that it can, and not a sample of it."""
 
+OF_MODULES = 1 if "CI" in os.environ else 5
+"""Of the modules of a folder, the plain run of a person collects one in so many, and those of ``_EACH_TIME``."""
+_EACH_TIME = frozenset(
+    {
+        "test_circles.py",
+        "test_cli_docs.py",
+        "test_config_docs.py",
+        "test_hygiene.py",
+        "test_local.py",
+        "test_wording.py",
+    }
+)
+"""Modules that the plain run takes with each seed: rules of the whole code, generated pages, and all behaviours."""
 _OF_PARAMETERS = 6
 """Of the parameters of a test, one in so many is tried."""
 _OF_COLUMNS = 10
@@ -79,8 +95,8 @@ _DEAR_MODULES = frozenset({"test_extras.py"})
 """The folders and modules whose tests start engines or programs: in CI, one in ``_OF_VARIANTS`` of the parameters of
 each test is tried."""
 _OF_VARIANTS = 5
-_LONGEST_S = 7.0 if WHOLE else 0.7
-_LONGEST_COLUMN_S = 20.0
+_LONGEST_S = 4.0 if WHOLE else 0.7
+_LONGEST_COLUMN_S = 15.0
 """Seconds of a worker that a module, or one of the conformance suite, takes, by ``tests/durations.json``; of a longer
 one, so many tests are left out that this remains."""
 _NOT_SHORTENED = _GUEST_COLUMNS | _DEAR_MODULES if WHOLE else frozenset[str]()
@@ -94,6 +110,19 @@ def leave_out(why: str) -> None:
     """Leave the calling module out of the plain run; called in its body, it spares the collecting, too."""
     if not WHOLE:
         pytest.skip(f"{why}. Try: ./dev test --provision, or name this test", allow_module_level=True)
+
+
+def is_left_out(module: Path) -> bool:
+    """Whether the plain run collects other modules of the folder than this one."""
+    return not WHOLE and module.name not in _EACH_TIME and module.name not in choose_modules(module.parent)
+
+
+@cache
+def choose_modules(folder: Path) -> frozenset[str]:
+    """Return the names of the modules of a folder that the plain run takes with this seed."""
+    names = sorted(path.name for path in folder.glob("test_*.py") if path.name not in _EACH_TIME)
+    first = _draw(folder.name) % min(OF_MODULES, len(names))
+    return frozenset(names[first::OF_MODULES])
 
 
 def exercised(item: pytest.Item) -> str:
@@ -151,18 +180,30 @@ def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], 
     return [item for item in items if id(item) in taken]
 
 
-def _shorten(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the items without a part of those of long modules; the others have the property ``ONE_IN``."""
+def one_in(module: str, *, is_column: bool) -> int:
+    """Return of how many tests of a module one is taken, so that it does not take long; its path is below the root."""
+    if IN_FULL or Path(module).name in _NOT_SHORTENED:
+        return 1
+    return max(math.ceil(_seconds()[module] / (_LONGEST_COLUMN_S if is_column else _LONGEST_S)), 1)
+
+
+@cache
+def _seconds() -> Counter[str]:
+    """The seconds of whole modules."""
     seconds: Counter[str] = Counter()
     for unit, duration in durations().items():
         seconds[unit.partition("::")[0]] += round(duration)
+    return seconds
+
+
+def _shorten(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the items without a part of those of long modules; the others have the property ``ONE_IN``."""
 
     def group(item: pytest.Item) -> tuple[str, int]:
         module = item.nodeid.partition("::")[0]
         if item.path.name in _NOT_SHORTENED:
             return item.nodeid, 1
-        longest = _LONGEST_COLUMN_S if exercised(item) else _LONGEST_S
-        return module, max(math.ceil(seconds[module] / longest), 1)
+        return module, one_in(module, is_column=bool(exercised(item)))
 
     taken = _sample_groups(items, group)
     whole = Counter(item.nodeid.partition("::")[0] for item in items)

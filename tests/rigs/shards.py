@@ -19,6 +19,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xdist.workermanage import WorkerController
 
 SHARDS = ("core", "containers", "clouds", "gate", "agent")
@@ -78,8 +80,10 @@ def durations() -> dict[str, float]:
 class ShardScheduling(LoadScopeScheduling):
     """Gives each worker whole units: first those of its shard, the longest first."""
 
-    def __init__(self, config: pytest.Config, log: object = None) -> None:
+    def __init__(self, config: pytest.Config, log: object = None, one_in: Callable[[str], int] = lambda _: 1) -> None:
         super().__init__(config, log)
+        self._one_in = one_in
+        """Of how many tests of a module one is taken in this run."""
         self._weights: dict[str, float] = {}
         self._indices: dict[WorkerController, dict[str, int]] = {}
         self._shards: dict[WorkerController, str] = {}
@@ -108,7 +112,8 @@ class ShardScheduling(LoadScopeScheduling):
 
     def _weigh(self, unit: str) -> float:
         if unit not in self._weights:
-            self._weights[unit] = durations().get(unit, _USUAL_S * len(self.workqueue[unit]))
+            known = durations().get(unit, 0.0) / self._one_in(unit.partition("::")[0])
+            self._weights[unit] = known or _USUAL_S * len(self.workqueue[unit])
         return self._weights[unit]
 
 

@@ -145,7 +145,8 @@ def run(request: Request) -> int:
         seed = os.environ.setdefault(SEED_VARIABLE, str(choose_seed(request)))
         say(f"samples are taken with {SEED_VARIABLE}={seed}")
     words = ["-rfEs", *(request.pytest or ["-n", str(count_workers(request.breadth)), "--dist", "loadscope"])]
-    checks = Beside(in_full=request.in_full or request.provision) if whole else None
+    in_full = request.in_full or request.provision or "CI" in os.environ
+    checks = Beside(in_full=in_full) if whole else None
     try:
         if whole and not (ROOT / "tests" / "__pycache__").exists():
             compile_tests()
@@ -173,8 +174,8 @@ def compile_tests() -> None:
 
 
 def count_workers(breadth: str) -> int:
-    """Return how many processes run the suite: fewer for a small sample, which takes less time than the collecting."""
-    of_each = 2 if breadth == "plain" else _WORKERS_A_PROCESSOR
+    """Return how many processes run the suite: fewer for a small sample, which leaves processors to the checks."""
+    of_each = 1 if breadth == "plain" else _WORKERS_A_PROCESSOR
     return min(of_each * (os.cpu_count() or 1), _MOST_WORKERS)
 
 
