@@ -3,6 +3,10 @@
 The program's note needs no model and is written at once. The auxiliary model replaces it when the next conversation
 begins, while a server is idle, or by a command: for conversations that have ended, and for those without an event for
 half an hour. Only one program asks a model about a conversation at a time.
+
+The note of a longer conversation also answers four questions about the agent's work, in the same reply of the model.
+Each answer has the numbers of the events that show it, and is left out without valid ones. An answer is the model's
+opinion: it is no evidence for the outcome of a task.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.learning.reflection import ASK, TOKENS, extend_schema, find_questions
 from hermes_exec_agent.memory.notes import (
+    ANSWERS,
     PARTS,
     STREAM,
     create_program_note,
@@ -34,10 +38,10 @@ from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from hermes_exec.config.settings import MemorySettings
-    from hermes_exec_agent.memory.notes import Note
+    from hermes_exec_agent.memory.notes import Note, Part
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import Model, Reply
     from hermes_exec_agent.runtime.events.event import Event
@@ -83,6 +87,22 @@ SCHEMA: dict[str, Any] = {
     "required": list(PARTS),
     "additionalProperties": False,
 }
+CALLS = 5
+"""Calls of tools from which on a conversation is reflected."""
+TOKENS = 800
+"""Tokens of a reply, in addition to those of the note."""
+_QUESTIONS: dict[Part, str] = {
+    "solved": "was the request solved well, and what shows it?",
+    "faster": "which steps were not needed, and what would have been faster?",
+    "assumed": "what did the agent assume without a check?",
+    "next": "what should it do, or leave out, the next time?",
+}
+ASK = (
+    " Add four more lists with items of the same form, about the work of the agent: "
+    + " ".join(f'"{part}": {question}' for part, question in _QUESTIONS.items())
+    + " Leave a list empty if no event answers it. At most 700 characters more."
+)
+"""Follows the request for a note."""
 
 
 def write_program_note(log: EventLog, conversation: str) -> Note | None:
@@ -310,3 +330,17 @@ async def write_when_idle(
         await asyncio.sleep(pause_s)
         if is_idle():
             await _write_some(log, models, settings)
+
+
+def find_questions(events: Sequence[Event]) -> tuple[Part, ...]:
+    """Return the questions that the note of a conversation answers; none if it has fewer than `CALLS` calls."""
+    return ANSWERS if sum(event.kind == "call" for event in events) >= CALLS else ()
+
+
+def extend_schema(schema: Mapping[str, Any], sentences: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a note with the lists of answers, each of the form ``sentences``."""
+    return {
+        **schema,
+        "properties": {**schema["properties"], **dict.fromkeys(ANSWERS, sentences)},
+        "required": [*schema["required"], *ANSWERS],
+    }

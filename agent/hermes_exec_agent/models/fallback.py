@@ -8,8 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
-from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning
-from hermes_exec_agent.models.sight import takes_images
+from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning, takes_images
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -11,8 +11,7 @@ from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
-from hermes_exec_agent.models.protocol import Usage, sum_usage
-from hermes_exec_agent.models.sight import check_images
+from hermes_exec_agent.models.protocol import Usage, check_images, sum_usage
 from hermes_exec_agent.runtime.beginning import create_start_record, read_branch
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.context_use import measure_context

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler.job import Job
-from hermes_exec_agent.scheduler.messages import MISSED, describe_moment
 from hermes_exec_agent.scheduler.schedule import find_due, format_moment
+from hermes_exec_agent.scheduler.slot import MISSED, describe_moment
 from hermes_exec_agent.scheduler.slots import (
     deliver_slot,
     end_slot,

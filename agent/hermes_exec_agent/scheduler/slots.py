@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec_agent.scheduler.holder import LEASE_S, describe_holder, is_gone
 from hermes_exec_agent.scheduler.job import PAUSE_AFTER, Job
-from hermes_exec_agent.scheduler.messages import MISSED, SILENT, compose_end
 from hermes_exec_agent.scheduler.outbox import add_messages
-from hermes_exec_agent.scheduler.slot import Slot, SlotState
+from hermes_exec_agent.scheduler.slot import MISSED, SILENT, Slot, SlotState, compose_end
 
 if TYPE_CHECKING:
     import sqlite3

@@ -1,6 +1,7 @@
 """A ticker: it records what is due, runs it, and delivers what it has to report.
 
-Any number of tickers may work on one file at the same time, in any process of any machine.
+Any number of tickers may work on one file at the same time, in any process of any machine. All that reads the time of
+day takes a `Clock`, so that a test can set it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError, OutcomeUnknown, UsageError
 from hermes_exec.pool.owner import Owner
-from hermes_exec_agent.scheduler.clock import SystemClock
 from hermes_exec_agent.scheduler.holder import LEASE_S, format_holder
 from hermes_exec_agent.scheduler.outbox import SEND_LIMIT_S, settle_delivery, take_delivery
 from hermes_exec_agent.scheduler.recording import record_due
@@ -34,7 +35,6 @@ from hermes_exec_agent.scheduler.slots import (
 )
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.scheduler.clock import Clock
     from hermes_exec_agent.scheduler.job import Job
     from hermes_exec_agent.scheduler.outbox import Delivery
     from hermes_exec_agent.scheduler.storage import CronStore
@@ -346,3 +346,27 @@ class Ticker:
         state = await shield_to_completion(self._persist(settling), limit_s=None)
         if error:
             _log.warning("%s: %s: %s", delivery.address, _NEXT.get(state, "tried again"), error)
+
+
+class Clock(Protocol):
+    """The time of day, and waits for a later one."""
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        await asyncio.sleep(seconds)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import queries, recovery, scan, search, search_index, storage, turn_lock
+from hermes_exec_agent.runtime.events import queries, recovery, search, search_index, storage, turn_lock
 from hermes_exec_agent.runtime.events.event import Event, is_stream
 from hermes_exec_agent.runtime.events.storage import conversations_file, log_exists
 
@@ -291,12 +291,12 @@ class EventLog:
 
     def identity(self) -> str:
         """Return an id of this log, which never changes; empty before the first event."""
-        return self._read(scan.read_identity, "")
+        return self._read(queries.read_identity, "")
 
     def scan(self, after: int, kinds: Sequence[Kind], marker: str, limit: int) -> tuple[list[Event], int]:
-        """Return events of all conversations in the order of their recording; see `scan.read_after`."""
+        """Return events of all conversations in the order of their recording; see `queries.read_after`."""
         none: tuple[list[Event], int] = ([], after)
-        return self._read(lambda base: scan.read_after(base, after, kinds, marker, limit), none)
+        return self._read(lambda base: queries.read_after(base, after, kinds, marker, limit), none)
 
     def export(self, conversation: str) -> Iterator[str]:
         """Yield the conversation as lines of JSON, one event each."""
