@@ -36,6 +36,6 @@ def _to_plain(line: str) -> str:
     return line if line.isprintable() else "".join(each if each.isprintable() else " " for each in line)
 
 
-def quote_name(text: str, most: int = _MOST) -> str:
+def quote_name(text: str) -> str:
     """Return a name or path unchanged if it is plain, else quoted."""
-    return text if len(text) <= most and _PLAIN.fullmatch(text) else quote(text, most)
+    return text if len(text) <= _MOST and _PLAIN.fullmatch(text) else quote(text)

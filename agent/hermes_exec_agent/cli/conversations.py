@@ -12,7 +12,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.options import complete_conversations
+from hermes_exec_agent.cli.options import Output, complete_conversations
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations
 
 if TYPE_CHECKING:
@@ -131,9 +131,7 @@ def export(
     form: Annotated[
         str, typer.Option("--format", "-f", metavar="jsonl|markdown|messages", help="Select the format of the file.")
     ] = "jsonl",
-    output: Annotated[
-        str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
-    ] = None,
+    output: Output = None,
 ) -> int:
     """Export a conversation as all events, as a document, or as the messages that a model reads.
 

@@ -20,7 +20,8 @@ from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli import memory_longterm
-from hermes_exec_agent.cli.person import export_json
+from hermes_exec_agent.cli.export import export_json
+from hermes_exec_agent.cli.options import Output
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -166,9 +167,7 @@ def undo(*, person: Person = None) -> int:
 
 def export(
     *,
-    output: Annotated[
-        str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
-    ] = None,
+    output: Output = None,
     person: Person = None,
 ) -> int:
     """Export all entries with their origins as JSON."""

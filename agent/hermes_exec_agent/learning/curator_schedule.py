@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command, start_command
+from hermes_exec_agent.detached_commands import run_command, start_command
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog

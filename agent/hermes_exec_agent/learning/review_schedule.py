@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command, start_command
+from hermes_exec_agent.detached_commands import run_command, start_command
 from hermes_exec_agent.learning.review_queue import ReviewRules, has_pending
 
 if TYPE_CHECKING:

@@ -267,9 +267,7 @@ def _is_pending(log: EventLog, conversation: str, *, retry: bool) -> bool:
     return True
 
 
-async def write_pending(
-    log: EventLog, model: Model | None, conversations: Sequence[str], written: Callable[[Note], None] | None = None
-) -> None:
+async def write_pending(log: EventLog, model: Model | None, conversations: Sequence[str]) -> None:
     """Write the notes of conversations, by the program if there is no model.
 
     Raises:
@@ -278,11 +276,9 @@ async def write_pending(
     """
     for each in conversations:
         if model is None:
-            note = await asyncio.to_thread(write_program_note, log, each)
+            await asyncio.to_thread(write_program_note, log, each)
         else:
-            note = await write_model_note(log, each, model)
-        if note is not None and written is not None:
-            written(note)
+            await write_model_note(log, each, model)
 
 
 async def _write_some(log: EventLog, models: Models, settings: MemorySettings, skip: str = "") -> None:

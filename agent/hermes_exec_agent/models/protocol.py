@@ -13,7 +13,7 @@ from hermes_exec_agent.models.images import MAX_IMAGES
 from hermes_exec_agent.quoting import flatten, quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from hermes_exec_agent.models.call_trace import CallTrace
     from hermes_exec_agent.models.dialects import Reasoning
@@ -149,7 +149,7 @@ class Model(Protocol):
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncIterator[Item]:
+    ) -> AsyncGenerator[Item]:
         """Stream a reply: pieces of text and reasoning, and the complete `Reply` as the last item.
 
         After a `Retried` the pieces start again.
@@ -219,7 +219,7 @@ async def complete(
     """
     stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
     # Closing the stream ends the request if the caller is cancelled.
-    async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+    async with aclosing(stream) as items:
         async for item in items:
             if isinstance(item, Reply):
                 return item

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.models.protocol import Reply, takes_images
 
@@ -63,7 +63,7 @@ class CountedModel(WrappedModel):
     ) -> AsyncGenerator[Item]:
         """Stream the model's reply; see `Model.stream`."""
         stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
-        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+        async with aclosing(stream) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     self._spend(item.usage)

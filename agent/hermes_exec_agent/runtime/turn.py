@@ -6,7 +6,7 @@ import secrets
 import threading
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
@@ -20,11 +20,11 @@ from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steere
 from hermes_exec_agent.runtime.usage_record import to_usage_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message, ToolCall
-    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
     from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.history import EventRecorder
@@ -358,7 +358,7 @@ class Turn:
         messages = self._recorder.history.messages
         stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
         self._steps += 1
-        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+        async with aclosing(stream) as items:
             async for item in items:
                 match item:
                     case Reply():

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command
+from hermes_exec_agent.detached_commands import run_command
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.storage import CronStore

@@ -99,13 +99,13 @@ class Ticker:
         """Do so until cancelled. Runs are then given half a minute to end, and are stopped."""
         await self._serve(until_idle=False)
 
-    async def run_now(self, job: Job, *, note: str = "") -> Slot:
+    async def run_now(self, job: Job) -> Slot:
         """Run a job once now; return the slot of the run.
 
         Raises:
             UsageError: it waits for an approval, was removed, or runs already.
         """
-        slot = await asyncio.to_thread(self._claim_now, job, note)
+        slot = await asyncio.to_thread(self._claim_now, job)
         task = self._start(job, slot)
         try:
             while not task.done():
@@ -116,7 +116,7 @@ class Ticker:
         await self._deliver(until_done=True)
         return await asyncio.to_thread(self._read, slot.id)
 
-    def _claim_now(self, job: Job, note: str) -> Slot:
+    def _claim_now(self, job: Job) -> Slot:
         now = self._clock.now()
         with self._store.transaction() as base:
             current = read_job(base, job.id)
@@ -127,7 +127,6 @@ class Ticker:
                 raise UsageError(f"the job {job.name!r} runs already", remedy=f"hermes-exec cron history {job.name}")
             return insert_slot(
                 base, current, int(now), "claimed", now, cause="person", owner=self._holder, lease=now + LEASE_S,
-                note=note,
             )  # fmt: skip
 
     def _read(self, id: int) -> Slot:

@@ -44,6 +44,8 @@ EF_SEARCH = 100
 _PATIENCE_S = 5.0
 """How long a caller waits for a connection."""
 _QUERY_MS = 5_000
+_SAMPLES, _SAMPLED_MATCHES = 50, 10
+"""Rows that are queries when the recall is measured, and the nearest rows of each that are compared."""
 _EQUAL = 1e-6
 """The difference of cosines below which two rows count as equally near."""
 _CONNECTION = {
@@ -274,7 +276,7 @@ class PostgresStore:
         """Whether the rows of a kind have a valid index."""
         return self.list_indexes().get(self._index_name(kind), False)
 
-    def measure_recall(self, log: str, kind: Kind, *, samples: int = 50, count: int = 10) -> float:
+    def measure_recall(self, log: str, kind: Kind) -> float:
         """Return the part of the exactly nearest rows that the index finds, over rows of this log as queries.
 
         Returns:
@@ -287,10 +289,10 @@ class PostgresStore:
             sampled = connection.execute(
                 "SELECT embedding FROM hermes_memories WHERE log = %s AND kind = %s AND embedder = %s"
                 " ORDER BY md5(id::text) LIMIT %s",
-                (log, kind, self._embedder[0], samples),
+                (log, kind, self._embedder[0], _SAMPLES),
             ).fetchall()
             for (vector,) in sampled:
-                values = {"vector": vector, "log": log, "count": count}
+                values = {"vector": vector, "log": log, "count": _SAMPLED_MATCHES}
                 _plan(connection, exact=False)
                 fast = [float(row[6]) for row in connection.execute(query, values).fetchall()]
                 _plan(connection, exact=True)
