@@ -348,7 +348,7 @@ def _check_registry() -> list[Check]:
 
 
 def _check_log() -> list[Check]:
-    """Look at the log without an `EventLog`, which would replace a damaged file."""
+    """Examine the log without an `EventLog`, which would replace a damaged file."""
     from hermes_exec_agent.runtime.events import queries, storage
 
     path = storage.conversations_file()

@@ -1,6 +1,5 @@
 """``cron``: jobs that run at their time: requests to the agent, and plain commands."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.agent_shell import refuse_agents_descendant, require_terminal
 from hermes_exec_agent.cli.cron_run import daemon, run, tick
 from hermes_exec_agent.cli.options import CronJob, Model, complete_cron_jobs, complete_skills
 
@@ -353,8 +352,7 @@ def approve(job: CronJob) -> int:
         if found.state != "waiting":
             raise UsageError(f"the job {found.name!r} waits for no approval", remedy="hermes-exec cron list")
         _print_job(found)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("approve asks a person, and this is no terminal", remedy="the same command at a terminal")
+        require_terminal("approve")
         if not confirm(f"Run {found.name} at these times?"):
             note(f"nothing was changed; hermes-exec cron remove {found.name} removes it")
             return 1

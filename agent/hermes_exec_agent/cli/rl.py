@@ -5,7 +5,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -321,13 +320,12 @@ def train(
 
     Exit codes: 0 if the trainer left an adapter, 125 if it failed or left none, 2 for wrong usage.
     """
-    from hermes_exec_agent.agent_shell import refuse_agents_descendant
+    from hermes_exec_agent.agent_shell import refuse_agents_descendant, require_terminal
     from hermes_exec_agent.rl.training import run_training
 
     if not command:
         raise UsageError("train has no trainer to run", remedy="rl train -- python train.py")
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("train is for a person, and this is no terminal", remedy="the same command at a terminal")
+    require_terminal("train")
     refuse_agents_descendant()
     place = Path(adapters) if adapters else Path(into) / "adapters"
     end = run_training(command, Path(into), place, trainer)

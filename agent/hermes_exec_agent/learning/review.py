@@ -247,7 +247,7 @@ class NoTerminal:
 
 
 class ReviewMemory(MemoryTool):
-    """Changes the journal by what was said in the reviewed conversations.
+    """Changes the journal by the text of the reviewed conversations.
 
     The origin of an entry comes from their events: the reviewer's own request repeats them, and is no word of a person.
     If these conversations read text from outside, an entry in the person's words is replaced by such words alone, as no

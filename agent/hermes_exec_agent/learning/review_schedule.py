@@ -28,7 +28,7 @@ def read_rules(settings: Settings) -> ReviewRules | None:
 
 
 def start_worker(log: EventLog) -> bool:
-    """Start a worker if a review waits; return whether it was started. An error of it is none of the caller's."""
+    """Start a worker if a review waits; return whether it was started. The caller does not receive its errors."""
     if not _has_pending(log):
         return False
     start_command(*_RUN)

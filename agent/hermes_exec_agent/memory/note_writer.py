@@ -53,7 +53,7 @@ SLEEP_S = 30 * 60.0
 AT_START = 3
 """Notes that a model writes when a conversation begins."""
 _NEWEST = 200
-"""Conversations that are looked at when one begins."""
+"""Conversations that are examined when one begins."""
 _IDLE_S = 60.0
 """Seconds between two looks of an idle server."""
 TRANSCRIPT = 24_000
@@ -119,7 +119,7 @@ def write_program_note(log: EventLog, conversation: str) -> Note | None:
 
 
 async def write_model_note(log: EventLog, conversation: str, model: Model) -> Note | None:
-    """Have a model write the note of a conversation; the program writes it if the reply is no usable note.
+    """Have a model write the note of a conversation; the program writes it if the reply is not a usable note.
 
     Returns:
         the note; None if another program writes it, or if there is nothing to note.
@@ -243,7 +243,7 @@ def find_pending(log: EventLog, *, newest: int | None = None, retry: bool = Fals
 
     Args:
         log: the log.
-        newest: how many of the newest streams are looked at; all if None.
+        newest: how many of the newest streams are examined; all if None.
         retry: also return those about which a model gave no usable note.
     """
     ids = log.newest_ids(newest or 1 << 40)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_exec.extras import require
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.dialects import Reasoning
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Price, Text, Thought, ToolChoice, ToolSpec
+    from hermes_exec_agent.models.providers import VendorApi
     from hermes_exec_agent.models.retrying import Patience
 
-Api = Literal["anthropic", "google", "openai-responses"]
 _ID = 200
 """Characters of a reply's id that are recorded."""
 
@@ -77,7 +77,7 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
         self,
         name: str,
         *,
-        api: Api,
+        api: VendorApi,
         base_url: str,
         key: Secret | None = None,
         window: int = 128_000,
@@ -92,7 +92,7 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
             name, base_url=base_url, key=key, window=window, price=price, patience=patience, reasoning=reasoning,
             sampling=sampling, origin=f"{api}\n{base_url}\n{name}",
         )  # fmt: skip
-        self.api: Api = api
+        self.api: VendorApi = api
         self._marks_cache = marks_cache
 
     def _build_body(
@@ -250,7 +250,7 @@ def _connect_responses(endpoint: VendorEndpoint) -> _Client:
     return _Client(OpenAIResponsesModel(endpoint.name, provider=OpenAIProvider(openai_client=sdk)), sdk.close)
 
 
-_CLIENTS: dict[Api, Callable[[VendorEndpoint], _Client]] = {
+_CLIENTS: dict[VendorApi, Callable[[VendorEndpoint], _Client]] = {
     "anthropic": _connect_anthropic,
     "google": _connect_google,
     "openai-responses": _connect_responses,

@@ -48,7 +48,7 @@ class TurnHooks(Protocol):
     """The hooks that a turn runs."""
 
     async def check_stop(self, text: str, stops: int) -> str:
-        """Return why a turn has to go on after the answer ``text``; empty if it may end."""
+        """Return why a turn has to continue after the answer ``text``; empty if it may end."""
         ...
 
     async def check_compaction(self, *, manual: bool) -> str:
@@ -116,7 +116,7 @@ class Turn:
         self._meter = meter
         self._auxiliary = auxiliary
         self._compactor = compactor
-        self._beside = estimate_tool_tokens(tools)
+        self._tool_tokens = estimate_tool_tokens(tools)
         self._tools = tools
         self._executor = acting
         self._recorder = recorder
@@ -190,7 +190,7 @@ class Turn:
             self._tell(Steered(words))
 
     async def _is_continued(self, reply: Reply, stops: int) -> bool:
-        """Return whether a hook lets the turn go on after an answer; the model receives its reason."""
+        """Return whether a hook lets the turn continue after an answer; the model receives its reason."""
         text = reply.message.content
         if self._hooks is None or reply.finish != "stop" or not text.strip():
             return False
@@ -333,7 +333,7 @@ class Turn:
             history.messages,
             request=history.request,
             window=self._options.window or self._model.window,
-            beside=self._beside,
+            tool_tokens=self._tool_tokens,
             auxiliary=self._auxiliary,
             force=force,
             permit=permit,
@@ -363,7 +363,7 @@ class Turn:
                 match item:
                     case Reply():
                         self._count(item.usage, item.model or self._model.name)
-                        self._compactor.measure(messages, item.usage, self._beside)
+                        self._compactor.measure(messages, item.usage, self._tool_tokens)
                         return item
                     case Text():
                         self.said += item.text

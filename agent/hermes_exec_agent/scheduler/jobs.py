@@ -137,7 +137,7 @@ def edit_job(store: CronStore, job: Job, spec: JobSpec, now: float, *, name: str
 
 
 def pause_job(store: CronStore, job: Job, now: float) -> Job:
-    """Record no slots of a job until it is resumed; a run goes on.
+    """Record no slots of a job until it is resumed; a run continues.
 
     Raises:
         UsageError: it is not active.

@@ -41,7 +41,7 @@ _log = logging.getLogger("hermes_exec.cron")
 def record_due(store: CronStore, now: float, host: str) -> int:
     """Record all slots that are due, and what killed tickers left; return how many jobs were due.
 
-    A job whose schedule this machine cannot read, for want of a package, is logged and left to others.
+    A job whose schedule this machine cannot read, as a package is missing, is logged and left to others.
     """
     with store.snapshot() as base:
         if base is None:

@@ -30,7 +30,7 @@ def has_work(store: CronStore, now: float) -> bool:
 
 
 async def run_regularly(store: CronStore) -> None:
-    """Start a tick in each minute in which there is something to do, until cancelled; ticks that run go on."""
+    """Start a tick in each minute in which there is something to do, until cancelled; ticks that run continue."""
     ticks: set[asyncio.Task[None]] = set()
     while True:
         if await asyncio.to_thread(has_work, store, time.time()):

@@ -40,7 +40,7 @@ class Slot:
     owner: str
     lease: float
     stop: str
-    """Why its run is to be ended."""
+    """The reason to end its run; empty if it may continue."""
     recorded: float
     began: float | None
     ended: float | None

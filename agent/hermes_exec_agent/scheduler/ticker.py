@@ -96,7 +96,7 @@ class Ticker:
         return self.ended.total()
 
     async def serve(self) -> None:
-        """Do so until cancelled. Runs are then given half a minute to end, and are stopped."""
+        """Work as `tick` does until cancelled. Runs are then given half a minute to end, and are stopped."""
         await self._serve(until_idle=False)
 
     async def run_now(self, job: Job) -> Slot:
@@ -152,7 +152,7 @@ class Ticker:
             await shield_to_completion(self._stop_all(reason, 0.0), limit_s=None)
 
     async def _work(self, *, until_idle: bool) -> int:
-        """Do what there is to do now; return how many runs lasted after the look.
+        """Record, start and deliver what is due now; return the number of runs that have not ended.
 
         Raises:
             HermesError: a tick could not use the file. Another ticker only logs it, and tries again.
@@ -216,7 +216,7 @@ class Ticker:
         return min(max(until, 0.05), LOOK_S)
 
     async def _keep_leases(self) -> None:
-        """Renew the leases, and end the runs that are to be ended."""
+        """Renew the leases, and end the runs that have to end."""
         now = self._clock.now()
         if not self._running:
             return
@@ -239,7 +239,7 @@ class Ticker:
                 task.cancel()
 
     async def _stop_all(self, reason: str, grace_s: float) -> None:
-        """Let runs and deliveries end, and stop the others."""
+        """Wait for runs and deliveries to end for a time, and stop the others."""
         self._is_ending = True
         tasks = [*self._running, *self._sending]
         if tasks and grace_s:

@@ -38,7 +38,7 @@ _MOST_CHANGES = 5000
 _NEAR = frozenset({"local", "docker", "bubblewrap", "singularity"})
 """Kinds of targets on which several calls take less time than several programs."""
 _SMALL = 256 << 10
-"""Bytes of a file that is copied by way of this program."""
+"""Bytes of a file that is copied through this program."""
 _MOST_OUTPUT = 16 << 20
 _FIELDS = 7
 _SUBMODULE = "160000"

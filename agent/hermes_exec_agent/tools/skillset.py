@@ -89,7 +89,7 @@ class Skillset:
 
     @property
     def repair_model(self) -> Model | None:
-        """The model that finds out why a skill failed; None if no failing skill is to be improved."""
+        """The model that finds out why a skill failed; None if failing skills are not improved."""
         can_change = any(tool.spec.name == "skill_manage" for tool in self._context.tools)
         return self._count_model() if can_change and self._context.repair_skills else None
 

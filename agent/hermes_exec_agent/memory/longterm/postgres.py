@@ -55,7 +55,7 @@ _CONNECTION = {
     "application_name": "hermes-exec",
 }
 _ITERATIVE = (0, 8)
-"""The version of pgvector from which on HNSW goes on until enough rows fit the other conditions."""
+"""The version of pgvector from which on HNSW continues until enough rows fit the other conditions."""
 _UPSERT = """
 INSERT INTO hermes_memories AS old (log, source, kind, text, at, origin, evidence, embedder, embedding)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -241,7 +241,7 @@ class PostgresStore:
     def maintain(self) -> None:
         """Create the HNSW index of each kind that has enough rows, and remove those of other embedders.
 
-        One program builds at a time, and writers go on meanwhile. The server completes a build whose client was
+        One program builds at a time, and writers continue meanwhile. The server completes a build whose client was
         killed, or leaves an index that is not valid, which the next call replaces.
         """
         from psycopg import sql

@@ -253,7 +253,7 @@ class LongTermMemory:
         return found
 
     def index_briefly(self, limit_s: float) -> None:
-        """Wait until the log is indexed, for at most ``limit_s`` seconds; indexing goes on after them."""
+        """Wait until the log is indexed, for at most ``limit_s`` seconds; indexing continues after them."""
         if (future := self.index_soon()) is not None:
             with contextlib.suppress(TimeoutError):
                 future.result(limit_s)
@@ -266,7 +266,7 @@ class LongTermMemory:
                 self._is_prepared = True
 
     def catch_up(self) -> int:
-        """Index what is new in the log; blocks, and raises the errors of the embedder and the store."""
+        """Index the new events of the log; blocks, and raises the errors of the embedder and the store."""
         self.prepare()
         return self.indexer.catch_up()
 
@@ -345,7 +345,7 @@ class LongTermMemory:
         self._search(np.full(size, size**-0.5, dtype=np.float32), KINDS)
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
-        """Do background work; a failure is judged as one of a search is."""
+        """Run work in the background; a failure counts as one of a search does."""
         try:
             return work()
         except HermesError as error:
@@ -375,7 +375,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is to be tried now."""
+        """Whether no attempt is allowed now."""
         return self._clock() < self._until
 
     def succeed(self) -> None:

@@ -208,7 +208,7 @@ class EventLog:
         found = [id for id in ids if not is_stream(id)]
         if ids and (not found or beginning in ids) and beginning not in found:
             raise UsageError(
-                f"{to_printable(ids[0])} records what the agent remembers, and is no conversation",
+                f"{to_printable(ids[0])} records what the agent remembers, and is not a conversation",
                 remedy="hermes-exec conversations list",
             )
         if len(found) == 1 or beginning in found:
@@ -268,7 +268,7 @@ class EventLog:
         return self._read(lambda base: search.select(base, keys, text, wanted), [])
 
     def rebuild_index(self) -> int:
-        """Index all events again from the log alone, and return the number of rows that were looked at.
+        """Index all events again from the log alone, and return the number of rows that were examined.
 
         A rebuild that was interrupted is continued.
 
