@@ -23,8 +23,7 @@ from hermes_exec_agent.learning.audit import TASKS, OutcomeTables, create_report
 from hermes_exec_agent.learning.outcomes import STREAM, Evidence, derive_missing, judge_task, read_outcomes
 from hermes_exec_agent.learning.review import Worker
 from hermes_exec_agent.learning.review_queue import ReviewRules, list_pending, queue_after_task
-from hermes_exec_agent.learning.version_table import count_from_events
-from hermes_exec_agent.learning.versions import read_versions
+from hermes_exec_agent.learning.versions import count_from_events, read_versions
 from hermes_exec_agent.memory.note_writer import write_program_note
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.endpoint import Endpoint

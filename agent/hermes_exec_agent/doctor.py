@@ -16,7 +16,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_exec.backend import Check
@@ -28,13 +28,13 @@ from hermes_exec.extras import install_command, missing_modules
 from hermes_exec_agent.errors import ModelError, NoModel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from hermes_exec.config.settings import McpSettings
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.models.endpoint import Endpoint
-    from hermes_exec_agent.models.protocol import Item, Model, Reply
+    from hermes_exec_agent.models.protocol import Model, Reply
 
 EXTRAS = ("agent", "chat", "server", "web-view", "memory", "skills", "cron")
 """The extras that parts of the agent need."""
@@ -280,7 +280,7 @@ async def _ask_model(endpoint: Model) -> list[Check]:
     began = time.perf_counter()
     stream = endpoint.stream([question], [tool])
     try:
-        async with asyncio.timeout(_ANSWER_S), aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+        async with asyncio.timeout(_ANSWER_S), aclosing(stream) as items:
             async for item in items:
                 if isinstance(item, Retried):
                     return [Check("tool call", "missing", item.reason, "try again later")]
@@ -348,7 +348,7 @@ def _check_registry() -> list[Check]:
 
 
 def _check_log() -> list[Check]:
-    """Look at the log without an `EventLog`, which would replace a damaged file."""
+    """Examine the log without an `EventLog`, which would replace a damaged file."""
     from hermes_exec_agent.runtime.events import queries, storage
 
     path = storage.conversations_file()

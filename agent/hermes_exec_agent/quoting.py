@@ -1,8 +1,8 @@
 """Quote untrusted texts, such as descriptions, names, summaries and pages, for a model.
 
-The author of a skill writes its description, and anybody may name a file. Neither text may start a line, a heading or a
-message of its own in a prompt: a short one becomes one bounded line, between quotes that it cannot close, and each line
-of a longer one gets a mark.
+The author of a skill writes its description, and any user may name a file. Neither text may start a line, a heading or
+a message of its own in a prompt: a short one becomes one bounded line, between quotes that it cannot close, and each
+line of a longer one gets a mark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def quote(text: str, most: int = _MOST) -> str:
 
 
 def quote_lines(text: str) -> str:
-    """Return a longer text with ``>`` before each of its lines, so that no line of it can pass for one of ours."""
+    """Return a longer text with ``>`` before each of its lines, so that none of them can pass for the program's."""
     return "\n".join(f"> {_to_plain(line)}".rstrip() for line in text.splitlines())
 
 
@@ -36,6 +36,6 @@ def _to_plain(line: str) -> str:
     return line if line.isprintable() else "".join(each if each.isprintable() else " " for each in line)
 
 
-def quote_name(text: str, most: int = _MOST) -> str:
+def quote_name(text: str) -> str:
     """Return a name or path unchanged if it is plain, else quoted."""
-    return text if len(text) <= most and _PLAIN.fullmatch(text) else quote(text, most)
+    return text if len(text) <= _MOST and _PLAIN.fullmatch(text) else quote(text)

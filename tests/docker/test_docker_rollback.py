@@ -13,7 +13,7 @@ from hermes_exec.terminal.copies import TargetCopy
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.runtime import Conversation
 from hermes_exec_agent.runtime.events import EventLog
-from hermes_exec_agent.tools import watched_folder
+from hermes_exec_agent.tools import file_checkpoints
 from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
@@ -69,7 +69,7 @@ def test_changes_of_commands_in_a_container_are_rolled_back(
                 assert (await terminal.run(LIST)).stdout == before
                 await talk.rollback(3)
                 assert (await terminal.run("cat '/data/changed file'")).stdout == b"new\n"
-                monkeypatch.setattr(watched_folder, "_MOST_BYTES", 3)
+                monkeypatch.setattr(file_checkpoints, "_MOST_BYTES", 3)
                 await talk.ask("once more")
                 (why,) = (await talk.list_steps())[-1].list_uncovered()
                 assert "more than 0 MiB changed" in why

@@ -167,7 +167,7 @@ def test_a_call_names_a_task_and_events_that_show_its_steps(learning: Learning) 
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"task": 3}, "#3 is not the task of this review"),
         ({"events": []}, "events"),
-        ({"events": [5, 40]}, "#40 is no event"),
+        ({"events": [5, 40]}, "#40 is not an event"),
         ({"events": [5]}, "none of the events is a result that shows a step"),
         ({"events": [2, 3]}, "none of the events is a result"),
     )

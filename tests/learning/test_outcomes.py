@@ -19,7 +19,7 @@ import pytest
 import hermes_exec_agent
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.learning import scan_position
+from hermes_exec_agent.learning import outcomes
 from hermes_exec_agent.learning.outcomes import (
     STREAM,
     Evidence,
@@ -28,7 +28,7 @@ from hermes_exec_agent.learning.outcomes import (
     judge_task,
     read_outcomes,
 )
-from hermes_exec_agent.learning.version_table import forget_table
+from hermes_exec_agent.learning.versions import forget_table
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.envelope import find_failure
@@ -96,11 +96,11 @@ def test_each_turn_has_one_record_of_what_it_took(talk: Talk, log: EventLog) -> 
 def test_only_events_since_the_first_task_without_an_outcome_are_searched_again(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_position, "_STEP", 1)
+    monkeypatch.setattr(outcomes, "_STEP", 1)
 
     def read() -> int:
         with closing(sqlite3.connect(log.path)) as base:
-            return scan_position.read_position(base)
+            return outcomes.read_position(base)
 
     add_task(log, "a")
     held = log.acquire_turn("b")
@@ -198,7 +198,7 @@ def test_no_tool_can_give_evidence(log: EventLog, monkeypatch: pytest.MonkeyPatc
     for folder in ("tools", "memory", "skills"):
         for path in (PACKAGE / folder).rglob("*.py"):
             imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-            modules = {each.module or "" for each in imports} - {"hermes_exec_agent.learning.reflection"}
+            modules = {each.module or "" for each in imports} - {"hermes_exec_agent.memory.note_writer"}
             assert not [each for each in modules if "learning" in each], path
     number = add_task(log, "c")
     monkeypatch.setenv("HERMES_EXEC_AGENT", "a model")

@@ -141,7 +141,7 @@ def test_a_trial_shows_both_sides_and_changes_nothing(cli: Cli, queue: Callable[
     assert "labelled tasks: 1 succeeded" in cli("proposals", "show", "1").stdout.decode()
     assert sorted(each.name for each in cli.cwd.iterdir()) == ["tasks.jsonl"]
     tasks.write_text('{"instruction": "x"}\n')
-    assert b"line 1 is no task" in cli("proposals", "try", "1", "--tasks", str(tasks)).stderr
+    assert b"line 1 is not a task" in cli("proposals", "try", "1", "--tasks", str(tasks)).stderr
 
 
 def test_a_change_by_hand_is_reported_once_and_acknowledged_at_a_terminal(cli: Cli, queue: Callable[..., Path]) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.learning.reflection import CALLS
-from hermes_exec_agent.memory.note_writer import write_model_note, write_pending
+from hermes_exec_agent.memory.note_writer import CALLS, write_model_note, write_pending
 from hermes_exec_agent.memory.notes import ANSWERS, MOST, MOST_ANSWERS, PARTS, Note, latest_note
 from hermes_exec_agent.models import ScriptedModel
 

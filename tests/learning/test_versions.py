@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.learning import version_table
+from hermes_exec_agent.learning import versions
 from hermes_exec_agent.learning.outcomes import Evidence, judge_task
 from hermes_exec_agent.learning.versions import STREAM, fall_back, read_versions, take_notices
 from hermes_exec_agent.runtime.events import EventLog
@@ -86,7 +86,7 @@ def test_the_judgement_that_shows_a_version_to_be_worse_makes_it_fall_back_once(
 
 
 def test_counts_that_are_continued_are_those_of_all_events(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_table, "_BATCH", 7)
+    monkeypatch.setattr(versions, "_BATCH", 7)
     draw = random.Random(7)
 
     def create(number: int) -> dict[str, Any]:
@@ -97,24 +97,24 @@ def test_counts_that_are_continued_are_those_of_all_events(log: EventLog, monkey
         record = {"task": task, "tasks": 40, "conversation": f"c{task}", "request": 2, "model": f"m{task % 2}"}
         return {**record, "result": result, "evidence": {"kind": kind}, "skills": skills}
 
-    def count_from_events(name: str) -> list[version_table.Row]:
+    def count_from_events(name: str) -> list[versions.Row]:
         with closing(sqlite3.connect(log.path)) as base:
-            return version_table.count_from_events(base, name)
+            return versions.count_from_events(base, name)
 
     for step in range(12):
         log.append_all("outcomes", [("outcome", create(step * 10 + number)) for number in range(10)])
         if step % 5 == 4:
-            version_table.forget_table(log)
+            versions.forget_table(log)
         if step % 4 == 3:  # a person deletes the last events, and others take their numbers
             with closing(sqlite3.connect(log.path)) as base, base:
                 base.execute("DROP TRIGGER IF EXISTS nothing_goes")
                 base.execute("DELETE FROM events WHERE number > ?", (step * 10,))
             EventLog(log.path).append_all("outcomes", [("outcome", create(step + each)) for each in range(13)])
         for name in ("", "s1"):
-            assert version_table.count_outcomes(log, name) == count_from_events(name) != []
+            assert versions.count_outcomes(log, name) == count_from_events(name) != []
     log.append("outcomes", "outcome", {**create(0), "result": None})  # a record that the table does not take
     log.append("outcomes", "outcome", {**create(1), "evidence": {"kind": "person"}})
-    assert version_table.count_outcomes(log) == count_from_events("")
+    assert versions.count_outcomes(log) == count_from_events("")
 
 
 @pytest.mark.parametrize(

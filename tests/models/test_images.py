@@ -23,9 +23,8 @@ from hermes_exec_agent.models.images import (
     parse_image,
 )
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.protocol import estimate_tokens
+from hermes_exec_agent.models.protocol import estimate_tokens, takes_images
 from hermes_exec_agent.models.settings import load_models
-from hermes_exec_agent.models.sight import takes_images
 from tests.rigs.endpoint import ScriptedEndpoint, Status
 from tests.rigs.pictures import gif, jpeg, png, webp
 

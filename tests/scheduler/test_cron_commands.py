@@ -307,7 +307,7 @@ def test_a_job_of_the_agent_waits_for_a_yes_at_a_terminal(cli: Cli) -> None:
     assert (job["state"], job["author"], job["target"]) == ("waiting", "scripted: script.jsonl", "local")
     make_due(cli)
     assert cli.json("cron", "tick", "--json") == {"ran": 0}
-    assert "this is no terminal" in err(cli, "approve", "nightly")
+    assert "standard input is not a terminal" in err(cli, "approve", "nightly")
     for answer, code, state in (("n", 1, "waiting"), ("y", 0, "active")):
         screen = Screen(cli, "cron", "approve", "nightly")
         shown = screen.see("Run nightly at these times")

@@ -212,7 +212,7 @@ def test_to_keep_what_does_not_run_in_the_background_is_refused() -> None:
     async def keep(agent: Agent) -> dict[str, Any]:
         return await agent("terminal", command="true", keep=True)
 
-    assert "keep is for what runs in the background" in with_agent(keep)["error"]["message"]
+    assert "keep applies to background commands alone" in with_agent(keep)["error"]["message"]
 
 
 def test_every_tool_is_in_the_documentation() -> None:

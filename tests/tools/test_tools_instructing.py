@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.tools.instructing import instructs
+from hermes_exec_agent.tools.instruction_files import is_instruction_file
 from tests.tools.conftest import Nobody, Somebody, agent_in
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ ORDERS = (
 
 
 def test_files_that_give_orders_are_known_by_their_names() -> None:
-    assert [each for each in ORDERS if not instructs(each)] == []
+    assert [each for each in ORDERS if not is_instruction_file(each)] == []
     ordinary = ("README.md", "agents.md.txt", "src/profile", ".gitignore", "git/hooks/x", "my.bashrc/x", "xAGENTS.md")
-    assert [each for each in ordinary if instructs(each)] == []
+    assert [each for each in ordinary if is_instruction_file(each)] == []
 
 
 def write(path: str) -> tuple[str, dict[str, Any]]:

@@ -187,7 +187,7 @@ def test_versions_are_kept_chosen_and_archived_and_nothing_is_deleted(tmp_path: 
         ({"action": "patch", "name": "add-numbers"}, "needs a patch"),
         ({"action": "create", "name": "add-numbers", "patch": "x"}, "already"),
         ({"action": "patch", "name": "no-such", "patch": "x"}, "no skill is called"),
-        ({"action": "improve", "name": "add-numbers"}, "nothing says what"),
+        ({"action": "improve", "name": "add-numbers"}, "improve needs the task"),
         ({"action": "create", "name": "os", "task": "x"}, "not a valid name of a skill"),
         ({"action": "create", "name": "new-one", "task": "x"}, "without a sandbox"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_exec_agent.batch.ledger import Amounts
 from hermes_exec_agent.errors import ContextTooLong, ModelRefused
@@ -80,7 +80,7 @@ class CappedModel(WrappedModel):
         used = need
         try:
             stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
-            async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+            async with aclosing(stream) as items:
                 async for item in items:
                     if isinstance(item, Reply):
                         used = self._amounts(item.usage, need)

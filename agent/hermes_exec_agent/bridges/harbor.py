@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _DOCKER = "docker"
 _MACHINES = frozenset({"local", "ssh", "slurm"})
-"""Kinds of targets that are no containers; tasks of Harbor write below the root."""
+"""Kinds of targets that are not containers; tasks of Harbor write below the root."""
 _STEP_S = 60.0
 _LEASE_S = 60.0
 _OUTPUT = 16 << 20
@@ -126,7 +126,7 @@ class HermesExecEnvironment(BaseEnvironment):
         """Create or open the target; see `BaseEnvironment.start`.
 
         Raises:
-            RuntimeError: it cannot be opened, or is no container.
+            RuntimeError: it cannot be opened, or is not a container.
         """
         try:
             plan = plan_open(self._create_profile(force_build=force_build), lease_s=_LEASE_S)
@@ -267,7 +267,7 @@ class HermesAgent(BaseAgent):
         return find_version()
 
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Check that the environment is one of ours; see `BaseAgent.setup`."""
+        """Check that the environment is a `HermesEnvironment`; see `BaseAgent.setup`."""
         if not isinstance(environment, HermesExecEnvironment):
             raise TypeError("HermesAgent needs -e hermes_exec_agent.bridges.harbor:HermesExecEnvironment")
         if self.mcp_servers:

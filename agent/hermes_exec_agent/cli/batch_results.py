@@ -145,7 +145,7 @@ def export(  # noqa: PLR0913  one parameter an option
     what was left out is counted on standard error. See docs/trajectories.md.
     """
     from hermes_exec_agent.batch.report import export_results
-    from hermes_exec_agent.cli.person import export_json
+    from hermes_exec_agent.cli.export import export_json
 
     if min_reward is not None and not math.isfinite(min_reward):
         raise UsageError(f"--min-reward {min_reward}: it should be a finite number")
@@ -201,7 +201,7 @@ def _format_counts(name: str, counts: "Counter[str]") -> str:
 
 
 def _write_rows(rows: "Iterable[Any]", output: str | None, *, json: bool) -> None:
-    from hermes_exec_agent.cli.person import export_json
+    from hermes_exec_agent.cli.export import export_json
 
     if json:
         export_json(list(rows), output)

@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json, On
-from hermes_exec_agent.cli.options import Improve, MostCost, complete_conversations
+from hermes_exec_agent.cli.options import Approve, Improve, Model, MostCost, complete_conversations
 from hermes_exec_agent.cli.skill_judge import Cases
 from hermes_exec_agent.cli.start_chat import run_chat
 from hermes_exec_agent.frontends.chat.arguments import ChatArguments
@@ -25,16 +24,7 @@ def chat(  # noqa: PLR0913  one parameter an option
         str | None,
         typer.Option("--query", "-q", metavar="TEXT", help="Ask one question; - reads it from standard input."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Use this model of hermes.toml.",
-            autocompletion=complete_models,
-        ),
-    ] = None,
+    model: Model = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -58,10 +48,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             help="Send a text file or an image with -q; - is standard input. May be repeated.",
         ),
     ] = None,
-    approve: Annotated[
-        str,
-        typer.Option(metavar="ask|allow|deny", help="Ask before tools that change something, or allow or deny them."),
-    ] = "ask",
+    approve: Approve = "ask",
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,

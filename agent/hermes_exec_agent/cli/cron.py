@@ -1,13 +1,11 @@
 """``cron``: jobs that run at their time: requests to the agent, and plain commands."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hermes_exec.cli.arguments import parse_duration
-from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import escape_controls, note
 from hermes_exec.cli.global_flags import flags
@@ -15,9 +13,9 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table, to_iso
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.agent_shell import refuse_agents_descendant
+from hermes_exec_agent.agent_shell import refuse_agents_descendant, require_terminal
 from hermes_exec_agent.cli.cron_run import daemon, run, tick
-from hermes_exec_agent.cli.options import complete_cron_jobs, complete_skills
+from hermes_exec_agent.cli.options import CronJob, Model, complete_cron_jobs, complete_skills
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job, JobSpec
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
 _SHOWN = 48
 _STALE_S = 600.0
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of a job, or its number.", autocompletion=complete_cron_jobs)
-]
 AnyName = Annotated[
     str | None,
     typer.Argument(metavar="[NAME]", help="The name of a job; all jobs by default.", autocompletion=complete_cron_jobs),
@@ -37,12 +32,6 @@ AnyName = Annotated[
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Name the job; by default after what it does.")]
 Command = Annotated[str | None, typer.Option("--command", metavar="TEXT", help="Run this shell text, without a model.")]
 Folder = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="Start in this folder of the target.")]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", metavar="NAME", help="Use this model of hermes.toml.", autocompletion=complete_models
-    ),
-]
 Skill = Annotated[
     str | None,
     typer.Option("--skill", metavar="NAME", help="Let the agent follow this skill.", autocompletion=complete_skills),
@@ -308,7 +297,7 @@ def _slot_facts(job: "Job", slot: "Slot | None") -> dict[str, Any] | None:
     }
 
 
-def show(job: Name, *, json: Json = False) -> int:
+def show(job: CronJob, *, json: Json = False) -> int:
     """Show a job: what it does, its next slots, and the text and the deliveries of its latest run."""
     from hermes_exec_agent.scheduler.jobs import find_job
     from hermes_exec_agent.scheduler.slots import list_deliveries, list_slots
@@ -353,7 +342,7 @@ def _next_slots(job: "Job", count: int) -> list[int]:
     return list(itertools.islice(job.schedule.slots(max(time.time(), job.cursor)), count))
 
 
-def approve(job: Name) -> int:
+def approve(job: CronJob) -> int:
     """Approve a job that the agent proposed, at a terminal: it is shown first, and runs from then on."""
     from hermes_exec_agent.scheduler.jobs import approve_job, find_job
 
@@ -363,8 +352,7 @@ def approve(job: Name) -> int:
         if found.state != "waiting":
             raise UsageError(f"the job {found.name!r} waits for no approval", remedy="hermes-exec cron list")
         _print_job(found)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("approve asks a person, and this is no terminal", remedy="the same command at a terminal")
+        require_terminal("approve")
         if not confirm(f"Run {found.name} at these times?"):
             note(f"nothing was changed; hermes-exec cron remove {found.name} removes it")
             return 1
@@ -374,7 +362,7 @@ def approve(job: Name) -> int:
     return 0
 
 
-def pause(job: Name) -> int:
+def pause(job: CronJob) -> int:
     """Pause a job. A run goes on; the slots of the pause are recorded as skipped when it ends."""
     from hermes_exec_agent.scheduler.jobs import find_job, pause_job
 
@@ -385,7 +373,7 @@ def pause(job: Name) -> int:
     return 0
 
 
-def resume(job: Name) -> int:
+def resume(job: CronJob) -> int:
     """Resume a job that is paused, also one that was paused after failures."""
     from hermes_exec_agent.scheduler.jobs import find_job, resume_job
 
@@ -397,7 +385,7 @@ def resume(job: Name) -> int:
 
 
 def edit(  # noqa: PLR0913  one parameter an option
-    job: Name,
+    job: CronJob,
     *,
     schedule: Annotated[str | None, typer.Option(metavar="SCHEDULE", help="Change the schedule.")] = None,
     request: Annotated[str | None, typer.Option(metavar="TEXT", help="Change the request to the agent.")] = None,
@@ -445,7 +433,7 @@ def edit(  # noqa: PLR0913  one parameter an option
     return 0
 
 
-def remove(job: Name) -> int:
+def remove(job: CronJob) -> int:
     """Remove a job. Its run is ended; its history stays."""
     from hermes_exec_agent.scheduler.jobs import find_job, remove_job
 

@@ -12,15 +12,12 @@ from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
 from hermes_exec_agent.agent_shell import refuse_agents_descendant
-from hermes_exec_agent.cli.options import complete_cron_jobs
+from hermes_exec_agent.cli.options import CronJob
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.storage import CronStore
     from hermes_exec_agent.scheduler.ticker import Ticker
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of a job, or its number.", autocompletion=complete_cron_jobs)
-]
 Most = Annotated[int, typer.Option(metavar="N", min=1, help="Run at most N jobs at the same time.")]
 _MOST = 4
 
@@ -35,7 +32,7 @@ def _create_ticker(store: "CronStore", most: int = _MOST) -> "Ticker":
     return Ticker(store, run_job, send_delivery, most=most)
 
 
-def run(job: Name, *, json: Json = False) -> int:
+def run(job: CronJob, *, json: Json = False) -> int:
     """Run a job once now, whatever its schedule says, and print its text.
 
     Exit codes: 0 if the run was completed, else 1.

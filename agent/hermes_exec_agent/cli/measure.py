@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.completion.values import complete_models
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
-from hermes_exec_agent.cli.options import Number, complete_skills
+from hermes_exec_agent.cli.options import Approve, Model, Number, complete_skills
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,23 +49,11 @@ def measure(  # noqa: PLR0913  one parameter an option
         int, typer.Option("--samples", "-n", metavar="N", min=1, help="Run each task N times with it and without it.")
     ] = 5,
     on: On = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Use this model of hermes.toml.",
-            autocompletion=complete_models,
-        ),
-    ] = None,
+    model: Model = None,
     replay: Annotated[
         str | None, typer.Option(metavar="FILE", help="Replay scripted replies in each sample instead of a model.")
     ] = None,
-    approve: Annotated[
-        str,
-        typer.Option(metavar="ask|allow|deny", help="Ask before tools that change something, or allow or deny them."),
-    ] = "ask",
+    approve: Approve = "ask",
     budget: Annotated[int, typer.Option(metavar="N", min=1, help="Limit the replies of the model in a sample.")] = (
         _BUDGET
     ),

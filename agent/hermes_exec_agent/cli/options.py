@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hermes_exec.cli.completion.values import complete_models
+
 _CONVERSATIONS = 30
 """Conversations that are offered, the newest first."""
 _TITLE = 60
@@ -67,6 +69,22 @@ Improve = Annotated[
 MostCost = Annotated[
     float | None, typer.Option(metavar="USD", min=0.000001, help="Limit the cost of one turn, in US dollars.")
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="NAME", help="Use this model of hermes.toml.", autocompletion=complete_models
+    ),
+]
+Approve = Annotated[
+    str,
+    typer.Option(metavar="ask|allow|deny", help="Ask before tools that change something, or allow or deny them."),
+]
+Output = Annotated[
+    str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
+]
+CronJob = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of a job, or its number.", autocompletion=complete_cron_jobs)
+]
 Skill = Annotated[str, typer.Argument(metavar="NAME", help="The name of a skill.", autocompletion=complete_skills)]
 Skills = Annotated[
     list[str] | None,
@@ -75,7 +93,6 @@ Skills = Annotated[
 Number = Annotated[
     int | None, typer.Option("--version", "-V", metavar="N", help="A version; by default the current one.")
 ]
-
 
 Concurrency = Annotated[
     int | None,

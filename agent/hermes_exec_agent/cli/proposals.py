@@ -15,7 +15,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.agent_shell import refuse_agent, refuse_agents_descendant
+from hermes_exec_agent.agent_shell import refuse_agent, refuse_agents_descendant, require_terminal
 from hermes_exec_agent.cli.options import complete_proposals
 from hermes_exec_agent.quoting import flatten
 
@@ -201,18 +201,13 @@ def _decide(proposal: str, verb: str) -> int:
         planned = (plan_acceptance if verb == "accept" else plan_reversal)(found, os.environ)
         _print_proposal(log, found)
         _print_change(planned)
-        _require_terminal(verb)
+        require_terminal(verb)
         if not _ask(verb, found.name, planned.judgement):
             note("nothing was changed")
             return 1
         commit = apply_plan(log, planned, os.environ)
     note(f"{found.name}: {verb}ed in {planned.file}, commit {commit[:12]}")
     return 0
-
-
-def _require_terminal(verb: str) -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{verb} asks a person, and this is no terminal", remedy="the same command at a terminal")
 
 
 def _ask(verb: str, name: str, judgement: "Judgement") -> bool:

@@ -22,7 +22,9 @@ from hermes_exec_agent.cli.options import Improve, MostCost
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.errors import NoModel
+    from hermes_exec_agent.frontends.http.app import ServerConfig
     from hermes_exec_agent.models import Models
+    from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Mode
 
 HOST = "127.0.0.1"
@@ -126,17 +128,15 @@ async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.config.load import load_settings
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.learning.proposals_watch import check_configuration
-    from hermes_exec_agent.memory.database import VARIABLE, examine
+    from hermes_exec_agent.memory.database import VARIABLE
     from hermes_exec_agent.runtime.events import EventLog
-    from hermes_exec_agent.tools.tool import Approvals
 
     require("server", "serve")
     if os.environ.get(VARIABLE):
         require("memory", f"the database of {VARIABLE}")
-    from hermes_exec_agent.frontends.http.app import Server, ServerConfig
+    from hermes_exec_agent.frontends.http.app import Server
     from hermes_exec_agent.frontends.http.guard import RequestGuard, is_loopback, list_host_names
     from hermes_exec_agent.frontends.http.listener import serve_until_cancelled
-    from hermes_exec_agent.frontends.http.runs import RequestApprover
 
     hide_environment()
     plan = plan_target(arguments.on)
@@ -149,22 +149,7 @@ async def _serve(arguments: _ServeArguments) -> int:
     with EventLog.of_user(redactor=Redactor(secrets)) as log:
         if line := check_configuration(log, os.environ, enabled=load_settings().learning.proposals):
             say(line)
-        offer = ServerConfig(
-            arguments.on,
-            models,
-            why,
-            log,
-            start_folder(plan),
-            Approvals(cast("Mode", arguments.approve)),
-            RequestApprover(),
-            max_conversations=arguments.most,
-            keep_s=arguments.keep_s,
-            idle_s=arguments.idle_s,
-            memory=lambda: examine(os.environ.get(VARIABLE, "")),
-            budget=arguments.budget,
-            most_cost=arguments.most_cost,
-            improve=arguments.improve,
-        )
+        offer = _create_config(arguments, models, why, log, start_folder(plan))
         where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
             async with run_background(log):
@@ -180,6 +165,33 @@ async def _serve(arguments: _ServeArguments) -> int:
             if models is not None:
                 await models.close()
     return 0
+
+
+def _create_config(
+    arguments: _ServeArguments, models: "Models | None", why: "NoModel | None", log: "EventLog", folder: str | None
+) -> "ServerConfig":
+    """Return the settings of the server; ``folder`` is where conversations begin."""
+    from hermes_exec_agent.frontends.http.app import ServerConfig
+    from hermes_exec_agent.frontends.http.runs import RequestApprover
+    from hermes_exec_agent.memory.database import VARIABLE, examine
+    from hermes_exec_agent.tools.tool import Approvals
+
+    return ServerConfig(
+        arguments.on,
+        models,
+        why,
+        log,
+        folder,
+        Approvals(cast("Mode", arguments.approve)),
+        RequestApprover(),
+        max_conversations=arguments.most,
+        keep_s=arguments.keep_s,
+        idle_s=arguments.idle_s,
+        memory=lambda: examine(os.environ.get(VARIABLE, "")),
+        budget=arguments.budget,
+        most_cost=arguments.most_cost,
+        improve=arguments.improve,
+    )
 
 
 def _load_models() -> "tuple[Models | None, NoModel | None]":
@@ -213,7 +225,7 @@ def make_announcer(kept: Path | None, path: str = "", *, as_json: bool) -> Calla
 
 
 def resolve_token(source: str | None) -> "tuple[Secret, Path | None]":
-    """Return the token of a server, and its file if it has one of ours, which is created if it is missing.
+    """Return the token of a server, and its file if the program keeps it there; that file is created if it is missing.
 
     Raises:
         ConfigError: the token is missing or too short, or other users can read it.

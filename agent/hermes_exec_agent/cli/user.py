@@ -12,8 +12,8 @@ from hermes_exec.cli.output import show_json
 from hermes_exec.cli.strict_typer import StrictTyper
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
-from hermes_exec_agent.cli.options import complete_conversations
-from hermes_exec_agent.cli.person import export_json
+from hermes_exec_agent.cli.export import export_json
+from hermes_exec_agent.cli.options import Output, complete_conversations
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Sequence
@@ -154,9 +154,7 @@ def learn(
 
 def export(
     *,
-    output: Annotated[
-        str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
-    ] = None,
+    output: Output = None,
     person: Person = None,
 ) -> int:
     """Export all claims with their evidence as JSON."""

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command, start_command
+from hermes_exec_agent.detached_commands import run_command, start_command
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
@@ -49,7 +49,7 @@ def find_last_run(log: EventLog) -> float | None:
 def start_if_due(log: EventLog, *, ending: str = "") -> bool:
     """Start a run in a process of its own if one is enabled and due; return whether it was started.
 
-    It is not waited for. An error of it is none of the caller's.
+    It is not waited for. The caller does not receive its errors.
     """
     if not _is_wanted(log, ending):
         return False

@@ -174,7 +174,7 @@ def check_events(task: ReviewedTask, numbers: Sequence[int]) -> None:
     known = {each.number: each for each in task.turn}
     if foreign := [number for number in numbers if number not in known]:
         raise UsageError(
-            f"#{foreign[0]} is no event of the task #{task.request}",
+            f"#{foreign[0]} is not an event of the task #{task.request}",
             remedy=f"numbers from {task.request} to {task.turn[-1].number}",
         )
     results = [each.number for each in task.turn if each.kind == "result" and not _is_failure(each)]

@@ -15,7 +15,7 @@ SECTIONS = ("Context", "Prerequisites", "Steps", "Pitfalls", "Variations")
 _BEGIN = ""
 """The part before the first of these headings."""
 _REPLACED = "Steps"
-"""The section of which a merge keeps only the newer text: two ways to do one thing are no instruction."""
+"""The section of which a merge keeps only the newer text: two ways to do one thing contradict each other."""
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s+(?:\d+[.)]\s*)?(.*?)[\s:#]*$")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 

@@ -354,7 +354,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     """Return the tasks of a file, one JSON object a line; a folder is relative to the file.
 
     Raises:
-        UsageError: a line is no task; the message names it.
+        UsageError: a line is not a task; the message names it.
         ConfigError: the file cannot be read.
     """
     tasks: list[Task] = []
@@ -377,12 +377,12 @@ def _parse_task(line: str, path: Path, number: int) -> Task:
         raise UsageError(f"{where} is no JSON object", remedy=_FORM) from None
     fields = {"name": str(number), "folder": "", "setup": "", **fields}
     if sorted(fields) != sorted(_FIELDS) or not all(isinstance(value, str) for value in fields.values()):
-        raise UsageError(f"{where} is no task", remedy=_FORM)
+        raise UsageError(f"{where} is not a task", remedy=_FORM)
     if not fields["instruction"].strip() or not fields["check"].strip():
         raise UsageError(f"{where} has an empty instruction or check", remedy=_FORM)
     if fields["folder"]:
         folder = (path.parent / fields["folder"]).absolute()
         if not folder.is_dir():
-            raise UsageError(f"{where}: {to_printable(folder)} is no folder")
+            raise UsageError(f"{where}: {to_printable(folder)} is not a folder")
         fields["folder"] = str(folder)
     return Task(**{**fields, "name": flatten(fields["name"], 60)})

@@ -5,13 +5,18 @@ turn that a kill cut off gets its record later, from the same events. The result
 of the model confirms it: the exit code of the person's own check, or a yes or no of the person. Such evidence is a
 further event of the same task; the current record of a task is the latest one with evidence, else the first.
 
+How far the requests were searched for tasks without an outcome is kept in the log's database. Without that position, as
+in a repaired log, or if the event at it is missing or another one, the search begins again.
+
 The order of events counts, and no clock: ``task`` numbers the tasks, and ``tasks`` of the last event is their number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
-from hermes_exec_agent.learning.scan_position import keep_position, read_position
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.events.log import Conflict
 from hermes_exec_agent.runtime.events.storage import connect, log_exists, translate_errors
@@ -71,6 +75,12 @@ _OF_TASK = """
 SELECT data FROM events WHERE conversation = 'outcomes' AND kind = 'outcome'
 AND json_extract(data, '$.conversation') = ? AND json_extract(data, '$.request') = ? ORDER BY number DESC LIMIT 1
 """
+_TABLE = "CREATE TABLE IF NOT EXISTS outcomes_position (seq INTEGER NOT NULL, at REAL NOT NULL) STRICT"
+_THERE = "SELECT 1 FROM sqlite_schema WHERE name = 'outcomes_position'"
+_READ = "SELECT coalesce(max(seq), 0) FROM outcomes_position JOIN events USING (seq, at)"
+_FOUND = "SELECT seq, at FROM events WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+_STEP = 1_000
+"""Events after which the position is worth a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,3 +330,27 @@ def _append(log: EventLog, create: Callable[[int], Sequence[Mapping[str, Any]]])
         except Conflict:
             continue
     raise HermesError("other programs keep recording outcomes; this one was not recorded", remedy="try again")
+
+
+def read_position(base: sqlite3.Connection) -> int:
+    """Return the position of the last event before which no task lacks an outcome."""
+    if base.execute(_THERE).fetchone() is None:
+        return 0
+    return int(base.execute(_READ).fetchone()[0])
+
+
+def keep_position(base: sqlite3.Connection, position: int) -> None:
+    """Keep a position, if it is far enough after the one before; a log that cannot be written is searched again."""
+    if position < read_position(base) + _STEP:
+        return
+    with contextlib.suppress(sqlite3.OperationalError), base:
+        base.execute("BEGIN IMMEDIATE")
+        base.execute(_TABLE)
+        if position > read_position(base):  # another program may have kept a later one
+            base.execute("DELETE FROM outcomes_position")
+            base.execute(f"INSERT INTO outcomes_position {_FOUND}", (position,))
+
+
+def forget_position(base: sqlite3.Connection) -> None:
+    """Remove the position, so that all requests are searched again."""
+    base.execute("DROP TABLE IF EXISTS outcomes_position")

@@ -31,6 +31,7 @@ OPEN = 20
 """Proposals that may be open at once."""
 _ATTEMPTS = 100
 _REASON = 2000
+_LATEST = 8
 _EVIDENCE = 20
 _SLUG = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _LONGEST_SLUG = 40
@@ -165,13 +166,13 @@ def check_draft(log: EventLog, draft: Draft) -> None:
     if not draft.evidence or len(draft.evidence) > _EVIDENCE or not all(1 <= each <= last for each in draft.evidence):
         raise UsageError(
             f"evidence is a list of 1 to {_EVIDENCE} numbers of this conversation's events, "
-            f"such as {describe_latest(log, draft.conversation)}"
+            f"such as {_describe_latest(log, draft.conversation)}"
         )
 
 
-def describe_latest(log: EventLog, conversation: str, most: int = 8) -> str:
+def _describe_latest(log: EventLog, conversation: str) -> str:
     """Return the numbers of a conversation's latest events, each with its kind and tool."""
-    latest = log.events(conversation, max(log.last(conversation) - most, 0))
+    latest = log.events(conversation, max(log.last(conversation) - _LATEST, 0))
     return ", ".join(f"{each.number} {each.kind} {each.data.get('name', '')}".strip() for each in latest)
 
 

@@ -144,7 +144,7 @@ def _find_position(file: str, hunk: Hunk, lines: Sequence[str], start: int) -> i
 
 
 def reverse_change(file: str, before: str | None, after: str | None, text: str | None) -> str | None:
-    """Return the text without a change that once turned ``before`` into ``after``; None if the file is to be removed.
+    """Return the text without a change that once turned ``before`` into ``after``; None if the file has to be removed.
 
     Raises:
         Conflict: the changed lines were changed again.

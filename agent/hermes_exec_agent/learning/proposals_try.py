@@ -179,7 +179,7 @@ def _check_conformance(side: Mapping[str, str]) -> str:
 
 
 def _check_gate(side: Mapping[str, str], policy: str) -> str:
-    """Judge one good skill and some hostile ones; count those that are judged as they should be."""
+    """Judge one good skill and some hostile ones; count the correct judgements."""
     wanted = {"adds-numbers": 0, **dict.fromkeys(_HOSTILE, 1)}
     right, wrong = 0, ""
     for name, code in wanted.items():
@@ -215,7 +215,7 @@ def read_tasks(path: Path) -> list[dict[str, str]]:
         except (ValueError, RecursionError):
             task = None
         if not isinstance(task, dict) or not {"instruction", "check"} <= task.keys() <= _FIELDS:
-            raise UsageError(f"{to_printable(path)}: line {number} is no task", remedy=_FORM)
+            raise UsageError(f"{to_printable(path)}: line {number} is not a task", remedy=_FORM)
         tasks.append({str(key): str(value) for key, value in cast("dict[object, object]", task).items()})
         if folder := tasks[-1].get("folder"):
             tasks[-1]["folder"] = str((path.parent / folder).absolute())

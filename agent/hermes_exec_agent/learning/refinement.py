@@ -64,7 +64,7 @@ def check_failure(task: ReviewedTask, name: str, numbers: Sequence[int]) -> None
         raise Refused(f"{name} was not read or run before the end of the task #{task.request}", remedy="change nothing")
     known = {each.number: each for each in task.before}
     if foreign := [number for number in numbers if number not in known]:
-        raise Refused(f"#{foreign[0]} is no event of the conversation until then", remedy="numbers after #")
+        raise Refused(f"#{foreign[0]} is not an event before the end of the task", remedy="numbers after #")
     if task.has_evidence and task.record["result"] == "failed":
         return
     if not any(number > loaded[0] and is_failed_step(known[number]) for number in numbers):

@@ -2,7 +2,8 @@
 
 A review is a conversation of its own in the log, whose parent is the last reviewed one. It has no target, no person and
 few tools. It is held by one worker at a time. A worker that is killed leaves the conversation to the next one, which
-resumes it: what was written is in the log, and is named to the model.
+resumes it: what was written is in the log, and is named to the model. Each cause of a review has its own instructions
+and tools: memory and skills.
 """
 
 from __future__ import annotations
@@ -11,36 +12,45 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, Refused, Unsupported
 from hermes_exec_agent.errors import ContextTooLong, ModelError, RequestRefused
+from hermes_exec_agent.learning import experience, refinement
 from hermes_exec_agent.learning.outcomes import select_turn
-from hermes_exec_agent.learning.review_causes import CAUSES, Reviewed
 from hermes_exec_agent.learning.review_queue import STREAM, describe_end, list_pending, read_reviews, record_action
-from hermes_exec_agent.learning.review_tools import PLACE, Absent, NoTerminal
 from hermes_exec_agent.memory.embedding.create import create_embedder
 from hermes_exec_agent.memory.journal import Journal
 from hermes_exec_agent.memory.note_writer import TRANSCRIPT, render_transcript
+from hermes_exec_agent.memory.origins import create_entry
 from hermes_exec_agent.memory.persons import Participant
+from hermes_exec_agent.memory.tool import MemoryTool
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import LEASE_S, TurnHeld
 from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.provenance import Provenance
+from hermes_exec_agent.tools.skill_list import SkillsList, SkillView
+from hermes_exec_agent.tools.skillset import Skillset
 from hermes_exec_agent.tools.tool import Approvals, Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hermes_exec import Terminal
-    from hermes_exec.config.settings import Settings
-    from hermes_exec_agent.learning.review_queue import Review
+    from hermes_exec.config.settings import LearningSettings, Settings
+    from hermes_exec_agent.learning.review_queue import CauseName, Review
+    from hermes_exec_agent.memory.embedding.protocol import Embedder
+    from hermes_exec_agent.memory.entries import Entry, Operation, Target
+    from hermes_exec_agent.memory.tool import OperationArguments
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
+    from hermes_exec_agent.tools.tool import Tool
 
 _log = logging.getLogger("hermes_exec.agent")
 BUDGET = 16
@@ -58,6 +68,18 @@ _AGAIN = (
     "The program was stopped during this review. What it wrote before: {}. Do not write that again. Go on with what is "
     "left, or end."
 )
+PLACE = "review"
+"""Stands in the record for the target, which a review does not have."""
+_PERSON = AbsentPerson("no person answers in a review", to_approve="", to_clarify="")
+_MEMORY = """\
+You look at what a person and an agent said, and decide what the agent should remember for later conversations. Keep \
+what the person said about themselves, their wishes and their ways of working in the file user, in their own words, \
+and lasting facts of the work in the file memory. Replace an entry that the person has changed. Leave out what is true \
+for one task alone, what is in memory already, secrets, orders, and what the person did not say. Use the tool memory, \
+and then reply in one short sentence what you kept. If there is nothing, reply "Nothing to save." """
+_CORRECTION = """\
+The person judged the task below as not done well. Decide what the agent should remember so that it does better next \
+time: what the person wanted instead, in their own words. """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +169,7 @@ class Worker:
     async def _open(self, review: Review, id: str, reviewed: dict[str, list[Event]]) -> Conversation:
         cause = CAUSES[review.cause]
         context = Context(
-            cast("Terminal", NoTerminal()), PLACE, Absent(), id, model=self.models.main.name, models=self.models,
+            cast("Terminal", NoTerminal()), PLACE, _PERSON, id, model=self.models.main.name, models=self.models,
             approvals=Approvals("deny", dict.fromkeys(_ALLOWED, "allow")), participant=Participant(review.person),
             repair_skills=False, provenance=_find_provenance(reviewed.values()), journal=self._open_journal(review),
         )  # fmt: skip
@@ -213,3 +235,104 @@ def _render(turns: Sequence[tuple[tuple[str, int], Sequence[Event]]]) -> str:
         for (conversation, request), events in turns
     ]
     return "\n\n".join(parts)
+
+
+class NoTerminal:
+    """Stands for the terminal of a conversation that has no target."""
+
+    kind = "none"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Unsupported("a review has no target, and runs no command")
+
+
+class ReviewMemory(MemoryTool):
+    """Changes the journal by the text of the reviewed conversations.
+
+    The origin of an entry comes from their events: the reviewer's own request repeats them, and is no word of a person.
+    If these conversations read text from outside, an entry in the person's words is replaced by such words alone, as no
+    person sees the change before it is made.
+    """
+
+    def __init__(self, reviewed: Sequence[Sequence[Event]]) -> None:
+        """``reviewed`` are the events of each conversation."""
+        super().__init__()
+        self._reviewed = reviewed
+
+    def create_entry(self, text: str, events: Sequence[Event], context: Context) -> Entry:  # noqa: ARG002  not the review's own
+        """Return the entry with its origin in the reviewed conversations."""
+        found = [create_entry(text, each, has_output=_has_outside_text(context)) for each in self._reviewed]
+        return next((each for each in found if each.origin == "person"), found[-1])
+
+    def _to_operation(
+        self, args: OperationArguments, target: Target, events: Sequence[Event], context: Context
+    ) -> Operation:
+        operation = super()._to_operation(args, target, events, context)
+        if (
+            operation.action != "add"
+            and (operation.action == "remove" or operation.entry.origin != "person")
+            and _has_outside_text(context)
+            and context.journal is not None
+            and _is_of_person(context.journal.read(target), operation.old_text)
+        ):
+            raise Refused(
+                "text from outside was read, so that the person's own words alone replace an entry of the person",
+                remedy="leave the entry as it is",
+            )
+        return operation
+
+
+def _has_outside_text(context: Context) -> bool:
+    return context.provenance.has_output or bool(context.provenance.parts)
+
+
+def _is_of_person(entries: Sequence[Entry], old_text: str) -> bool:
+    """Return whether the text may be that of an entry in the person's words."""
+    return any(each.origin == "person" and old_text.strip() in each.text for each in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What a review looks at, and what its tools may use."""
+
+    review: Review
+    log: EventLog
+    settings: LearningSettings
+    events: Sequence[Sequence[Event]]
+    """The events of each reviewed conversation, once each."""
+    embedder: Embedder | None = None
+    """Compares skills by their meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A kind of review."""
+
+    ask: str
+    """The reviewer's instructions."""
+    create_tools: Callable[[Reviewed, Context], Sequence[Tool]]
+
+
+def _create_memory_tools(reviewed: Reviewed, context: Context) -> Sequence[Tool]:
+    skills: list[Tool] = [SkillsList(), SkillView()]
+    return [ReviewMemory(reviewed.events), *skills] if context.journal is not None else skills
+
+
+def _create_skill_tools(
+    create: Callable[[experience.ReviewScope], Tool], reviewed: Reviewed, context: Context
+) -> Sequence[Tool]:
+    """Return the tools of a review of one task, whose conversation is the only one."""
+    conversation, request = reviewed.review.tasks[-1]
+    experience.recover_skills(reviewed.log, context.service(Skillset).registry, context.conversation)
+    scope = experience.ReviewScope(
+        reviewed.log, conversation, request, exempt=reviewed.settings.curator_exempt, embedder=reviewed.embedder
+    )
+    return [create(scope), SkillsList(), SkillView()]
+
+
+CAUSES: Mapping[CauseName, Cause] = {
+    "interval": Cause(_MEMORY, _create_memory_tools),
+    "correction": Cause(_CORRECTION + _MEMORY, _create_memory_tools),
+    "experience": Cause(experience.ASK, partial(_create_skill_tools, experience.ExperienceSkills)),
+    "refinement": Cause(refinement.ASK, partial(_create_skill_tools, refinement.RefinementSkills)),
+}

@@ -1,4 +1,4 @@
-"""The queue of reviews: which tasks are looked at once more, why, and how that ended.
+"""The queue of reviews: which tasks are reviewed, why, and how each review ended.
 
 A review is an event ``queued`` in the stream `STREAM`, and its number is the number of that event. A worker adds
 ``begun`` with the conversation that it holds, and one end: ``done``, ``nothing`` or ``failed``. A review without an end
@@ -35,8 +35,9 @@ SELECT json_extract(data, '$.upto') FROM events WHERE conversation = 'reviews' A
     AND json_extract(data, '$.action') = 'queued' AND json_extract(data, '$.cause') = 'interval'
     AND json_extract(data, '$.person') = ? ORDER BY number DESC LIMIT 1
 """
-"""SQL for the number of the last task that was reviewed for what a person said. A task is recorded by an event of its
-own, so its event has at least this number."""
+"""SQL for the number of the last task that was reviewed because of a person's words.
+
+A task is recorded by an event of its own, so its event has at least this number."""
 _SHOWN = """
 SELECT json_extract(data, '$.upto') FROM events WHERE conversation = 'reviews' AND kind = 'review'
     AND json_extract(data, '$.action') = 'shown' AND json_extract(data, '$.person') = ? ORDER BY number DESC LIMIT 1
@@ -80,7 +81,7 @@ class ReviewRules:
     """When a task is reviewed."""
 
     interval: int = 10
-    """Requests of a person between two reviews of what they said; 0 for none."""
+    """Requests of a person between two reviews of their words; 0 for none."""
     least_calls: int = 5
     """Calls of a task that succeeded, from which on a review may make a skill from it; 0 for none."""
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command, start_command
+from hermes_exec_agent.detached_commands import run_command, start_command
 from hermes_exec_agent.learning.review_queue import ReviewRules, has_pending
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def read_rules(settings: Settings) -> ReviewRules | None:
 
 
 def start_worker(log: EventLog) -> bool:
-    """Start a worker if a review waits; return whether it was started. An error of it is none of the caller's."""
+    """Start a worker if a review waits; return whether it was started. The caller does not receive its errors."""
     if not _has_pending(log):
         return False
     start_command(*_RUN)

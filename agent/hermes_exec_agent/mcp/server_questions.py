@@ -26,9 +26,9 @@ from mcp_types import (
 
 from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.mcp.definitions import PREFIX
-from hermes_exec_agent.models.counted import CountedModel
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import complete
+from hermes_exec_agent.models.wrapped import CountedModel
 from hermes_exec_agent.quoting import flatten, quote
 from hermes_exec_agent.tools.tool import check_approval, pause_stopwatches
 

@@ -71,7 +71,7 @@ class Proposals:
 
     claims: tuple[NewClaim, ...] = ()
     struck: tuple[str, ...] = ()
-    """A line for each part of the reply that was struck out, with the reason."""
+    """A line for each part of the reply that was rejected, with the reason."""
 
 
 async def propose_claims(events: Sequence[Event], model: Model, known: Sequence[Claim] = ()) -> Proposals:
@@ -136,7 +136,7 @@ def _describe(messages: Sequence[Event], known: Sequence[Claim]) -> str:
 
 
 def _parse(value: object, messages: dict[int, Event], known: dict[str, Claim]) -> NewClaim | str:
-    """Return the claim in a part of the reply, or why it was struck out."""
+    """Return the claim in a part of the reply, or why it was rejected."""
     if not isinstance(value, dict):
         return "a part of the reply is no claim"
     fields = cast("dict[str, object]", value)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from hermes_exec.errors import HermesError, Refused, UsageError
@@ -235,7 +235,7 @@ def fold_claims(changes: Sequence[Event], events: Sequence[Event]) -> list[Claim
             folding.apply_change(event)
         elif event.kind == "claim":
             folding.apply_claim(event)
-    return [each.freeze() for each in folding.claims.values()]
+    return list(folding.claims.values())
 
 
 def _merge(changes: Sequence[Event], events: Sequence[Event]) -> Iterator[Event]:
@@ -252,39 +252,11 @@ def _merge(changes: Sequence[Event], events: Sequence[Event]) -> Iterator[Event]
         change = next(rest, None)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A claim while events are applied."""
-
-    id: str
-    text: str
-    kind: ClaimKind
-    confidence: float
-    evidence: tuple[Source, ...]
-    start: float
-    end: float | None = None
-    contradicts: list[str] = field(default_factory=list[str])
-    contradicted_by: str = ""
-
-    def freeze(self) -> Claim:
-        return Claim(
-            self.id,
-            self.text,
-            self.kind,
-            self.confidence,
-            self.evidence,
-            self.start,
-            self.end,
-            tuple(self.contradicts),
-            self.contradicted_by,
-        )
-
-
 class _Folding:
     """Applies events to claims. Its time never goes back, so that no interval ends before it begins."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, _Draft] = {}
+        self.claims: dict[str, Claim] = {}
         self._now = 0.0
         self._entries: dict[str, str] = {}
         """The ids of the claims of the present entries, by text."""
@@ -305,7 +277,7 @@ class _Folding:
                 continue
             old = self._entries.get(replaced.get(text, ""), "")
             here = Source(event.conversation, event.number)
-            draft = _Draft(
+            claim = Claim(
                 id=f"j{event.number}-{number}",
                 text=" ".join(text.split()),
                 kind=guess_kind(text),
@@ -313,21 +285,21 @@ class _Folding:
                 evidence=(*entry.sources, here),
                 start=self._now,
             )
-            self._begin(draft, [old] if old else [])
-            self._entries[text] = draft.id
+            self._begin(claim, [old] if old else [])
+            self._entries[text] = claim.id
         for text in before:
             if text not in after and (id := self._entries.pop(text, "")):
-                self._end(self.claims[id])
+                self._end(id)
 
     def apply_claim(self, event: Event) -> None:
         """Apply an event of the stream of claims."""
         data = event.data
         if data["action"] == "close" and data["id"] in self.claims:
-            self._end(self.claims[data["id"]])
+            self._end(data["id"])
         if data["action"] != "add":
             return
         evidence = tuple(Source(str(each[0]), int(each[1])) for each in data["evidence"])
-        draft = _Draft(
+        claim = Claim(
             id=f"c{event.number}",
             text=str(data["text"]),
             kind=cast("ClaimKind", data["kind"]),
@@ -335,28 +307,29 @@ class _Folding:
             evidence=evidence or (Source(event.conversation, event.number),),
             start=self._now,
         )
-        self._begin(draft, [str(each) for each in data["contradicts"]])
+        self._begin(claim, [str(each) for each in data["contradicts"]])
 
-    def _begin(self, draft: _Draft, contradicted: Sequence[str]) -> None:
+    def _begin(self, claim: Claim, contradicted: Sequence[str]) -> None:
         """Add a claim, which closes the newest claim of the chain of each that it contradicts."""
-        self.claims[draft.id] = draft
+        self.claims[claim.id] = claim
         for id in contradicted:
             old = self._find_newest(id)
-            if old is None or old is draft or old.id in draft.contradicts:
+            if old is None or old.id == claim.id or old.id in claim.contradicts:
                 continue
-            self._end(old)
-            old.contradicted_by = draft.id
-            draft.contradicts.append(old.id)
+            end = self._now if old.end is None else old.end
+            self.claims[old.id] = replace(old, end=end, contradicted_by=claim.id)
+            claim = replace(claim, contradicts=(*claim.contradicts, old.id))
+        self.claims[claim.id] = claim
 
-    def _find_newest(self, id: str) -> _Draft | None:
+    def _find_newest(self, id: str) -> Claim | None:
         found = self.claims.get(id)
         while found is not None and found.contradicted_by:
             found = self.claims[found.contradicted_by]
         return found
 
-    def _end(self, draft: _Draft) -> None:
-        if draft.end is None:
-            draft.end = self._now
+    def _end(self, id: str) -> None:
+        if (claim := self.claims[id]).end is None:
+            self.claims[id] = replace(claim, end=self._now)
 
 
 def _pair(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:

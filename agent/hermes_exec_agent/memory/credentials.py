@@ -43,7 +43,7 @@ _PARTS = re.compile(r"[-_./:,;]")
 _CLASSES = tuple(map(re.compile, (r"[a-z]", r"[A-Z]", r"\d", r"[^\w\s]")))
 _LEAST = 8
 _LEAST_PLAIN = 12
-"""Characters of a value of letters and digits alone, from which on it is no version, name or model."""
+"""Characters of a value of letters and digits alone, from which on it is not taken for a version, name or model."""
 _MANY = 3
 
 

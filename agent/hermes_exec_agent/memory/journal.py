@@ -113,7 +113,7 @@ class Journal:
         """Return the entries of a file with their origins; none if it does not exist.
 
         Raises:
-            Damaged: it is no text.
+            Damaged: it is not text.
             HermesError: it, or the log, cannot be read.
         """
         texts = self._read_texts(target)[0]

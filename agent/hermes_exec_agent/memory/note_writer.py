@@ -3,6 +3,10 @@
 The program's note needs no model and is written at once. The auxiliary model replaces it when the next conversation
 begins, while a server is idle, or by a command: for conversations that have ended, and for those without an event for
 half an hour. Only one program asks a model about a conversation at a time.
+
+The note of a longer conversation also answers four questions about the agent's work, in the same reply of the model.
+Each answer has the numbers of the events that show it, and is left out without valid ones. An answer is the model's
+opinion: it is no evidence for the outcome of a task.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.learning.reflection import ASK, TOKENS, extend_schema, find_questions
 from hermes_exec_agent.memory.notes import (
+    ANSWERS,
     PARTS,
     STREAM,
     create_program_note,
@@ -34,10 +38,10 @@ from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from hermes_exec.config.settings import MemorySettings
-    from hermes_exec_agent.memory.notes import Note
+    from hermes_exec_agent.memory.notes import Note, Part
     from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import Model, Reply
     from hermes_exec_agent.runtime.events.event import Event
@@ -49,7 +53,7 @@ SLEEP_S = 30 * 60.0
 AT_START = 3
 """Notes that a model writes when a conversation begins."""
 _NEWEST = 200
-"""Conversations that are looked at when one begins."""
+"""Conversations that are examined when one begins."""
 _IDLE_S = 60.0
 """Seconds between two looks of an idle server."""
 TRANSCRIPT = 24_000
@@ -83,6 +87,22 @@ SCHEMA: dict[str, Any] = {
     "required": list(PARTS),
     "additionalProperties": False,
 }
+CALLS = 5
+"""Calls of tools from which on a conversation is reflected."""
+TOKENS = 800
+"""Tokens of a reply, in addition to those of the note."""
+_QUESTIONS: dict[Part, str] = {
+    "solved": "was the request solved well, and what shows it?",
+    "faster": "which steps were not needed, and what would have been faster?",
+    "assumed": "what did the agent assume without a check?",
+    "next": "what should it do, or leave out, the next time?",
+}
+ASK = (
+    " Add four more lists with items of the same form, about the work of the agent: "
+    + " ".join(f'"{part}": {question}' for part, question in _QUESTIONS.items())
+    + " Leave a list empty if no event answers it. At most 700 characters more."
+)
+"""Follows the request for a note."""
 
 
 def write_program_note(log: EventLog, conversation: str) -> Note | None:
@@ -99,7 +119,7 @@ def write_program_note(log: EventLog, conversation: str) -> Note | None:
 
 
 async def write_model_note(log: EventLog, conversation: str, model: Model) -> Note | None:
-    """Have a model write the note of a conversation; the program writes it if the reply is no usable note.
+    """Have a model write the note of a conversation; the program writes it if the reply is not a usable note.
 
     Returns:
         the note; None if another program writes it, or if there is nothing to note.
@@ -223,7 +243,7 @@ def find_pending(log: EventLog, *, newest: int | None = None, retry: bool = Fals
 
     Args:
         log: the log.
-        newest: how many of the newest streams are looked at; all if None.
+        newest: how many of the newest streams are examined; all if None.
         retry: also return those about which a model gave no usable note.
     """
     ids = log.newest_ids(newest or 1 << 40)
@@ -247,9 +267,7 @@ def _is_pending(log: EventLog, conversation: str, *, retry: bool) -> bool:
     return True
 
 
-async def write_pending(
-    log: EventLog, model: Model | None, conversations: Sequence[str], written: Callable[[Note], None] | None = None
-) -> None:
+async def write_pending(log: EventLog, model: Model | None, conversations: Sequence[str]) -> None:
     """Write the notes of conversations, by the program if there is no model.
 
     Raises:
@@ -258,11 +276,9 @@ async def write_pending(
     """
     for each in conversations:
         if model is None:
-            note = await asyncio.to_thread(write_program_note, log, each)
+            await asyncio.to_thread(write_program_note, log, each)
         else:
-            note = await write_model_note(log, each, model)
-        if note is not None and written is not None:
-            written(note)
+            await write_model_note(log, each, model)
 
 
 async def _write_some(log: EventLog, models: Models, settings: MemorySettings, skip: str = "") -> None:
@@ -310,3 +326,17 @@ async def write_when_idle(
         await asyncio.sleep(pause_s)
         if is_idle():
             await _write_some(log, models, settings)
+
+
+def find_questions(events: Sequence[Event]) -> tuple[Part, ...]:
+    """Return the questions that the note of a conversation answers; none if it has fewer than `CALLS` calls."""
+    return ANSWERS if sum(event.kind == "call" for event in events) >= CALLS else ()
+
+
+def extend_schema(schema: Mapping[str, Any], sentences: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a note with the lists of answers, each of the form ``sentences``."""
+    return {
+        **schema,
+        "properties": {**schema["properties"], **dict.fromkeys(ANSWERS, sentences)},
+        "required": [*schema["required"], *ANSWERS],
+    }

@@ -33,7 +33,7 @@ class Participant:
     name: str = ""
     """Empty for the owner."""
     is_guest: bool = False
-    """Whether the conversation neither reads nor changes what is remembered."""
+    """Whether the conversation neither reads nor changes memory."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> Participant:
@@ -54,7 +54,7 @@ def parse_person(word: str) -> str:
     """Return the name of a person; empty for the owner.
 
     Raises:
-        UsageError: it is no name.
+        UsageError: it is not a valid name.
     """
     if not _NAME.fullmatch(word):
         shown = to_printable(word[:80])

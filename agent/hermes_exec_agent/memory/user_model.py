@@ -71,7 +71,7 @@ class Learned:
     claims: tuple[Claim, ...] = ()
     """The claims that were added; an external provider derives its own later."""
     lines: tuple[str, ...] = ()
-    """Lines for the person: what was struck out or sent."""
+    """Lines for the person about claims that were rejected or sent."""
 
 
 class UserModel(Protocol):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
-from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning
-from hermes_exec_agent.models.sight import takes_images
+from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning, takes_images
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -94,7 +93,7 @@ class Fallback:
         for position, model in enumerate(order):
             stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
             try:
-                async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+                async with aclosing(stream) as items:
                     async for item in items:
                         if isinstance(item, Reply):
                             self._tired.pop(id(model), None)

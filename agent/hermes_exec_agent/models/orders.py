@@ -118,7 +118,7 @@ class Order:
     detail: str = ""
     """The content to write, the path of the file to send, the arguments of a call, or the files of a skill."""
     lasting: bool = False
-    """Whether the command is to go on in the background."""
+    """Whether the command continues in the background."""
     origin: str = ""
     """The message that had it: ``user``, ``system``, or the tool that returned it."""
 

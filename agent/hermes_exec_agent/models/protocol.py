@@ -7,14 +7,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.quoting import flatten
+from hermes_exec_agent.models.images import MAX_IMAGES
+from hermes_exec_agent.quoting import flatten, quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from hermes_exec_agent.models.call_trace import CallTrace
     from hermes_exec_agent.models.dialects import Reasoning
+    from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message
 
 
@@ -146,7 +149,7 @@ class Model(Protocol):
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncIterator[Item]:
+    ) -> AsyncGenerator[Item]:
         """Stream a reply: pieces of text and reasoning, and the complete `Reply` as the last item.
 
         After a `Retried` the pieces start again.
@@ -216,7 +219,7 @@ async def complete(
     """
     stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
     # Closing the stream ends the request if the caller is cancelled.
-    async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+    async with aclosing(stream) as items:
         async for item in items:
             if isinstance(item, Reply):
                 return item
@@ -284,3 +287,32 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
         cost=sum(costs) if costs else None,
         estimated=any(usage.estimated for usage in each),
     )
+
+
+def takes_images(model: Model) -> bool:
+    """Whether a model takes images, as its configuration says."""
+    return getattr(model, "vision", False) is True
+
+
+def refuse_blind(model: Model) -> None:
+    """Check that a model takes images.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not takes_images(model):
+        raise UsageError(
+            f"{quote_name(model.name)} takes no images",
+            remedy="vision = true in its table [models.NAME] of your hermes.toml if it does, or another model",
+        )
+
+
+def check_images(images: Sequence[Image], model: Model) -> None:
+    """Check that a request may have these images.
+
+    Raises:
+        UsageError: there are too many, or the model takes none.
+    """
+    refuse_blind(model)
+    if len(images) > MAX_IMAGES:
+        raise UsageError(f"{len(images)} images in one request", remedy=f"{MAX_IMAGES} at most")

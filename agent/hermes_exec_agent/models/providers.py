@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
+
+VendorApi = Literal["anthropic", "google", "openai-responses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Provider:
     """Whether it runs on this machine, at no cost."""
     window: int = 128_000
     """Tokens, unless configured."""
-    api: Literal["chat", "anthropic", "google", "openai-responses"] = "chat"
+    api: VendorApi | Literal["chat"] = "chat"
     """Its API; those other than ``chat`` need the extra ``providers``."""
     newer_limit: bool = False
     """Whether it expects `max_completion_tokens`, and refuses `max_tokens` for newer models."""
@@ -65,7 +68,17 @@ PROVIDERS = {
 _OTHER_WORDS = {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "nous-portal": "nous"}
 
 
+def is_base_url(text: str) -> bool:
+    """Whether a text is the address of a web service, without a password in it."""
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # invalid brackets or port
+        return False
+    return is_address and not (parts.username or parts.password) and text.isprintable() and " " not in text
+
+
 def find_provider(word: str) -> Provider | None:
-    """The provider that a person means, or None."""
+    """Return the provider that a person means, or None."""
     spoken = word.strip().lower()
     return PROVIDERS.get(_OTHER_WORDS.get(spoken, spoken))

@@ -202,7 +202,7 @@ class RetryingModel(ABC, Generic[R, A]):
 
     @abstractmethod
     def _create_trace(self, request: R, assembly: A) -> CallTrace:
-        """Return what is recorded of a request.
+        """Return the record of a request.
 
         Raises:
             ModelError: a required part of it is missing.

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from hermes_exec.config.paths import to_printable
 from hermes_exec.config.plan import is_unconfigured
@@ -25,7 +24,7 @@ from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.prompt_cache import CacheMarks, needs_marks
 from hermes_exec_agent.models.protocol import FREE, Price
-from hermes_exec_agent.models.providers import PROVIDERS, Provider, find_provider
+from hermes_exec_agent.models.providers import PROVIDERS, Provider, VendorApi, find_provider, is_base_url
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
@@ -111,7 +110,7 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
         from hermes_exec.config.load import load_settings
 
         tables = load_settings().models
-    written = _read_tables(tables) if tables else {}
+    written = {name: read_table(name, table) for name, table in (tables or {}).items()}
     main = _apply_environment(known, written.pop("main", ModelSettings()))
     if word := known.get("AUXILIARY_MODEL"):
         written["auxiliary"] = replace(written.get("auxiliary", main), model=word, fallbacks=())
@@ -146,16 +145,9 @@ def _apply_environment(known: Mapping[str, str], main: ModelSettings) -> ModelSe
 
 def _parse_base_url(name: str, base_url: str) -> str:
     """Validate a base URL, and remove the route of chat completions from its end."""
-    try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # invalid brackets or port
-        usable = False
-    else:
-        usable = usable and not (parts.username or parts.password)
-    if not usable or not base_url.isprintable() or " " in base_url:
+    if not is_base_url(base_url):
         raise ConfigError(
-            f"models.{name}: the base URL is no address of a web service, or has a password in it",
+            f"models.{name}: the base URL is not the address of a web service, or has a password in it",
             remedy="https://host/v1, and the key in its variable",
         )
     return base_url.rstrip("/").removesuffix("/chat/completions").rstrip("/")
@@ -163,11 +155,6 @@ def _parse_base_url(name: str, base_url: str) -> str:
 
 def _split_list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _read_tables(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
-
-    return {name: read_table(name, table) for name, table in tables.items()}
 
 
 class _Builder:
@@ -198,20 +185,7 @@ class _Builder:
                 f"[models]: no model is called {to_printable(name)!r}", remedy=f"[models.{to_printable(name)}]"
             )
         settings = self._settings[name]
-        # Without a provider, a provider's key or a base URL selects one.
-        by_key = next(
-            (each for each in PROVIDERS.values() if each.by_key and each.key and self._known.get(each.key)), None
-        )
-        chosen = by_key or (PROVIDERS["custom"] if settings.base_url else None)
-        if settings.provider is not None:
-            chosen = find_provider(settings.provider)
-            if chosen is None:
-                from_environment = self._known.get("LLM_PROVIDER") == settings.provider
-                where = "LLM_PROVIDER=" if from_environment else f"[models.{to_printable(name)}]: provider "
-                raise ConfigError(
-                    f"{where}{to_printable(settings.provider)}: not a provider that is known",
-                    remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",
-                )
+        chosen = self._choose_provider(name, settings)
         if chosen is None or not settings.model:
             raise self._no_model_error(name, chosen)
         base_url = settings.base_url or chosen.base_url
@@ -230,20 +204,33 @@ class _Builder:
             "price": settings.prices or (FREE if chosen.own else None),
             "patience": Patience(settings.attempts, settings.total_s, settings.silence_s),
             "reasoning": Reasoning(settings.effort, settings.thinking),
-            "marks_cache": needs_marks(settings.cache, settings.model),
             "sampling": Sampling(settings.temperature, settings.top_p, settings.seed),
         }
         if chosen.api != "chat":
-            from hermes_exec_agent.models.vendor_endpoint import VendorEndpoint
+            return _create_vendor_endpoint(name, settings, chosen.api, options)
+        return Endpoint(
+            settings.model,
+            newer_limit=chosen.newer_limit and settings.base_url is None,
+            dialect=find_dialect(chosen.name, base_url),
+            vision=settings.vision,
+            marks_cache=needs_marks(settings.cache, settings.model),
+            **options,
+        )
 
-            if settings.vision:
-                raise ConfigError(f"models.{name}: images are not sent by this provider's own API",
-                                  remedy="vision = false, or a provider in the form of chat completions")  # fmt: skip
-            options["marks_cache"] = settings.cache != "off"
-            return VendorEndpoint(settings.model, api=chosen.api, **options)
-        dialect = find_dialect(chosen.name, base_url)
-        newer_limit = chosen.newer_limit and settings.base_url is None
-        return Endpoint(settings.model, newer_limit=newer_limit, dialect=dialect, vision=settings.vision, **options)
+    def _choose_provider(self, name: str, settings: ModelSettings) -> Provider | None:
+        """Return the configured provider; without one, that of a provider's key, or a custom one for a base URL."""
+        if settings.provider is None:
+            keyed = (each for each in PROVIDERS.values() if each.by_key and each.key and self._known.get(each.key))
+            return next(keyed, PROVIDERS["custom"] if settings.base_url else None)
+        chosen = find_provider(settings.provider)
+        if chosen is None:
+            from_environment = self._known.get("LLM_PROVIDER") == settings.provider
+            where = "LLM_PROVIDER=" if from_environment else f"[models.{to_printable(name)}]: provider "
+            raise ConfigError(
+                f"{where}{to_printable(settings.provider)}: not a provider that is known",
+                remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",
+            )
+        return chosen
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:
         if settings.key is not None:
@@ -284,3 +271,15 @@ class _Builder:
             remedy="LLM_PROVIDER, DEFAULT_MODEL and OPENAI_API_KEY in the environment",
             looked_for=tuple(looked),
         )
+
+
+def _create_vendor_endpoint(name: str, settings: ModelSettings, api: VendorApi, options: dict[str, Any]) -> Model:
+    """Create a model behind a provider's own API."""
+    from hermes_exec_agent.models.vendor_endpoint import VendorEndpoint
+
+    if settings.vision:
+        raise ConfigError(
+            f"models.{name}: images are not sent by this provider's own API",
+            remedy="vision = false, or a provider in the form of chat completions",
+        )
+    return VendorEndpoint(settings.model or "", api=api, marks_cache=settings.cache != "off", **options)

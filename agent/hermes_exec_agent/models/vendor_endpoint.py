@@ -13,13 +13,23 @@ import warnings
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_exec.extras import require
-from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.errors import ModelError, ModelRefused, RequestRefused
 from hermes_exec_agent.models.assembly import EmptyStream
 from hermes_exec_agent.models.call_trace import CallTrace
+from hermes_exec_agent.models.failures import (
+    EndpointFailure,
+    classify_failure,
+    classify_status,
+    extract_message,
+    is_too_long,
+    quote_message,
+    root_cause,
+    too_long_error,
+)
 from hermes_exec_agent.models.http_api import LOOPBACK
 from hermes_exec_agent.models.retrying import RetryingModel, read_until
 from hermes_exec_agent.models.vendor_messages import VendorAssembler, to_vendor_messages, to_vendor_tools
@@ -32,14 +42,14 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
     from hermes_exec.config.secrets import Secret
+    from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.models.call_trace import Sampling
     from hermes_exec_agent.models.dialects import Reasoning
-    from hermes_exec_agent.models.failures import EndpointFailure
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Price, Text, Thought, ToolChoice, ToolSpec
+    from hermes_exec_agent.models.providers import VendorApi
     from hermes_exec_agent.models.retrying import Patience
 
-Api = Literal["anthropic", "google", "openai-responses"]
 _ID = 200
 """Characters of a reply's id that are recorded."""
 
@@ -68,7 +78,7 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
         self,
         name: str,
         *,
-        api: Api,
+        api: VendorApi,
         base_url: str,
         key: Secret | None = None,
         window: int = 128_000,
@@ -83,7 +93,7 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
             name, base_url=base_url, key=key, window=window, price=price, patience=patience, reasoning=reasoning,
             sampling=sampling, origin=f"{api}\n{base_url}\n{name}",
         )  # fmt: skip
-        self.api: Api = api
+        self.api: VendorApi = api
         self._marks_cache = marks_cache
 
     def _build_body(
@@ -164,7 +174,6 @@ class VendorEndpoint(RetryingModel[VendorRequest, VendorAssembler]):
             raise EOFError if assembly.has_begun else EmptyStream
 
     def _classify(self, cause: BaseException) -> EndpointFailure | None:
-        from hermes_exec_agent.models.vendor_failures import classify_vendor_failure
 
         return classify_vendor_failure(self.name, cause, self._redactor)
 
@@ -242,8 +251,47 @@ def _connect_responses(endpoint: VendorEndpoint) -> _Client:
     return _Client(OpenAIResponsesModel(endpoint.name, provider=OpenAIProvider(openai_client=sdk)), sdk.close)
 
 
-_CLIENTS: dict[Api, Callable[[VendorEndpoint], _Client]] = {
+_CLIENTS: dict[VendorApi, Callable[[VendorEndpoint], _Client]] = {
     "anthropic": _connect_anthropic,
     "google": _connect_google,
     "openai-responses": _connect_responses,
 }
+
+
+def classify_vendor_failure(who: str, cause: BaseException, redactor: Redactor) -> EndpointFailure | None:
+    """Classify the failure of an attempt; None if the endpoint did not cause it."""
+    from pydantic_ai import exceptions
+
+    if isinstance(cause, exceptions.ModelAPIError):
+        return _classify_api_error(who, cause, redactor)
+    if isinstance(cause, exceptions.ContentFilterError):
+        return EndpointFailure(RequestRefused(f"{who}: its filter refuses the reply"), again=False)
+    if isinstance(cause, exceptions.UserError | NotImplementedError):
+        message = quote_message(str(cause), redactor)
+        return EndpointFailure(ModelRefused(f"{who}: the request cannot be sent: {message}"), again=False)
+    if isinstance(cause, exceptions.AgentRunError):
+        message = quote_message(str(cause), redactor)
+        return EndpointFailure(ModelError(f"{who}: it sent what is no reply: {message}"), again=True)
+    return classify_failure(who, cause, redactor)
+
+
+def _classify_api_error(who: str, cause: BaseException, redactor: Redactor) -> EndpointFailure:
+    from pydantic_ai import exceptions
+
+    assert isinstance(cause, exceptions.ModelAPIError)  # noqa: S101  for type checkers
+    text = extract_message(cause.body) or str(root_cause(cause)) or type(root_cause(cause)).__name__
+    message = quote_message(text, redactor)
+    if isinstance(cause, exceptions.ModelContextWindowExceededError) or is_too_long(message):
+        return EndpointFailure(too_long_error(who, message), again=False)
+    if isinstance(cause, exceptions.ModelTimeoutError | exceptions.ModelRequestTimeout):
+        error = ModelError(f"{who}: it was silent for too long", remedy="a longer silence_s")
+        return EndpointFailure(error, again=True)
+    if isinstance(cause, exceptions.ModelHTTPError):
+        spent = isinstance(cause, exceptions.ModelQuotaExceededError)
+        code = "insufficient_quota" if spent else cause.provider_error_code or cause.provider_error_type or ""
+        return classify_status(who, cause.status_code, text, code, wait_s=cause.retry_after, redactor=redactor)
+    if isinstance(cause, exceptions.ModelConnectionError):
+        error = ModelError(f"{who}: the connection failed: {message}", remedy="look whether the endpoint is up")
+        return EndpointFailure(error, again=True)
+    again = not isinstance(cause, exceptions.ModelRequestRejectedError)
+    return EndpointFailure(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=again)

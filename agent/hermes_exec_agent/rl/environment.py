@@ -42,7 +42,7 @@ _REASON = 300
 
 
 class EnvironmentFailed(HermesError):
-    """The environment cannot go on; groups that were posted stay posted."""
+    """The environment cannot continue; groups that were posted stay posted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class EnvironmentSettings:
     rounds: int | None = None
     """Rounds until it ends; None: until it is stopped."""
     ahead: int = 8
-    """Groups of ours that may wait in the trainer's queue before another round begins."""
+    """Groups of this environment that may wait in the trainer's queue before another round begins."""
     weight: float = 1.0
     send_equal: bool = False
     """Whether groups whose scores are all equal are posted."""

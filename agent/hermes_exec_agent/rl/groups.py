@@ -112,7 +112,7 @@ def check_group(sequences: Sequence[ScoredSequence], size: int, max_tokens: int)
     """Return a group of exactly ``size`` sequences of at most ``max_tokens`` tokens.
 
     Raises:
-        GroupFault: it is none.
+        GroupFault: it is not such a group.
     """
     if len(sequences) != size:
         raise GroupFault("not whole", f"{len(sequences)} of {size} trials")

@@ -115,7 +115,7 @@ class PolicyServer:
         await self._warn_of_others()
 
     async def _warn_of_others(self) -> None:
-        """Say that other machines reach the server, if it listens on more than the loopback address."""
+        """Warn that other machines reach the server, if it listens on more than the loopback address."""
         found = await self._terminal.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], timeout=_STEP_S)
         if listens_for_others(found.stdout_text, self._order.port):
             self._say(
@@ -236,7 +236,7 @@ class PolicyServer:
         return response.status_code, data.decode("utf-8", "replace")
 
     async def close(self) -> None:
-        """End the server, and remove what was copied for it."""
+        """End the server, and remove the files that were copied for it."""
         await cancel_and_wait([self._watching])
         with contextlib.suppress(HermesError):
             await self._job.kill(grace_s=10.0)

@@ -46,7 +46,7 @@ class Unanswered(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the server said of this environment and its trainer."""
+    """The server's answer about this environment and its trainer."""
 
     env_id: int
     batch_size: int
@@ -74,7 +74,7 @@ class TrainerClient:
         self._client: httpx2.AsyncClient | None = None
         self._registration: Registration | None = None
         self._is_waiting = False
-        """Whether it was said that the server does not answer."""
+        """Whether the person was notified that the server does not answer."""
 
     async def __aenter__(self) -> Self:
         import httpx2
@@ -118,7 +118,7 @@ class TrainerClient:
             await asyncio.sleep(_PAUSE_S)
 
     async def wait_for_space(self, ahead: int) -> None:
-        """Wait until fewer than ``ahead`` groups of ours are in the trainer's queue.
+        """Wait until fewer than ``ahead`` groups of this environment are in the trainer's queue.
 
         Raises:
             TrainerError: it took none within the limit, or the server was started again.
@@ -171,7 +171,7 @@ class TrainerClient:
             raise TrainerError(f"the server did not take a group: {code} {flatten(json.dumps(answer), _REASON)}")
 
     async def leave(self) -> None:
-        """Let the server know that this environment sends no more; an error is ignored."""
+        """Tell the server that this environment sends no more groups; an error is ignored."""
         import httpx2
 
         if self._registration is not None:
@@ -212,7 +212,7 @@ class TrainerClient:
     async def _ask_once(
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> tuple[int, dict[str, Any] | None]:
-        """Do as `_send` does; the answer of a server that is busy is none."""
+        """Send as `_send` does; a server that is busy counts as unreachable."""
         import httpx2
 
         code, answer = await self._send(method, path, body, _LIMIT_S)

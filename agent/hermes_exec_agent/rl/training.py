@@ -32,7 +32,7 @@ class TrainingEnd:
     reason: str
     """Why it failed; empty if it did not."""
     adapters: Sequence[Adapter]
-    """New ones, the newest first; they are recorded."""
+    """New adapters, the newest first; each is recorded."""
     faults: Mapping[Path, str]
     """Folders that have none that can be loaded, with the reason."""
 

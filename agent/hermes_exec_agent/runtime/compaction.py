@@ -235,9 +235,9 @@ class Compactor:
         ]
         return sum(count for _, count in self._counted)
 
-    def measure(self, messages: Sequence[Message], usage: Usage, beside: int) -> None:
-        """Calibrate the estimate by an endpoint's count; ``beside`` are the tokens of the tools."""
-        guess = self._size(messages) + beside
+    def measure(self, messages: Sequence[Message], usage: Usage, tool_tokens: int) -> None:
+        """Calibrate the estimate by an endpoint's count; ``tool_tokens`` are those of the descriptions of tools."""
+        guess = self._size(messages) + tool_tokens
         if not usage.estimated and usage.prompt and guess:
             self._scale = min(max(usage.prompt / guess, 0.5), 3.0)
 
@@ -247,7 +247,7 @@ class Compactor:
         *,
         request: str,
         window: int,
-        beside: int,
+        tool_tokens: int,
         auxiliary: Model,
         force: bool = False,
         permit: Callable[[], Awaitable[bool]] | None = None,
@@ -258,20 +258,20 @@ class Compactor:
             messages: well-formed, the system's message first.
             request: stays verbatim.
             window: tokens of prompt and reply.
-            beside: tokens of the tools.
+            tool_tokens: of the descriptions of tools.
             auxiliary: the model that summarizes.
             force: shorten in any case, as the endpoint refused the conversation.
             permit: called before anything is shortened; False prevents it until the conversation has grown.
         """
         window = min(window, self.window or window)
         before = self._size(messages)
-        used = (before + beside) * self._scale
+        used = (before + tool_tokens) * self._scale
         if not force and (used < window * _FULL or before < self._grown):
             return None
         if permit is not None and not await permit():
             self._grown = before * (1 + _FREED)
             return None
-        room = max(window / self._scale - beside, window / 8)
+        room = max(window / self._scale - tool_tokens, window / 8)
         if force:
             room = min(room, before)
         found = await self._shorter(list(messages), request, int(room), auxiliary)

@@ -11,9 +11,7 @@ from hermes_exec._async import shield_to_completion, wait_done
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.learning.outcomes import record_task
-from hermes_exec_agent.models.protocol import Usage, sum_usage
-from hermes_exec_agent.models.sight import check_images
-from hermes_exec_agent.runtime.beginning import create_start_record, read_branch
+from hermes_exec_agent.models.protocol import Usage, check_images, sum_usage
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.context_use import measure_context
 from hermes_exec_agent.runtime.cost_meter import CostMeter
@@ -24,6 +22,7 @@ from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.request_notices import RequestNotices
 from hermes_exec_agent.runtime.rollback import list_steps, rollback
+from hermes_exec_agent.runtime.start_record import create_start_record, read_branch
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas

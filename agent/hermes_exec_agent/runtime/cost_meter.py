@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Spending:
-    """What one turn and its delegated tasks have cost."""
+    """The cost of one turn and its delegated tasks."""
 
     dollars: float = 0.0
     unpriced: str = ""

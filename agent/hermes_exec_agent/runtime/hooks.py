@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LIMIT_S = 10.0
 """Seconds after which a hook is ended, with all processes that it started."""
 MOST_STOPS = 8
-"""How often the hooks of ``stop`` may let one turn go on."""
+"""How often the hooks of ``stop`` may let one turn continue."""
 _GRACE_S = 0.5
 _LEASE_S = 30.0
 """How long a hook runs on after its agent was killed."""
@@ -207,9 +207,9 @@ class ConversationHooks:
         return (await self._run("pre-compact", context, fields)).objection
 
     async def check_stop(self, text: str, context: Context, *, stops: int) -> str:
-        """Run the hooks of ``stop``; return why the turn has to go on, or nothing.
+        """Run the hooks of ``stop``; return why the turn has to continue, or nothing.
 
-        ``stops`` counts how often they let this turn go on before.
+        ``stops`` counts how often they let this turn continue before.
         """
         if stops >= MOST_STOPS:
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Inbox:
-    """Holds words and notices until the turn, or the next request, takes them."""
+    """Holds the person's words and the program's notices until the turn, or the next request, takes them."""
 
     def __init__(self) -> None:
         self._words: list[str] = []

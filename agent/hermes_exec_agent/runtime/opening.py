@@ -273,6 +273,6 @@ async def _open_terminal(target: str | None, cwd: str | None, model: str) -> Ter
 
 
 def limit_lease(plan: Plan) -> None:
-    """Let what runs in a target end soon after a kill of this program, unless the profile has a lease of its own."""
+    """Let processes in a target end soon after a kill of this program, unless its profile has a lease of its own."""
     if not plan.lease_given:
         plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S

@@ -1,4 +1,4 @@
-"""SOUL.md: who the agent is, in the person's own words, next to their ``hermes.toml``."""
+"""SOUL.md: the agent's character, in the person's own words, next to their ``hermes.toml``."""
 
 from __future__ import annotations
 

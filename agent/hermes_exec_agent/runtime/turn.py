@@ -6,7 +6,7 @@ import secrets
 import threading
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
@@ -20,11 +20,11 @@ from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steere
 from hermes_exec_agent.runtime.usage_record import to_usage_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hermes_exec_agent.models.images import Image
     from hermes_exec_agent.models.messages import Message, ToolCall
-    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
     from hermes_exec_agent.runtime.cost_meter import CostMeter
     from hermes_exec_agent.runtime.history import EventRecorder
@@ -48,7 +48,7 @@ class TurnHooks(Protocol):
     """The hooks that a turn runs."""
 
     async def check_stop(self, text: str, stops: int) -> str:
-        """Return why a turn has to go on after the answer ``text``; empty if it may end."""
+        """Return why a turn has to continue after the answer ``text``; empty if it may end."""
         ...
 
     async def check_compaction(self, *, manual: bool) -> str:
@@ -116,7 +116,7 @@ class Turn:
         self._meter = meter
         self._auxiliary = auxiliary
         self._compactor = compactor
-        self._beside = estimate_tool_tokens(tools)
+        self._tool_tokens = estimate_tool_tokens(tools)
         self._tools = tools
         self._executor = acting
         self._recorder = recorder
@@ -190,7 +190,7 @@ class Turn:
             self._tell(Steered(words))
 
     async def _is_continued(self, reply: Reply, stops: int) -> bool:
-        """Return whether a hook lets the turn go on after an answer; the model receives its reason."""
+        """Return whether a hook lets the turn continue after an answer; the model receives its reason."""
         text = reply.message.content
         if self._hooks is None or reply.finish != "stop" or not text.strip():
             return False
@@ -333,7 +333,7 @@ class Turn:
             history.messages,
             request=history.request,
             window=self._options.window or self._model.window,
-            beside=self._beside,
+            tool_tokens=self._tool_tokens,
             auxiliary=self._auxiliary,
             force=force,
             permit=permit,
@@ -358,12 +358,12 @@ class Turn:
         messages = self._recorder.history.messages
         stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
         self._steps += 1
-        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+        async with aclosing(stream) as items:
             async for item in items:
                 match item:
                     case Reply():
                         self._count(item.usage, item.model or self._model.name)
-                        self._compactor.measure(messages, item.usage, self._beside)
+                        self._compactor.measure(messages, item.usage, self._tool_tokens)
                         return item
                     case Text():
                         self.said += item.text

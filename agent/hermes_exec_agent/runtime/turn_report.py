@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FIRST, _LAST = 10, 20
 """Lines of a section that are listed at its beginning and at its end."""
+_ARGUMENT = 72
 _LINE = 200
 _CALL_AS_TEXT = re.compile(
     r"<tool_call>|<function[=_]|<\|python_tag\|>|\[TOOL_CALLS\]|<[|｜]tool[_▁]calls?[_▁a-z]*begin[|｜]>"  # noqa: RUF001  DeepSeek's own signs
@@ -40,10 +41,10 @@ class TurnReport:
     def update(self, update: Update) -> None:
         """Count a call that began or ended."""
         if isinstance(update, CallStarted):
-            self._open[update.call.id] = call_title(update.call)
+            self._open[update.call.id] = format_call(update.call)
         elif isinstance(update, CallEnded):
             self._open.pop(update.call.id, None)
-            title, reason = call_title(update.call), _failure(update.envelope)
+            title, reason = format_call(update.call), _failure(update.envelope)
             if reason:
                 self._failed[f"{title}: {reason}"] += 1
             else:
@@ -69,7 +70,7 @@ class TurnReport:
                 *_section("Done", self._done),
                 *_section("Failed", self._failed),
                 *_section("Stopped before its end", Counter(self._open.values()), optional=True),
-                *_section("Asked for and not run", Counter(map(call_title, refused)), optional=True),
+                *_section("Asked for and not run", Counter(map(format_call, refused)), optional=True),
                 *_section("Left running", Counter(running)),
             ]
         )
@@ -80,15 +81,15 @@ def is_call_as_text(text: str) -> bool:
     return bool(_CALL_AS_TEXT.search(text))
 
 
-def call_title(call: ToolCall, most: int = 72) -> str:
-    """A call in a line: its tool, and the first of its arguments that is text."""
+def format_call(call: ToolCall) -> str:
+    """Return a call in one line: its tool, and the first of its arguments that is text."""
     try:
         arguments: object = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         arguments = call.arguments
     values: list[Any] = list(arguments.values()) if isinstance(arguments, dict) else [arguments]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]  it is JSON
     text = next((each for each in values if isinstance(each, str) and each), "")
-    return f"{_shorten(call.name, 100)}  {_shorten(text, most)}".rstrip()
+    return f"{_shorten(call.name, 100)}  {_shorten(text, _ARGUMENT)}".rstrip()
 
 
 def _failure(envelope: Envelope) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def to_usage_record(usage: Usage) -> dict[str, object]:
-    """Return the usage as an event contains it."""
+    """Return the usage in the form of an event."""
     record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:
         record["reasoning"] = usage.reasoning

@@ -4,24 +4,23 @@ from hermes_exec_agent._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_exec_agent.scheduler.clock import Clock, SystemClock
     from hermes_exec_agent.scheduler.delivery import Channel
     from hermes_exec_agent.scheduler.job import Job, JobSpec
     from hermes_exec_agent.scheduler.schedule import parse_schedule
     from hermes_exec_agent.scheduler.slot import Slot
     from hermes_exec_agent.scheduler.slots import RunResult
     from hermes_exec_agent.scheduler.storage import CronStore
-    from hermes_exec_agent.scheduler.ticker import Ticker
+    from hermes_exec_agent.scheduler.ticker import Clock, SystemClock, Ticker
 
 _MODULES = {
     "Channel": "delivery",
-    "Clock": "clock",
+    "Clock": "ticker",
     "CronStore": "storage",
     "Job": "job",
     "JobSpec": "job",
     "RunResult": "slots",
     "Slot": "slot",
-    "SystemClock": "clock",
+    "SystemClock": "ticker",
     "Ticker": "ticker",
     "parse_schedule": "schedule",
 }

@@ -136,8 +136,8 @@ def edit_job(store: CronStore, job: Job, spec: JobSpec, now: float, *, name: str
         return read_job(base, job.id)
 
 
-def pause_job(store: CronStore, job: Job, now: float, reason: str = "by a person") -> Job:
-    """Record no slots of a job until it is resumed; a run goes on.
+def pause_job(store: CronStore, job: Job, now: float) -> Job:
+    """Record no slots of a job until it is resumed; a run continues.
 
     Raises:
         UsageError: it is not active.
@@ -146,7 +146,7 @@ def pause_job(store: CronStore, job: Job, now: float, reason: str = "by a person
         job = read_job(base, job.id)
         if job.state != "active":
             raise UsageError(f"the job {job.name!r} is {job.state}", remedy="an active job")
-        _update(base, job, state="paused", reason=reason)
+        _update(base, job, state="paused", reason="by a person")
         skip_waiting(base, job.id, "the job is paused", now)
         return read_job(base, job.id)
 

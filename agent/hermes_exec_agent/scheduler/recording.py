@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.scheduler.job import Job
-from hermes_exec_agent.scheduler.messages import MISSED, describe_moment
 from hermes_exec_agent.scheduler.schedule import find_due, format_moment
+from hermes_exec_agent.scheduler.slot import MISSED, describe_moment
 from hermes_exec_agent.scheduler.slots import (
     deliver_slot,
     end_slot,
@@ -41,7 +41,7 @@ _log = logging.getLogger("hermes_exec.cron")
 def record_due(store: CronStore, now: float, host: str) -> int:
     """Record all slots that are due, and what killed tickers left; return how many jobs were due.
 
-    A job whose schedule this machine cannot read, for want of a package, is logged and left to others.
+    A job whose schedule this machine cannot read, as a package is missing, is logged and left to others.
     """
     with store.snapshot() as base:
         if base is None:

@@ -12,7 +12,7 @@ from hermes_exec.observe.redact import Redactor
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.quoting import flatten
 from hermes_exec_agent.runtime.opening import limit_lease
-from hermes_exec_agent.scheduler.messages import SILENT, shorten
+from hermes_exec_agent.scheduler.slot import SILENT, shorten
 from hermes_exec_agent.scheduler.slots import RunResult
 
 if TYPE_CHECKING:

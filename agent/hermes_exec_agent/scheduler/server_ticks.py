@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.learning.background import run_command
+from hermes_exec_agent.detached_commands import run_command
 
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.storage import CronStore
@@ -30,7 +30,7 @@ def has_work(store: CronStore, now: float) -> bool:
 
 
 async def run_regularly(store: CronStore) -> None:
-    """Start a tick in each minute in which there is something to do, until cancelled; ticks that run go on."""
+    """Start a tick in each minute in which there is something to do, until cancelled; ticks that run continue."""
     ticks: set[asyncio.Task[None]] = set()
     while True:
         if await asyncio.to_thread(has_work, store, time.time()):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec_agent.scheduler.holder import LEASE_S, describe_holder, is_gone
 from hermes_exec_agent.scheduler.job import PAUSE_AFTER, Job
-from hermes_exec_agent.scheduler.messages import MISSED, SILENT, compose_end
 from hermes_exec_agent.scheduler.outbox import add_messages
-from hermes_exec_agent.scheduler.slot import Slot, SlotState
+from hermes_exec_agent.scheduler.slot import MISSED, SILENT, Slot, SlotState, compose_end
 
 if TYPE_CHECKING:
     import sqlite3
@@ -120,7 +119,7 @@ def release_abandoned(base: sqlite3.Connection, now: float) -> None:
 
 
 def renew_waiting(base: sqlite3.Connection, now: float) -> list[Slot]:
-    """Keep the slots that wait, as a ticker looks; end and return those that no ticker looked at for too long.
+    """Keep the slots that wait, as a ticker looks; end and return those that no ticker has claimed for too long.
 
     A slot that waits for the end of a run is never late. Part of a transaction, after `release_abandoned`, which also
     writes the messages about the late ones.
@@ -160,7 +159,7 @@ def take_slots(store: CronStore, holder: str, now: float, most: int) -> list[tup
 
 
 def begin_slot(store: CronStore, slot: Slot, holder: str, now: float) -> bool:
-    """Record that a run begins; return False if another ticker has the slot, or its run is to be ended."""
+    """Record that a run begins; return False if another ticker has the slot, or its run has to end."""
     with store.transaction() as base:
         row = _read(base, slot.id)
         if row.state != "claimed" or row.owner != holder:
@@ -183,7 +182,7 @@ def renew_slots(store: CronStore, holder: str, now: float) -> None:
 
 
 def find_stops(store: CronStore, ids: Sequence[int]) -> dict[int, str]:
-    """Return why runs are to be ended, by the rows of their slots."""
+    """Return the reasons to end runs, by the rows of their slots."""
     marks = ", ".join("?" * len(ids))
     with store.snapshot() as base:
         if base is None:

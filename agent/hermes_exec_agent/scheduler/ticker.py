@@ -1,6 +1,7 @@
 """A ticker: it records what is due, runs it, and delivers what it has to report.
 
-Any number of tickers may work on one file at the same time, in any process of any machine.
+Any number of tickers may work on one file at the same time, in any process of any machine. All that reads the time of
+day takes a `Clock`, so that a test can set it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import HermesError, OutcomeUnknown, UsageError
 from hermes_exec.pool.owner import Owner
-from hermes_exec_agent.scheduler.clock import SystemClock
 from hermes_exec_agent.scheduler.holder import LEASE_S, format_holder
 from hermes_exec_agent.scheduler.outbox import SEND_LIMIT_S, settle_delivery, take_delivery
 from hermes_exec_agent.scheduler.recording import record_due
@@ -34,7 +35,6 @@ from hermes_exec_agent.scheduler.slots import (
 )
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.scheduler.clock import Clock
     from hermes_exec_agent.scheduler.job import Job
     from hermes_exec_agent.scheduler.outbox import Delivery
     from hermes_exec_agent.scheduler.storage import CronStore
@@ -96,16 +96,16 @@ class Ticker:
         return self.ended.total()
 
     async def serve(self) -> None:
-        """Do so until cancelled. Runs are then given half a minute to end, and are stopped."""
+        """Work as `tick` does until cancelled. Runs are then given half a minute to end, and are stopped."""
         await self._serve(until_idle=False)
 
-    async def run_now(self, job: Job, *, note: str = "") -> Slot:
+    async def run_now(self, job: Job) -> Slot:
         """Run a job once now; return the slot of the run.
 
         Raises:
             UsageError: it waits for an approval, was removed, or runs already.
         """
-        slot = await asyncio.to_thread(self._claim_now, job, note)
+        slot = await asyncio.to_thread(self._claim_now, job)
         task = self._start(job, slot)
         try:
             while not task.done():
@@ -116,7 +116,7 @@ class Ticker:
         await self._deliver(until_done=True)
         return await asyncio.to_thread(self._read, slot.id)
 
-    def _claim_now(self, job: Job, note: str) -> Slot:
+    def _claim_now(self, job: Job) -> Slot:
         now = self._clock.now()
         with self._store.transaction() as base:
             current = read_job(base, job.id)
@@ -127,7 +127,6 @@ class Ticker:
                 raise UsageError(f"the job {job.name!r} runs already", remedy=f"hermes-exec cron history {job.name}")
             return insert_slot(
                 base, current, int(now), "claimed", now, cause="person", owner=self._holder, lease=now + LEASE_S,
-                note=note,
             )  # fmt: skip
 
     def _read(self, id: int) -> Slot:
@@ -153,7 +152,7 @@ class Ticker:
             await shield_to_completion(self._stop_all(reason, 0.0), limit_s=None)
 
     async def _work(self, *, until_idle: bool) -> int:
-        """Do what there is to do now; return how many runs lasted after the look.
+        """Record, start and deliver what is due now; return the number of runs that have not ended.
 
         Raises:
             HermesError: a tick could not use the file. Another ticker only logs it, and tries again.
@@ -217,7 +216,7 @@ class Ticker:
         return min(max(until, 0.05), LOOK_S)
 
     async def _keep_leases(self) -> None:
-        """Renew the leases, and end the runs that are to be ended."""
+        """Renew the leases, and end the runs that have to end."""
         now = self._clock.now()
         if not self._running:
             return
@@ -240,7 +239,7 @@ class Ticker:
                 task.cancel()
 
     async def _stop_all(self, reason: str, grace_s: float) -> None:
-        """Let runs and deliveries end, and stop the others."""
+        """Wait for runs and deliveries to end for a time, and stop the others."""
         self._is_ending = True
         tasks = [*self._running, *self._sending]
         if tasks and grace_s:
@@ -346,3 +345,27 @@ class Ticker:
         state = await shield_to_completion(self._persist(settling), limit_s=None)
         if error:
             _log.warning("%s: %s: %s", delivery.address, _NEXT.get(state, "tried again"), error)
+
+
+class Clock(Protocol):
+    """The time of day, and waits for a later one."""
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        await asyncio.sleep(seconds)

@@ -1,1 +1,1 @@
-"""Skills: what passed the gate is kept so that no change goes unseen, and runs under what it was proven with."""
+"""Skills: versions that passed the gate are stored so that each change is detected, and run as they were proven."""

@@ -8,7 +8,7 @@ MS = 1000
 
 
 class NoEquivalent(Exception):
-    """A call means something that no tool of ours does; the text says which tool to use instead."""
+    """A call means something that none of our tools does; the text names the tool to use instead."""
 
 
 class ArgumentConverter:
@@ -33,7 +33,7 @@ class ArgumentConverter:
         """Take arguments out under our names; ``pairs`` maps each of these to theirs.
 
         Raises:
-            NoEqual: one is given under both names, with two values.
+            NoEquivalent: one is given under both names, with two values.
         """
         found: dict[str, Any] = {}
         for ours, theirs in pairs.items():
@@ -54,7 +54,7 @@ class ArgumentConverter:
         """Take an argument out that means nothing here if it is one of ``values``.
 
         Raises:
-            NoEqual: it is another one; ``instead`` says what to write.
+            NoEquivalent: it is another one; ``instead`` says what to write.
         """
         if key in self._left and (value := self._left.pop(key)) not in values:
             raise NoEquivalent(f"{key}={value!r} has no equal here; {instead}")
@@ -63,7 +63,7 @@ class ArgumentConverter:
         """Take a time limit in milliseconds out, as our ``timeout`` in whole seconds.
 
         Raises:
-            NoEqual: it is not a whole number of seconds. Such a number is likely meant in seconds.
+            NoEquivalent: it is not a whole number of seconds. Such a number is likely meant in seconds.
         """
         if theirs not in self._left:
             return {}
@@ -78,7 +78,7 @@ class ArgumentConverter:
         """Check that every argument was taken.
 
         Raises:
-            NoEqual: some have no equal.
+            NoEquivalent: some have no equal.
         """
         if self._left:
             raise NoEquivalent(f"{', '.join(self._left)}: no equal here; leave it out")

@@ -125,7 +125,7 @@ def failure_envelope(place: str, failure: Failure) -> Envelope:
 
 
 def to_failure(error: HermesError) -> Failure:
-    """Convert an error of ours for a model."""
+    """Convert an error of this project for a model."""
     from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
 
     name = type(error).__name__
@@ -172,7 +172,7 @@ def _inline_references(node: Any, parts: dict[str, Any]) -> Any:
 
 
 def describe_errors(name: str, takes: type[BaseModel], error: ValidationError) -> str:
-    """Describe what is wrong with the arguments, and what the tool takes."""
+    """Describe the errors in the arguments, and the arguments that the tool takes."""
     shown = build_schema(takes)["properties"]
     fields = {field: value for field, value in takes.model_fields.items() if field in shown}
     problems: list[str] = []

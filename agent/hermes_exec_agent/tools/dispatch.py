@@ -48,7 +48,7 @@ class BrokenJson(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCall:
-    """A call of a tool of ours, or the reason why there is none."""
+    """A call of one of our tools, or the reason why there is no such call."""
 
     call: ToolCall
     """With our name and arguments; as the model wrote it if it cannot run."""

@@ -13,7 +13,7 @@ from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.instructing import check_instructing, instructs
+from hermes_exec_agent.tools.instruction_files import check_instruction_files, is_instruction_file
 from hermes_exec_agent.tools.reader import FileReader
 from hermes_exec_agent.tools.workspace_bounds import paths_stay
 
@@ -106,7 +106,7 @@ class WriteFile(BaseTool[WriteFileArguments]):
 
     def needs_approval(self, args: WriteFileArguments) -> bool:
         """Whether the tool's mode decides; a file that gives orders to later programs is asked for by `run`."""
-        return not instructs(args.path)
+        return not is_instruction_file(args.path)
 
     async def stays_inside(self, args: WriteFileArguments, context: Context) -> bool:
         """Whether the file is in the workspace."""
@@ -120,7 +120,7 @@ class WriteFile(BaseTool[WriteFileArguments]):
     async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
         """Write the file atomically: readers see the old or the new content."""
         path = await context.workspace.path(args.path)
-        if no := await check_instructing(self.name, self.summary(args), (args.path, path), context):
+        if no := await check_instruction_files(self.name, self.summary(args), (args.path, path), context):
             return failure_envelope(context.place, no)
         if args.create and await _current(path, FileReader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
@@ -158,7 +158,7 @@ class Patch(BaseTool[PatchArguments]):
 
     def needs_approval(self, args: PatchArguments) -> bool:
         """Whether the tool's mode decides; files that give orders to later programs are asked for by `run`."""
-        return not any(map(instructs, _list_paths(_parse_operations(args))))
+        return not any(map(is_instruction_file, _list_paths(_parse_operations(args))))
 
     async def stays_inside(self, args: PatchArguments, context: Context) -> bool:
         """Whether the files are in the workspace."""
@@ -177,7 +177,7 @@ class Patch(BaseTool[PatchArguments]):
         operations = _parse_operations(args)
         named = _list_paths(operations)
         paths = [*named, *[await context.workspace.path(each) for each in named]]
-        if no := await check_instructing(self.name, self.summary(args), paths, context):
+        if no := await check_instruction_files(self.name, self.summary(args), paths, context):
             return failure_envelope(context.place, no)
         plan: list[tuple[str, v4a.FileChange]] = []
         for operation in operations:

@@ -1,4 +1,4 @@
-"""Calls of other agents' tools, as calls of ours.
+"""Convert calls of other agents' tools to calls of our tools.
 
 Models were trained with the tools of Hermes Agent, Claude Code, Codex and Anthropic's text editor, and call these by
 habit. A call with an exact equal becomes a call of our tool; any other is refused, and the refusal names the call to
@@ -29,9 +29,9 @@ class Alias:
     """A tool of another agent."""
 
     ours: str
-    """The tool of ours for that, or several in words."""
+    """Our tool for that, or several in words."""
     convert: Callable[[ArgumentConverter], _Ours]
-    """Raises `NoEqual` where the call means something else."""
+    """Raises `NoEquivalent` where the call means something else."""
 
 
 def normalize_name(name: str, known: Mapping[str, object]) -> str:
@@ -59,7 +59,7 @@ def adapt(name: str, arguments: dict[str, Any], parameters: Mapping[str, Any]) -
     ``parameters`` is its schema.
 
     Raises:
-        NoEqual: they mean something that it cannot do.
+        NoEquivalent: they mean something that it cannot do.
     """
     given = ArgumentConverter(name, arguments)
     found = OWN[name](given) if name in OWN else {}

@@ -70,7 +70,7 @@ class TerminalTool(BaseTool[TerminalArguments]):
         """Run the command until it ends, or start it."""
         workspace = context.workspace
         if args.keep and not args.background:
-            raise UsageError("keep is for what runs in the background", remedy="background true, or leave keep out")
+            raise UsageError("keep applies to background commands alone", remedy="background true, or leave keep out")
         if args.keep and not context.terminal.capabilities.reconnect:
             raise Unsupported(
                 f"{context.place} ends with this program, so no job outlives the conversation", remedy="leave keep out"
@@ -128,7 +128,7 @@ class ProcessTool(BaseTool[ProcessArguments]):
         """Bytes of each one's output that were polled."""
 
     def needs_approval(self, args: ProcessArguments) -> bool:
-        """Whether it does more than look."""
+        """Whether it changes a skill."""
         return args.action in {"kill", "write", "submit", "close"}
 
     def summary(self, args: ProcessArguments) -> str:

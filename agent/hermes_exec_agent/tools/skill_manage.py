@@ -52,7 +52,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
     arguments_type = SkillManageArguments
 
     def needs_approval(self, args: SkillManageArguments) -> bool:
-        """Whether it does more than look."""
+        """Whether it changes a skill."""
         return args.action != "history"
 
     def summary(self, args: SkillManageArguments) -> str:
@@ -110,7 +110,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
         if args.action == "improve":
             failure = "\n".join(filter(None, [args.task, skills.failures.get(normalize_name(args.name), "")]))
             if not failure:
-                raise UsageError("nothing says what is to be improved", remedy="task")
+                raise UsageError("improve needs the task that failed, or a change", remedy="task")
             return await shop.improve(args.name, failure, request=context.request)
         if args.patch:
             files = self._patch_files(args, skills)

@@ -47,7 +47,7 @@ class Skillset:
     @cached_property
     def builder(self) -> SkillBuilder:
         """The builder of skills, with the attempts of this conversation."""
-        from hermes_exec_agent.models.counted import CountedModel
+        from hermes_exec_agent.models.wrapped import CountedModel
         from hermes_exec_agent.skills.build.builder import Requester, SkillBuilder
 
         context, models = self._context, self._context.models
@@ -70,7 +70,7 @@ class Skillset:
 
     def _count_model(self) -> Model | None:
         """Return the model that drafts, whose usage the conversation counts."""
-        from hermes_exec_agent.models.counted import CountedModel
+        from hermes_exec_agent.models.wrapped import CountedModel
 
         models = self._context.models
         return CountedModel(models.main, self._context.spend) if models is not None else None
@@ -89,7 +89,7 @@ class Skillset:
 
     @property
     def repair_model(self) -> Model | None:
-        """The model that finds out why a skill failed; None if no failing skill is to be improved."""
+        """The model that finds out why a skill failed; None if failing skills are not improved."""
         can_change = any(tool.spec.name == "skill_manage" for tool in self._context.tools)
         return self._count_model() if can_change and self._context.repair_skills else None
 

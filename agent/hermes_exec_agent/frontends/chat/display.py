@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
-from hermes_exec_agent.runtime.turn_report import call_title
+from hermes_exec_agent.runtime.turn_report import format_call
 from hermes_exec_agent.runtime.updates import (
     CallEnded,
     Compacted,
@@ -217,7 +217,7 @@ def describe_update(update: Update, *, void: bool = False) -> str:
 
 def describe_call(call: ToolCall) -> str:
     """Describe the call of a tool, escaped for a terminal."""
-    return escape_text(call_title(call))
+    return escape_text(format_call(call))
 
 
 def describe_outcome(envelope: Envelope, duration_s: float) -> str:

@@ -185,7 +185,7 @@ class SlashCommands:
 
     async def _image(self, path: str) -> None:
         from hermes_exec_agent.frontends.chat.question import read_image
-        from hermes_exec_agent.models.sight import refuse_blind
+        from hermes_exec_agent.models.protocol import refuse_blind
 
         if path and path != "off":
             refuse_blind(self._talk.models.main)

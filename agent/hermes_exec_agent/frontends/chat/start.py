@@ -20,7 +20,7 @@ from hermes_exec_agent.learning.curator_schedule import start_if_due
 from hermes_exec_agent.learning.proposals_watch import check_configuration
 from hermes_exec_agent.learning.review_schedule import start_if_enabled
 from hermes_exec_agent.memory.persons import check_participant, choose_participant
-from hermes_exec_agent.models.sight import refuse_blind
+from hermes_exec_agent.models.protocol import refuse_blind
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.absent_person import AbsentPerson
 from hermes_exec_agent.tools.tool import Approvals, to_safe_line

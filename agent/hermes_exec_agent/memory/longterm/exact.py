@@ -273,7 +273,7 @@ class ExactStore:
         (application,) = base.execute("PRAGMA application_id").fetchone()
         (version,) = base.execute("PRAGMA user_version").fetchone()
         if (application, version) not in {(0, 0), (_APPLICATION, 1), (_APPLICATION, _VERSION)}:
-            raise HermesError(f"{to_printable(self.path)}: it is no long-term memory, or one of a later version")
+            raise HermesError(f"{to_printable(self.path)}: it is not a long-term memory, or one of a later version")
         base.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared(self.path.parent) else 'WAL'}")
         base.execute("PRAGMA trusted_schema = OFF")
         base.execute("PRAGMA synchronous = NORMAL")

@@ -2,6 +2,9 @@
 
 A kind with few rows is searched exactly. From `INDEX_FROM` rows on it gets an HNSW index of its own, which finds nearly
 all of the nearest in a fraction of the time; ``memory doctor`` measures its recall.
+
+The schema has numbered migrations, each applied once. All of them run in one transaction under an advisory lock, so
+that programs that start at the same time do not collide. A migration that was released is never changed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from hermes_exec.extras import require
 from hermes_exec_agent.memory.database import VARIABLE, describe_error
 from hermes_exec_agent.memory.entries import Source
 from hermes_exec_agent.memory.longterm.memory import KINDS, Memory
-from hermes_exec_agent.memory.longterm.migrations import LOCK, migrate
 from hermes_exec_agent.memory.longterm.store import PARTS, StoreUnavailable, another_embedder, name_position
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.memory.longterm.store import Batch, Part
 
     Connection = psycopg.Connection[Any]
+    import psycopg
 
 INDEX_FROM = 50_000
 """Rows of a kind from which on it is indexed."""
@@ -41,6 +44,8 @@ EF_SEARCH = 100
 _PATIENCE_S = 5.0
 """How long a caller waits for a connection."""
 _QUERY_MS = 5_000
+_SAMPLES, _SAMPLED_MATCHES = 50, 10
+"""Rows that are queries when the recall is measured, and the nearest rows of each that are compared."""
 _EQUAL = 1e-6
 """The difference of cosines below which two rows count as equally near."""
 _CONNECTION = {
@@ -50,7 +55,7 @@ _CONNECTION = {
     "application_name": "hermes-exec",
 }
 _ITERATIVE = (0, 8)
-"""The version of pgvector from which on HNSW goes on until enough rows fit the other conditions."""
+"""The version of pgvector from which on HNSW continues until enough rows fit the other conditions."""
 _UPSERT = """
 INSERT INTO hermes_memories AS old (log, source, kind, text, at, origin, evidence, embedder, embedding)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -71,6 +76,35 @@ _INDEXES = """
 SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid = 'hermes_memories'::regclass AND c.relname LIKE 'hermes\\_hnsw\\_%'
 """
+LOCK = 0x6865726D_6D656D00
+"""The key of the advisory lock."""
+MIGRATIONS: tuple[LiteralString, ...] = (
+    """
+    CREATE TABLE hermes_memory_embedder (
+        one boolean PRIMARY KEY DEFAULT true CHECK (one), name text NOT NULL, dimension integer NOT NULL
+    );
+    CREATE TABLE hermes_memory_positions (log text PRIMARY KEY, position bigint NOT NULL);
+    CREATE TABLE hermes_memories (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        log text NOT NULL,
+        source text NOT NULL,
+        kind text NOT NULL CHECK (kind IN ('episodic', 'semantic', 'declarative')),
+        text text NOT NULL,
+        at double precision NOT NULL,
+        origin text NOT NULL,
+        evidence jsonb NOT NULL,
+        embedder text NOT NULL,
+        embedding vector NOT NULL,
+        UNIQUE (log, source)
+    );
+    CREATE INDEX hermes_memories_by_kind ON hermes_memories (log, kind);
+    """,
+    """
+    ALTER TABLE hermes_memories DROP CONSTRAINT hermes_memories_kind_check,
+        ADD CONSTRAINT hermes_memories_kind_check CHECK (kind IN ('episodic', 'semantic', 'declarative', 'turn'));
+    """,
+)
+"""Vectors have no fixed dimension, so that rows of two embedders exist next to each other while they are replaced."""
 
 
 class PostgresStore:
@@ -207,7 +241,7 @@ class PostgresStore:
     def maintain(self) -> None:
         """Create the HNSW index of each kind that has enough rows, and remove those of other embedders.
 
-        One program builds at a time, and writers go on meanwhile. The server completes a build whose client was
+        One program builds at a time, and writers continue meanwhile. The server completes a build whose client was
         killed, or leaves an index that is not valid, which the next call replaces.
         """
         from psycopg import sql
@@ -242,7 +276,7 @@ class PostgresStore:
         """Whether the rows of a kind have a valid index."""
         return self.list_indexes().get(self._index_name(kind), False)
 
-    def measure_recall(self, log: str, kind: Kind, *, samples: int = 50, count: int = 10) -> float:
+    def measure_recall(self, log: str, kind: Kind) -> float:
         """Return the part of the exactly nearest rows that the index finds, over rows of this log as queries.
 
         Returns:
@@ -255,10 +289,10 @@ class PostgresStore:
             sampled = connection.execute(
                 "SELECT embedding FROM hermes_memories WHERE log = %s AND kind = %s AND embedder = %s"
                 " ORDER BY md5(id::text) LIMIT %s",
-                (log, kind, self._embedder[0], samples),
+                (log, kind, self._embedder[0], _SAMPLES),
             ).fetchall()
             for (vector,) in sampled:
-                values = {"vector": vector, "log": log, "count": count}
+                values = {"vector": vector, "log": log, "count": _SAMPLED_MATCHES}
                 _plan(connection, exact=False)
                 fast = [float(row[6]) for row in connection.execute(query, values).fetchall()]
                 _plan(connection, exact=True)
@@ -400,3 +434,40 @@ def connect_or_refuse(url: str) -> PostgresStore:
     if not url:
         raise HermesError(f"long-term memory: {VARIABLE} is not set", remedy='long_term = "exact" in [memory]')
     return PostgresStore(url)
+
+
+def migrate(connection: psycopg.Connection[Any]) -> None:
+    """Apply the migrations that the database lacks.
+
+    Raises:
+        HermesError: it has pgvector neither nor the right to add it, or a later version wrote it.
+        psycopg.Error: the database failed; nothing was applied.
+    """
+    import psycopg
+
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        found = connection.execute("SELECT to_regclass('hermes_memory_migrations') IS NOT NULL").fetchone()
+        done = 0
+        if found and found[0]:
+            row = connection.execute("SELECT coalesce(max(number), 0) FROM hermes_memory_migrations").fetchone()
+            done = int(row[0]) if row else 0
+        if done > len(MIGRATIONS):
+            raise HermesError(
+                f"long-term memory: the database has migration {done}, and this version knows {len(MIGRATIONS)}",
+                remedy="a later version of hermes_exec",
+            )
+        if not done:
+            try:
+                connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported,
+                    psycopg.errors.UndefinedFile):  # fmt: skip
+                raise HermesError(
+                    "long-term memory: the database lacks vector", remedy="CREATE EXTENSION vector, as its owner"
+                ) from None
+            connection.execute(
+                "CREATE TABLE hermes_memory_migrations (number integer PRIMARY KEY, at timestamptz DEFAULT now())"
+            )
+        for number, statements in enumerate(MIGRATIONS[done:], done + 1):
+            connection.execute(statements)
+            connection.execute("INSERT INTO hermes_memory_migrations (number) VALUES (%s)", (number,))

@@ -10,24 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import queue
 import sqlite3
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.memory.embedding.protocol import EmbeddingFailed
-from hermes_exec_agent.memory.longterm.breaker import CircuitBreaker
 from hermes_exec_agent.memory.longterm.indexer import Indexer
 from hermes_exec_agent.memory.longterm.memory import KINDS, RECALLED, SEARCHED, score_matches
 from hermes_exec_agent.memory.longterm.store import StoreUnavailable
-from hermes_exec_agent.memory.longterm.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     import numpy as np
     from numpy.typing import NDArray
@@ -255,7 +253,7 @@ class LongTermMemory:
         return found
 
     def index_briefly(self, limit_s: float) -> None:
-        """Wait until the log is indexed, for at most ``limit_s`` seconds; indexing goes on after them."""
+        """Wait until the log is indexed, for at most ``limit_s`` seconds; indexing continues after them."""
         if (future := self.index_soon()) is not None:
             with contextlib.suppress(TimeoutError):
                 future.result(limit_s)
@@ -268,7 +266,7 @@ class LongTermMemory:
                 self._is_prepared = True
 
     def catch_up(self) -> int:
-        """Index what is new in the log; blocks, and raises the errors of the embedder and the store."""
+        """Index the new events of the log; blocks, and raises the errors of the embedder and the store."""
         self.prepare()
         return self.indexer.catch_up()
 
@@ -347,7 +345,7 @@ class LongTermMemory:
         self._search(np.full(size, size**-0.5, dtype=np.float32), KINDS)
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
-        """Do background work; a failure is judged as one of a search is."""
+        """Run work in the background; a failure counts as one of a search does."""
         try:
             return work()
         except HermesError as error:
@@ -361,3 +359,74 @@ class LongTermMemory:
         else:
             self._refusal = str(error)
         return str(error)
+
+
+class CircuitBreaker:
+    """Counts failures in a row. Threads may share it."""
+
+    def __init__(self, failures: int = 3, pause_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open after ``failures`` for ``pause_s`` seconds; then one more failure opens it again."""
+        self._most = failures
+        self._pause_s = pause_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no attempt is allowed now."""
+        return self._clock() < self._until
+
+    def succeed(self) -> None:
+        """Count a success."""
+        with self._lock:
+            self._failures, self._until = 0, 0.0
+
+    def fail(self) -> None:
+        """Count a failure."""
+        with self._lock:
+            self._failures += 1
+            if self._failures >= self._most:
+                self._until = self._clock() + self._pause_s
+
+
+class Worker:
+    """One daemon thread, which does its work in order. The pools of the standard library join theirs at exit."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Count the pieces of work that are not done."""
+        return self._pending
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do ``work`` after all that was submitted before."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._pending += 1
+        self._queue.put((work, future))
+        return future
+
+    def close(self, wait_s: float) -> None:
+        """End after the work so far; wait for at most ``wait_s`` seconds."""
+        self._queue.put(None)
+        self._thread.join(wait_s)
+
+    def _work(self) -> None:
+        while (entry := self._queue.get()) is not None:
+            work, future = entry
+            try:
+                if future.set_running_or_notify_cancel():
+                    future.set_result(work())
+            except BaseException as error:  # noqa: BLE001  the waiting thread gets it
+                future.set_exception(error)
+            finally:
+                with self._lock:
+                    self._pending -= 1

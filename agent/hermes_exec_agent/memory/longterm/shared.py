@@ -15,7 +15,7 @@ from hermes_exec_agent.memory.longterm.service import LongTermMemory
 from hermes_exec_agent.runtime.events.log import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from hermes_exec.config.settings import MemorySettings
     from hermes_exec_agent.memory.longterm.store import MemoryStore
@@ -25,21 +25,20 @@ _open: dict[tuple[str, str, str], tuple[LongTermMemory, int]] = {}
 """The memories in use, with the number of their users, by log, settings and database."""
 
 
-def create_store(settings: MemorySettings, environ: Mapping[str, str] | None = None) -> MemoryStore:
+def create_store(settings: MemorySettings) -> MemoryStore:
     """Return the store that ``long_term`` names; nothing is connected or created yet.
 
     Raises:
         HermesError: it is ``postgres``, and no database is configured.
     """
-    known = os.environ if environ is None else environ
-    url = known.get(VARIABLE, "")
+    url = os.environ.get(VARIABLE, "")
     if settings.long_term == "postgres" or (settings.long_term == "auto" and url):
         from hermes_exec_agent.memory.longterm.postgres import connect_or_refuse
 
         return connect_or_refuse(url)
     from hermes_exec_agent.memory.longterm.exact import ExactStore
 
-    return ExactStore(state_folder(known) / "memory" / "longterm.sqlite")
+    return ExactStore(state_folder(os.environ) / "memory" / "longterm.sqlite")
 
 
 def create_memory(log: EventLog, settings: MemorySettings) -> LongTermMemory | None:

@@ -26,7 +26,7 @@ PARTS: tuple[Part, ...] = ("memories", "turns")
 
 
 class StoreUnavailable(HermesError):
-    """The store did not answer; nothing was changed, and the event log keeps what is to be written."""
+    """The store did not answer; nothing was changed, and the event log keeps the changes that are due."""
 
 
 class AnotherEmbedder(ConfigError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import queries, recovery, scan, search_index, storage, turn_lock
+from hermes_exec_agent.runtime.events import queries, recovery, search_index, storage, turn_lock
 from hermes_exec_agent.runtime.events.event import Event, is_stream
 from hermes_exec_agent.runtime.events.storage import conversations_file, log_exists
 
@@ -208,7 +208,7 @@ class EventLog:
         found = [id for id in ids if not is_stream(id)]
         if ids and (not found or beginning in ids) and beginning not in found:
             raise UsageError(
-                f"{to_printable(ids[0])} records what the agent remembers, and is no conversation",
+                f"{to_printable(ids[0])} records what the agent remembers, and is not a conversation",
                 remedy="hermes-exec conversations list",
             )
         if len(found) == 1 or beginning in found:
@@ -272,7 +272,7 @@ class EventLog:
         return self._read(lambda base: search.select(base, keys, text, wanted), [])
 
     def rebuild_index(self) -> int:
-        """Index all events again from the log alone, and return the number of rows that were looked at.
+        """Index all events again from the log alone, and return the number of rows that were examined.
 
         A rebuild that was interrupted is continued.
 
@@ -295,12 +295,12 @@ class EventLog:
 
     def identity(self) -> str:
         """Return an id of this log, which never changes; empty before the first event."""
-        return self._read(scan.read_identity, "")
+        return self._read(queries.read_identity, "")
 
     def scan(self, after: int, kinds: Sequence[Kind], marker: str, limit: int) -> tuple[list[Event], int]:
-        """Return events of all conversations in the order of their recording; see `scan.read_after`."""
+        """Return events of all conversations in the order of their recording; see `queries.read_after`."""
         none: tuple[list[Event], int] = ([], after)
-        return self._read(lambda base: scan.read_after(base, after, kinds, marker, limit), none)
+        return self._read(lambda base: queries.read_after(base, after, kinds, marker, limit), none)
 
     def export(self, conversation: str) -> Iterator[str]:
         """Yield the conversation as lines of JSON, one event each."""

@@ -50,7 +50,7 @@ _MOST_PAIRS = 64
 _MOST_READ = 5_000
 """Matches that a search looks at, as a filter may refuse most of them."""
 _MOST_TIMED = 200_000
-"""Events of a range of time that are looked at for its first and last row."""
+"""Events of a range of time that are read for its first and last row."""
 _EDGE = 1_000
 _SHORTEST_PART = 3
 _AROUND = 70

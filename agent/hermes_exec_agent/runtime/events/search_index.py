@@ -142,7 +142,7 @@ def is_unfinished(base: sqlite3.Connection) -> bool:
 
 
 def fill(base: sqlite3.Connection, most: int) -> int:
-    """Index up to ``most`` events that one table lacks, and return how many were looked at; part of a transaction."""
+    """Index up to ``most`` events that one table lacks, and return how many were examined; part of a transaction."""
     base.execute(_BY_TIME)
     row = base.execute("SELECT name, upto, goal FROM indexing ORDER BY name DESC LIMIT 1").fetchone()
     if row is None:

@@ -183,7 +183,7 @@ def describe_rejection(reasons: Sequence[str]) -> str:
 
 
 def describe_improvement(script: str, tests: str, what: str) -> str:
-    """Describe a skill that is to be changed, and why."""
+    """Describe a skill that has to be changed, and why."""
     return (
         f"There is this skill already.\n\nscript:\n{script}\n\ntests:\n{tests}\n\nIn use it failed:\n{what}\n\n"
         "Find out why. Fix it, add a test that fails without the change, and keep every other behaviour."

@@ -88,7 +88,7 @@ def _new(path: Path) -> Generator[BinaryIO]:
     try:
         file = path.open("xb")
     except FileExistsError:
-        raise UsageError(f"{to_printable(path)} is there already", remedy="name a file that is to be made") from None
+        raise UsageError(f"{to_printable(path)} is there already", remedy="name a new file") from None
     except FileNotFoundError:
         raise UsageError(f"{to_printable(path.absolute().parent)}: there is no such folder") from None
     try:
@@ -142,14 +142,14 @@ def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
         for member in read_members(read_archive(path, bounds), bounds):
             known = member.name == STATEMENT or member.name.startswith(_FILES)
             if member.kind is not MemberKind.FILE or member.name in parts or not known:
-                raise Refused(f"{to_printable(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
+                raise Refused(f"{to_printable(path)} is not a bundle of a skill: {ascii(member.name)[:80]}")
             parts[member.name] = (member.mode, member.data)
     except FileNotFoundError as error:
         raise UsageError(f"{to_printable(path)}: there is no such file") from error
     except OSError as error:
         raise UsageError(f"{to_printable(path)} cannot be read: {error.strerror}") from error
     except verdict.SkillRefused as error:
-        raise Refused(f"{to_printable(path)} is no bundle of a skill: {error.findings[0].operator}") from error
+        raise Refused(f"{to_printable(path)} is not a bundle of a skill: {error.findings[0].operator}") from error
     return parts
 
 

@@ -35,8 +35,6 @@ async def register_guide(
     origin: Origin,
     scripts: bool = True,
     grants: Grants | None = None,
-    cases: Sequence[Case] = (),
-    insist: bool = False,
 ) -> AdmissionResult:
     """Copy a skill once, judge the copy, and register it with the rights that it earns.
 
@@ -47,8 +45,6 @@ async def register_guide(
         origin: of the text; one from untrusted material waits in quarantine for a person.
         scripts: prove the sandbox of scripts, so that they can earn their right.
         grants: of a function; of a guide, a person grants them later.
-        cases: arguments and results that a function must pass.
-        insist: a person's approval of a function by an author that could have bypassed the gate.
 
     Raises:
         Refused: the registry cannot be trusted.
@@ -58,14 +54,14 @@ async def register_guide(
     """
     from hermes_exec_policies.gate.tree import Tree, copy_tree
 
-    lacking = "" if author.is_confined or insist else create_unconfined_error(author).what
+    lacking = "" if author.is_confined else create_unconfined_error(author).what
     with private_folder() as folder:
         name = "" if isinstance(source, Tree) else os.path.basename(os.path.realpath(source))  # noqa: ASYNC240, PTH119  one system call
         tree = source if isinstance(source, Tree) else copy_tree(source, folder / name)
-        report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants, cases=cases)
+        report = await judge_tree(registry, tree, lacking=lacking, scripts=scripts, grants=grants)
         if not report.accepted:
             return AdmissionResult(report, None)
-        version = record(registry, tree, report, author=author, origin=origin, insist=insist)
+        version = record(registry, tree, report, author=author, origin=origin)
         return AdmissionResult(report, version)
 
 

@@ -140,7 +140,7 @@ def check_private(folder: Path) -> None:
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise Refused(f"{to_printable(folder)} is no folder", remedy="move it away")
+        raise Refused(f"{to_printable(folder)} is not a folder", remedy="move it away")
     if found.st_uid != os.geteuid():
         raise Refused(f"{to_printable(folder)} belongs to another user", remedy=f"{VARIABLE}=… a folder of your own")
     if found.st_mode & 0o077:

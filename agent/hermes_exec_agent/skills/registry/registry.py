@@ -149,7 +149,7 @@ class Registry:
         try:
             version = Version.from_facts(self._log.body(event))
         except (KeyError, TypeError) as error:
-            raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
+            raise Refused(f"the record of {skill.name} {event.version} is invalid: {error}") from error
         self._versions[event.seq] = version
         return version
 
@@ -378,7 +378,7 @@ def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist
     if not report.accepted:
         raise Refused(f"{report.name or 'the skill'}: the gate did not accept it")
     if report.digest != tree.digest or report.policy_digest != policy.digest:
-        raise Refused(f"{report.name}: what the gate judged is not what is to be registered")
+        raise Refused(f"{report.name}: the files differ from those that the gate judged")
     if Right.CALL in report.rights and not author.is_confined and not insist:
         raise Refused(
             f"{report.name}: its writer runs commands on this machine without a sandbox, so it could register anything",

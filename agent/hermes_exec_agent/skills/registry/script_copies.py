@@ -82,7 +82,7 @@ def _replace(folder: int, name: str, text: bytes) -> None:
 
 
 def _is_replaceable(folder: int, name: str) -> bool:
-    """Whether there is no such file, or a copy of ours."""
+    """Whether there is no such file, or a copy that this program made."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(name, flags, dir_fd=folder)

@@ -214,7 +214,7 @@ def extract_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str
         for member in read_tar(packed, ArchiveBounds(members=_MANY, file=_FILES_MAX, unpacked=_FILES_MAX)):
             path = PurePosixPath(member.name)
             if path.is_absolute() or ".." in path.parts or "\0" in member.name:
-                raise TransferError("what the skill left cannot be taken: a path that leaves its folder")
+                raise TransferError("the skill's files cannot be copied: a path that leaves its folder")
             if member.kind is MemberKind.OTHER:
                 left.append(f"{path}: not a regular file")
             elif member.kind is MemberKind.FILE:
@@ -224,7 +224,7 @@ def extract_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str
                     file.write(member.data)
                 files.append(str(path))
     except verdict.SkillRefused as error:
-        raise TransferError(f"what the skill left cannot be taken: {error.findings[0].operator}") from error
+        raise TransferError(f"the skill's files cannot be copied: {error.findings[0].operator}") from error
     except OSError as error:
-        raise TransferError(f"what the skill left cannot be taken: {error.strerror}", code=error.errno or 0) from error
+        raise TransferError(f"the skill's files cannot be copied: {error.strerror}", code=error.errno or 0) from error
     return tuple(sorted(files)), tuple(left)

@@ -30,7 +30,7 @@ def check_new_folder(folder: Path | None) -> None:
     if folder is None:
         return
     if os.path.lexists(folder):
-        raise UsageError(f"{to_printable(folder)} is there already", remedy="name a folder that is to be made")
+        raise UsageError(f"{to_printable(folder)} is there already", remedy="name a new folder")
     if not folder.absolute().parent.is_dir():
         raise UsageError(f"{to_printable(folder.absolute().parent)}: there is no such folder")
 
@@ -93,7 +93,7 @@ def resolve_policy(registry: Registry, version: Version) -> Policy:
         return with_folders(bound, read_folders(version))
     except ValueError as error:
         raise Refused(
-            f"{version.name} {version.number}: what it was granted cannot be given any more: {error}",
+            f"{version.name} {version.number}: its grants cannot be applied any more: {error}",
             remedy=f"hermes-exec skill prove {version.name}",
         ) from error
 
@@ -187,7 +187,7 @@ def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     check_ready(skill, version, f"hermes-exec skill prove {version.name}, or roll back to another version")
     if version.self_tested and not self_tested:
         raise Refused(
-            f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
+            f"{name}: its own tests are its only evidence (self-tested), so a person has to approve each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
         )
 

@@ -142,7 +142,7 @@ async def hold(  # noqa: PLR0913  each is a part of the launch
         preconditions.copy_files(registry, version, tree)
     run = await starting
     if seen := find_deviations(policy, confinement, run.facts):
-        raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
+        raise Unsupported(f"the sandbox differs from the policy {policy.name}: {'; '.join(seen)}")
     for each, one in which.items():
         verify_shared(each, one, run.facts.pid)
     return SkillSandbox(version, policy, tree, None, run, proxy)

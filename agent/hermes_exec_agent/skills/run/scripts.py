@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.folders import SharedFolder
+    from hermes_exec_policies.gate.launch import SkillLaunch
     from hermes_exec_policies.model import Policy
 
 _log = logging.getLogger(__name__)
@@ -151,9 +152,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         _copy_inputs(given, inputs)
         argv = (*interpreter, f"{SKILLS}/{version.name}/{script}", *args)
         launch = launch_script(policy, tree, version.name, argv, given=inputs, environment=packages, place=LOCAL.kind)
-        if time_limit_s is not None:
-            wall_s = min(time_limit_s, launch.limits.wall_s or time_limit_s)
-            launch = replace(launch, limits=replace(launch.limits, wall_s=wall_s))
+        launch = _limit_time(launch, time_limit_s)
         sandbox = await sandboxes.hold(
             registry, version, policy, LOCAL, launch, stdin, stack, tree=tree, folders=folders, calls=SCRIPT_CALLS,
             copied=True,
@@ -161,10 +160,7 @@ async def run_script(  # noqa: PLR0913  each by its name
         sandbox.run.go()
         count_use(registry.home.counts, version.name)
         ended = await sandbox.run.wait()
-        collected: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        if files is not None:
-            found, left = sandboxes.collect_files(sandbox, files)
-            collected = _drop_unchanged(files, found, inputs), left
+        collected, left = ((), ()) if files is None else _collect(sandbox, files, inputs)
         denied, hint = _judge(registry, version, policy, ended)
         connections = sandbox.proxy.requests if sandbox.proxy else ()
     return ScriptOutcome(
@@ -176,8 +172,8 @@ async def run_script(  # noqa: PLR0913  each by its name
         stdout=ended.stdout,
         stderr=ended.stderr,
         seconds=ended.duration_s,
-        files=collected[0],
-        left=collected[1],
+        files=collected,
+        left=left,
         denied=denied,
         hint=hint,
         packages=wanted,
@@ -201,7 +197,7 @@ def _bind_grants(version: Version, grants: ScriptGrants) -> tuple[Policy, list[S
         return with_folders(grant_hosts(load_policy(SCRIPT_POLICY), grants.hosts), folders), folders
     except (ValueError, HermesError) as error:
         raise Refused(
-            f"{version.name} {version.number}: what it was granted cannot be given: {error}",
+            f"{version.name} {version.number}: its grants cannot be applied: {error}",
             remedy=f"hermes-exec skill grant {version.name}",
         ) from error
 
@@ -306,6 +302,20 @@ def _copy_inputs(given: Iterable[Path], into: Path) -> None:
             raise UsageError(f"{to_printable(path)} cannot be given to the script: {reason}") from error
     for path in into.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _limit_time(launch: SkillLaunch, time_limit_s: float | None) -> SkillLaunch:
+    """Return the launch with the lower of its time limit and ``time_limit_s``."""
+    if time_limit_s is None:
+        return launch
+    wall_s = min(time_limit_s, launch.limits.wall_s or time_limit_s)
+    return replace(launch, limits=replace(launch.limits, wall_s=wall_s))
+
+
+def _collect(sandbox: sandboxes.SkillSandbox, files: Path, inputs: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Copy new and changed files to the new folder ``files``; return their paths, and those left behind."""
+    found, left = sandboxes.collect_files(sandbox, files)
+    return _drop_unchanged(files, found, inputs), left
 
 
 def _drop_unchanged(files: Path, found: Iterable[str], inputs: Path) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ _CHARSETS = frozenset(
 
 
 def decode(content: bytes, charset: str, *, is_html: bool = False) -> str:
-    """Return the text of bytes; what no charset can decode becomes a replacement character."""
+    """Return the text of bytes; each byte that cannot be decoded becomes a replacement character."""
     for mark, name in _MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(name, "replace")

@@ -34,12 +34,12 @@ _INSTRUCTING = re.compile(
 )
 
 
-def instructs(path: str) -> bool:
+def is_instruction_file(path: str) -> bool:
     """Whether the file at this path gives orders to later programs, by its name."""
     return _INSTRUCTING.search(path) is not None
 
 
-async def check_instructing(tool: str, summary: str, paths: Iterable[str], context: Context) -> Failure | None:
+async def check_instruction_files(tool: str, summary: str, paths: Iterable[str], context: Context) -> Failure | None:
     """Return why a call may not write these paths, or None; a person is asked if one gives orders to later programs.
 
     Args:
@@ -48,7 +48,7 @@ async def check_instructing(tool: str, summary: str, paths: Iterable[str], conte
         paths: as the call has them, and as they are in the target.
         context: of the conversation.
     """
-    found = next(filter(instructs, paths), None)
+    found = next(filter(is_instruction_file, paths), None)
     if found is None:
         return None
     what = f"change {found}, which gives orders to later programs: {summary}"

@@ -25,12 +25,12 @@ _APART = _Options(
 
 
 def start_command(*words: str) -> None:
-    """Start ``hermes-exec WORDS``. It is not waited for, and an error of it is none of the caller's."""
+    """Start ``hermes-exec WORDS``. It is not waited for, and the caller does not receive its errors."""
     subprocess.Popen(_list_arguments(words), **_APART)
 
 
 async def run_command(*words: str) -> None:
-    """Start ``hermes-exec WORDS``, and wait for its end; if cancelled, it goes on."""
+    """Start ``hermes-exec WORDS``, and wait for its end; if this is cancelled, the command continues."""
     process = await asyncio.create_subprocess_exec(*_list_arguments(words), **_APART)
     await process.wait()
 
