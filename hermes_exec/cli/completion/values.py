@@ -113,12 +113,10 @@ def complete_keys(incomplete: str) -> list[str]:
 
 def complete_commands(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Complete the name of a command, or of a command below the one that was given."""
-    from typer.main import get_command
-
     from hermes_exec.cli.app import build
 
     words: list[str] = list(context.params.get("command") or [])
-    group: Any = get_command(build(words, completing=True))
+    group: Any = build(words, completing=True)
     for word in words:
         group = getattr(group, "commands", {}).get(word)
     below: dict[str, Any] = getattr(group, "commands", {})
