@@ -11,7 +11,7 @@ from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
 from hermes_exec_backends.daytona import frames
 
 if TYPE_CHECKING:
-    from hermes_exec_backends.daytona.bulk_transfer import FileSideChannel
+    from hermes_exec_backends.daytona.file_calls import FileSideChannel
 
 _LOW = 2 << 20
 _TOLD = 128 << 10
