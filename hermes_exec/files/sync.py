@@ -280,7 +280,7 @@ class TreeScan:
                 else:
                     scan.folders[path] = FolderBlock(packed, names, plain)
         except (struct.error, ValueError) as error:
-            raise ProtocolError(f"the scan makes no sense: {error}") from None
+            raise ProtocolError(f"the scan is invalid: {error}") from None
         return scan
 
     @property
@@ -310,7 +310,7 @@ class SyncPlan:
     touch: list[bytes] = field(default_factory=list[bytes])
     """Files of the right content that need another mode or time."""
     check: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    """Files of equal size and different time, with that size: their hashes have to be compared."""
+    """Files of equal size and different time, with that size: their hashes must be compared."""
     delete: list[bytes] = field(default_factory=list[bytes])
     """Entries that the source does not have, each after its content."""
     conflicts: list[bytes] = field(default_factory=list[bytes])

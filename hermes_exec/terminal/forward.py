@@ -60,7 +60,7 @@ class Endpoint:
             return cls(path=word.removeprefix("unix:"))
         host, _, port = word.rpartition(":")
         if not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
-            raise UsageError(f"{word!r} is no port", remedy="8080, host:8080, [::1]:8080 or /path/of/socket")
+            raise UsageError(f"{word!r} is not a port", remedy="8080, host:8080, [::1]:8080 or /path/of/socket")
         return cls(host=host.removeprefix("[").removesuffix("]") or _HERE, port=int(port))
 
     def __str__(self) -> str:

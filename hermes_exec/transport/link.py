@@ -312,7 +312,7 @@ class Link:
         """Drop the channel without a BYE, as a crash would; the guest keeps running until its leases expire."""
         self._lost = Closed("the terminal is detached")
         self._drop_channel()
-        self._fail_all(Closed("the terminal was detached while this ran", state="it goes on"))
+        self._fail_all(Closed("the terminal was detached while this ran", state="it continues"))
 
     def break_connection(self) -> None:
         """Break the channel, as a failing network would; the link reconnects."""

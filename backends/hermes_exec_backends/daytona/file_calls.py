@@ -46,7 +46,7 @@ class FileSideChannel:
     def set_folder(self, folder: str) -> None:
         """Set the relay's directory, or none; raises ValueError on an invalid one."""
         if folder and not (folder.startswith("/") and folder.isprintable() and len(folder) < _LONGEST_PATH):
-            raise ValueError("the relay's folder is none")
+            raise ValueError("the relay sent an invalid folder")
         self._folder = folder
 
     @property
@@ -69,7 +69,7 @@ class FileSideChannel:
         """Return the kind of output in a file, the file's number, and a task that returns the output."""
         kind, number, size, checksum = frames.FILE.unpack(payload)
         if kind not in {frames.OUT, frames.ERR} or size > frames.LARGEST or not self._folder:
-            raise ValueError("a file that stands for nothing")
+            raise ValueError("the relay sent an invalid reference to a file")
         return kind, number, self._start(self._fetch(f"{self._folder}/out-{number}", size, checksum))
 
     async def _put(self, number: int, path: str, data: bytes) -> int:
@@ -79,7 +79,7 @@ class FileSideChannel:
     async def _fetch(self, path: str, size: int, checksum: int) -> bytes:
         data: bytes = await retry_transfer(lambda: self._files.download_file(path, _MOVE_S))
         if len(data) != size or zlib.crc32(data) != checksum:
-            raise ValueError("a file came damaged")
+            raise ValueError("a downloaded file is damaged")
         return data
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

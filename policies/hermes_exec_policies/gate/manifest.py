@@ -90,7 +90,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     needs, wrong = parse_needs(metadata)
     found += wrong
     found += [
-        functional("manifest.unlisted", f"SKILL.md speaks of {path}, which is not there", "SKILL.md")
+        functional("manifest.unlisted", f"SKILL.md names {path}, which does not exist", "SKILL.md")
         for path in find_absent(body, paths)
     ]
     if found:
@@ -215,7 +215,7 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = error.lineno or 0 if isinstance(error, SyntaxError) else 0
         raise SkillRefused(
-            functional("manifest.syntax", f"it is no Python: {type(error).__name__}", entry, line)
+            functional("manifest.syntax", f"it is not Python: {type(error).__name__}", entry, line)
         ) from error
     signature = read_signature(parsed, ("run", module))
     if signature is None:
@@ -372,7 +372,9 @@ def _check_file_name(path: str) -> list[Finding]:
         ]
     if len(parts) > 1 and parts[0] not in FOLDERS:
         return [
-            functional("manifest.unlisted", f"{parts[0]} is no folder of a skill: {', '.join(sorted(FOLDERS))}", path)
+            functional(
+                "manifest.unlisted", f"{parts[0]} is not a folder of a skill: {', '.join(sorted(FOLDERS))}", path
+            )
         ]
     if lower.endswith(".py") and name.removesuffix(".py") in sys.stdlib_module_names:
         return [functional("manifest.shadows", "a module of that name would hide one of Python's own", path)]
