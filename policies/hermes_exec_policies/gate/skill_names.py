@@ -93,16 +93,3 @@ def module_name(skill: str) -> str:
     if wrong := find_name_problem(skill):
         raise UsageError(f"{skill!r} is not a name of a skill: {wrong}")
     return skill.replace("-", "_")
-
-
-def skill_name(module: str) -> str:
-    """Return the name of the skill with this Python spelling.
-
-    Raises:
-        UsageError: it is not the spelling of a valid skill name.
-    """
-    name = module.replace("_", "-")
-    wrong = "it holds a hyphen" if "-" in module else find_name_problem(name)
-    if wrong:
-        raise UsageError(f"{module!r} is not a module of a skill: {wrong}")
-    return name

@@ -197,15 +197,6 @@ def list_tree(root: Path) -> Tree:
     return Tree(root, tuple(sorted(found, key=lambda each: each.path.encode())))
 
 
-def tree_digest(root: Path) -> str:
-    """Return the digest of the files in a folder of ours.
-
-    Raises:
-        SkillRefused: the folder has an entry that a copy of ours cannot have.
-    """
-    return list_tree(root).digest
-
-
 def set_id_finding(path: str) -> Finding:
     """Return the finding about a file that runs with another user's rights."""
     return functional(
