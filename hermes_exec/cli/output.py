@@ -55,7 +55,7 @@ def _print_json(value: object, *, indent: int | None) -> None:
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, drop: Sequence[str] = ()) -> None:
     """Print a table. On a pipe, at least two spaces separate the columns, and no cell is cut.
 
-    On a terminal that is too narrow, cells are cut, columns of prose (``PROSE``) are wrapped between words, and those of
+    On a terminal that is too narrow, cells are cut, those of `PROSE` are wrapped between words, and those of
     ``drop`` are left out, the first one first. ``drop`` also names columns that are left out if they are empty.
     """
     clean = [[escape_controls(flags.clean(cell)) for cell in row] for row in rows]
