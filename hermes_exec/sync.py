@@ -755,7 +755,7 @@ class Files(BlockingProxy):
 
         Raises:
             UsageError: a folder stands in the way of a file, or the reverse, without ``delete``.
-            TransferError: ``state`` says what is true now; the same call again goes on.
+            TransferError: ``state`` says what is true now; the same call again continues.
         """
         return self._portal.call(
             self._core.sync(
@@ -1035,13 +1035,13 @@ class Orchestrator(BlockingProxy):
             limits: the most terminals of each target (``Pool.place``, or the target).
             limit: the same for targets that are not in there.
             check_every_s: seconds between two looks at every terminal.
-            check_limit_s: seconds within which a terminal has to answer, twice missed, to count as well.
+            check_limit_s: seconds within which a terminal must answer, twice missed, to count as well.
             recover: what is done about terminals of orchestrators that died: ``attach`` ends what they ran
                 except jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
                 `hermes-exec jobs`; ``leave`` touches nothing.
 
         Raises:
-            UsageError: a number makes no sense.
+            UsageError: a number is out of range.
         """
         loop_portal = portal()
         super().__init__(
@@ -1274,7 +1274,7 @@ def open(
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
             (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
             for the configured default.
-        cwd: the working directory of commands, which has to exist.
+        cwd: the working directory of commands, which must exist.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
         lease_s: seconds, or text such as ``10m``, that the target keeps running after this process disappeared;

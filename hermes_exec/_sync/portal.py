@@ -26,12 +26,14 @@ import contextlib
 import os
 import queue
 import threading
+import warnings
+import weakref
 from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeGuard, TypeVar
 
-from hermes_exec._sync.finalizers import EXIT_S, Finalizers
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
 _RAISING = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
 """Signals whose handlers are known to raise: Ctrl-C, the end of a service, the time limit of a test suite."""
 _NUMBERS = tuple(int(getattr(_signal, name)) for name in _RAISING if hasattr(_signal, name))
+
+P = ParamSpec("P")
+
+EXIT_S = 5.0
+"""Seconds that closing the open objects may take."""
 
 
 def run_undisturbed(work: Callable[[], None], noted: Callable[[], None]) -> None:
@@ -80,7 +87,10 @@ def run_undisturbed(work: Callable[[], None], noted: Callable[[], None]) -> None
 
 T = TypeVar("T")
 
+
 _IDLE_S = 0.01
+
+
 _RESIDENT: Final = object()
 
 
@@ -306,3 +316,66 @@ def _is_open(value: object) -> TypeGuard[AbstractAsyncContextManager[Any]]:
 def portal() -> Portal:
     """Return the portal of this process."""
     return Portal()
+
+
+class Closable(Protocol):
+    """An object that can be closed."""
+
+    async def close(self) -> None:
+        """Release everything; safe to call twice."""
+
+
+class Finalizers:
+    """The open objects of one event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[Closable, weakref.finalize[..., object]] = {}
+
+    def register(self, core: Closable, face: object, name: str) -> None:
+        """Close ``core`` at the exit; warn when ``face``, its blocking form, is garbage-collected before that."""
+        finalizer = weakref.finalize(face, warnings.warn, f"{name} was not closed", ResourceWarning)
+        finalizer.atexit = False
+        self._open[core] = finalizer
+
+    def unregister(self, core: Closable) -> None:
+        """Remove an object that was closed in time."""
+        finalizer = self._open.pop(core, None)
+        if finalizer is not None:
+            finalizer.detach()
+
+    def clear(self) -> None:
+        """Remove all objects, which belong to another process after a fork."""
+        for core in list(self._open):
+            self.unregister(core)
+
+    async def close(self) -> None:
+        """Close all objects concurrently, then end all other tasks of the loop."""
+        asyncio.get_running_loop().set_default_executor(_AtOnce())
+        closing = [asyncio.ensure_future(core.close()) for core in self._open]
+        self.clear()
+        rest = asyncio.all_tasks() - {asyncio.current_task(), *closing}
+        await _wait(closing)
+        for task in rest:
+            task.cancel()
+        await _wait(rest)
+
+
+async def _wait(tasks: set[asyncio.Task[None]] | list[asyncio.Task[None]]) -> None:
+    if tasks:
+        done, _ = await asyncio.wait(tasks, timeout=EXIT_S)
+        for task in done:
+            with contextlib.suppress(asyncio.CancelledError):
+                task.exception()  # retrieved, so that asyncio does not log it
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """An executor that runs each call at once in the calling thread, since Python starts no threads at the exit."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call ``fn`` at once."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  as an executor does
+            future.set_exception(error)
+        return future

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.main import get_group
 
 from hermes_exec.cli.commands import (
     Command,
@@ -19,11 +20,13 @@ from hermes_exec.cli.commands import (
 from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, print_error, report, say
 from hermes_exec.cli.global_flags import flags, skip_global_options
 from hermes_exec.cli.open_target import show_warnings
-from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.cli.strict_typer import StrictCommand, StrictTyper
 from hermes_exec.errors import NOTHING_RAN, HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from typer.core import TyperGroup
 
 NAME = "hermes-exec"
 
@@ -31,8 +34,8 @@ NAME = "hermes-exec"
 def start(argv: Sequence[str]) -> int:
     """Run one command line and return the exit code; an error is reported in one line."""
     try:
-        app = build(argv)
-        outcome: object = app(args=list(argv) or ["--help"], prog_name=NAME, standalone_mode=False)
+        root: Any = build(argv)
+        outcome: object = root(args=list(argv) or ["--help"], prog_name=NAME, standalone_mode=False)
         code = outcome if isinstance(outcome, int) else 0
         sys.stdout.flush()
     except SystemExit as error:  # typer raises it when the reader of our output has gone
@@ -48,8 +51,8 @@ def start(argv: Sequence[str]) -> int:
     return code
 
 
-def build(argv: Sequence[str], *, completing: bool = False) -> typer.Typer:
-    """Return the application: the requested command alone, or where there is none, the names of all.
+def build(argv: Sequence[str], *, completing: bool = False) -> TyperGroup:
+    """Return the group of the requested command alone, or where there is none, of the names of all commands.
 
     A command whose name is anywhere in ``argv`` is loaded. While a shell completes a line, commands that cannot be
     loaded are listed without their options, and problems are not printed.
@@ -65,13 +68,17 @@ def build(argv: Sequence[str], *, completing: bool = False) -> typer.Typer:
     table = list_commands() if requested is None else CommandTable({requested.name: requested})
     for problem in table.problems if not completing else ():
         note(str(problem))
-    panels = list_panels(table.commands.values())
-    for command in sorted(table.commands.values(), key=lambda command: panels.index(command.panel)):
+    for command in table.commands.values():
         if command.name in argv:
-            _add(app, command, may_fail=completing)
-        else:
-            _add_name(app, command)
-    return app
+            _load(app, command, may_fail=completing)
+    group = get_group(app)
+    panels = list_panels(table.commands.values())
+    names: dict[str, Any] = {
+        command.name: StrictCommand(command.name, short_help=command.summary, rich_help_panel=command.panel)
+        for command in sorted(table.commands.values(), key=lambda command: panels.index(command.panel))
+    }  # without typer, which would inspect the signature of a function for each
+    group.commands = {**names, **group.commands}
+    return group
 
 
 def _find_requested(argv: Sequence[str]) -> Command | None:
@@ -79,21 +86,12 @@ def _find_requested(argv: Sequence[str]) -> Command | None:
     return find_command(argv[at]) if at < len(argv) else None
 
 
-def _add(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
+def _load(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
     try:
         load_command(command)(app, command.name, command.summary)
     except HermesError:
         if not may_fail:
             raise
-        _add_name(app, command)
-
-
-def _add_name(app: typer.Typer, command: Command) -> None:
-    app.command(command.name, short_help=command.summary, rich_help_panel=command.panel)(_reject_unloaded)
-
-
-def _reject_unloaded() -> None:
-    raise AssertionError("a command whose name is not among the arguments")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  the signature of typer's callbacks

@@ -229,7 +229,7 @@ def list_chain(backend: Backend) -> list[str]:
 
 
 def trace_failure(text: str, chain: list[str], error: HermesError) -> list[Report]:
-    """Report how far opening ``text`` came before ``error``: the targets of ``chain``, outermost first."""
+    """Report how far opening ``text`` got before ``error``: the targets of ``chain``, outermost first."""
     broken = chain.index(error.place) if error.place in chain else 0
     checks = [Check("open", "warning", "not tried") for _ in chain[:broken]]
     remedy = _ABOVE if error.remedy.startswith("hermes-exec doctor") else error.remedy

@@ -221,7 +221,7 @@ def _own_table() -> CommandTable:
 
 @cache
 def _plugin_table() -> CommandTable:
-    """The commands of other distributions. A name of ours, or of two distributions, is refused."""
+    """The commands of other distributions. A built-in name, or one of two distributions, is refused."""
     table, own = CommandTable(), CORE | _own_table().commands
     try:
         points = find_plugins(GROUP, is_reserved=own_values(GROUP).__contains__) if has_plugins(GROUP) else {}

@@ -119,7 +119,7 @@ def _list_rows(report: Report, *, everything: bool) -> list[list[str]]:
 
 
 async def _check_everything(*, model: bool) -> tuple[list[Report], set[str]]:
-    """Return a report of each subject, and the names of those that have to be usable."""
+    """Return a report of each subject, and the names of those that must be usable."""
     doctors = load_doctors()
     loaded = {name: each for name, each in doctors.items() if isinstance(each, Doctor)}
     with_model = {name for name, each in loaded.items() if each.examine_with_model is not None} if model else set[str]()

@@ -23,12 +23,10 @@ def show_help(
     ] = None,
 ) -> int:
     """Show the help of a command, or the list of commands."""
-    from typer.main import get_command
-
     from hermes_exec.cli.app import NAME, build
 
     rest = command or []
-    context: Any = get_command(build(rest)).make_context(NAME, [], resilient_parsing=True)
+    context: Any = build(rest).make_context(NAME, [], resilient_parsing=True)
     context.resilient_parsing = False  # so that a wrong name is refused
     while rest and hasattr(context.command, "resolve_command"):
         name, found, rest = context.command.resolve_command(context, rest)

@@ -52,17 +52,15 @@ def _print_json(value: object, *, indent: int | None) -> None:
     print(flags.clean(text), flush=True)
 
 
-def show_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, drop: Sequence[str] = (), wrap: Sequence[str] = PROSE
-) -> None:
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, drop: Sequence[str] = ()) -> None:
     """Print a table. On a pipe, at least two spaces separate the columns, and no cell is cut.
 
-    On a terminal that is too narrow, cells are cut, columns of prose (``wrap``) are wrapped between words, and those of
+    On a terminal that is too narrow, cells are cut, those of `PROSE` are wrapped between words, and those of
     ``drop`` are left out, the first one first. ``drop`` also names columns that are left out if they are empty.
     """
     clean = [[escape_controls(flags.clean(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _print_on_terminal(heads, clean, drop, wrap)
+        _print_on_terminal(heads, clean, drop)
         return
     for line in align_columns([heads, *clean]):
         print(line)
@@ -81,19 +79,17 @@ def make_console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=False)
 
 
-def _print_on_terminal(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str], wrap: Sequence[str]
-) -> None:
+def _print_on_terminal(heads: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str]) -> None:
     from rich.cells import cell_len
     from rich.text import Text
 
     from hermes_exec.cli.table_layout import GAP, cut_cell, fit_columns, wrap_cell
 
     console = make_console(sys.stdout)
-    layout = fit_columns(heads, rows, console.width, drop=drop, wrap=wrap, measure=cell_len)
+    layout = fit_columns(heads, rows, console.width, drop=drop, wrap=PROSE, measure=cell_len)
     for number, row in enumerate([heads, *rows]):
         cells = [
-            wrap_cell(row[at], width, cell_len) if heads[at] in wrap else [cut_cell(row[at], width, cell_len)]
+            wrap_cell(row[at], width, cell_len) if heads[at] in PROSE else [cut_cell(row[at], width, cell_len)]
             for at, width in zip(layout.columns, layout.widths, strict=True)
         ]
         for at in range(max(map(len, cells))):

@@ -98,5 +98,5 @@ def find_misspelt_variables(environ: Mapping[str, str]) -> list[str]:
             continue
         close = difflib.get_close_matches(word, VARIABLES, n=1, cutoff=0.8)
         if close:
-            lines.append(f"the variable {to_printable(name)} means nothing. Try: {PREFIX}{close[0]}")
+            lines.append(f"the variable {to_printable(name)} has no effect. Try: {PREFIX}{close[0]}")
     return lines

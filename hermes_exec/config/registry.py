@@ -135,7 +135,7 @@ def is_built_in(type_name: str) -> bool:
 
 
 def explain_missing_sdk(type_name: str, error: ImportError) -> Exception:
-    """Return the error for a target whose SDK cannot be imported; ``error`` itself if a module of ours is the cause."""
+    """Return the error for a target whose SDK cannot be imported; ``error`` itself if the cause is a module of ours."""
     from hermes_exec.extras import explain_import_error, install_command, is_installed, missing_extra
 
     if (error.name or "").startswith("hermes_exec"):

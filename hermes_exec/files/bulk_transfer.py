@@ -170,7 +170,7 @@ async def _fetch_file(chunks: AsyncIterator[bytes], size: int, arrival: Incoming
             count += len(chunk)
             left -= len(chunk)
             if left < 0:
-                raise OSError("it is larger than it was said to be")
+                raise OSError("it is larger than announced")
             if count >= _BATCH:
                 await taking
                 taking = asyncio.ensure_future(arrival.take(batch))

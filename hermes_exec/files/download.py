@@ -68,9 +68,9 @@ class PartialFile:
     def commit(self, told: bytes, size: int, mode: int, mtime: int) -> None:
         """Compare size and hash of the complete file, and move it to its path."""
         if self.size != size:
-            raise InvalidTreeData("the content does not have the size that came with it")
+            raise InvalidTreeData("the content does not have the size that was sent")
         if self._digest is not None and self._digest.digest() != told:
-            raise InvalidTreeData("the content does not have the hash that came with it")
+            raise InvalidTreeData("the content does not match the hash that was sent")
         os.fchmod(self._new.fd, mode & PERMISSIONS)
         os.utime(self._new.fd, ns=(mtime, mtime))
         self._new.commit()

@@ -87,7 +87,7 @@ def raise_for_answer(answer: Mapping[str, Any], what: str, path: str, *, state: 
     kind, message, code = answer["error"], answer.get("message"), answer.get("errno", 0)
     where = answer.get("path") or os.fsencode(path)
     if not isinstance(message, str) or not isinstance(code, int) or not isinstance(where, bytes):
-        raise ProtocolError("the guest's answer makes no sense")
+        raise ProtocolError("the guest's answer is invalid")
     if kind == "os":
         if where.rpartition(b"/")[2].startswith(TEMPORARY):  # a temporary name of ours, which the user does not know
             where = os.fsencode(path)

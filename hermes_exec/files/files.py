@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def parse_file_info(path: str, row: list[Any]) -> FileInfo:
     """Parse one file's row: mode, size, mtime, owner, group and a link's target."""
     if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
-        raise ProtocolError("the guest's answer makes no sense")
+        raise ProtocolError("the guest's answer is invalid")
     mode, size, mtime_ns, uid, gid, target = row
     leads = os.fsdecode(target) if isinstance(target, bytes) else None
     return FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads)
@@ -38,7 +38,7 @@ def parse_resolved_path(answer: Mapping[str, Any]) -> ResolvedPath:
     """Parse the answer about where a path leads."""
     real, source, links, id = (answer.get(name) for name in ("real", "source", "links", "id"))
     if not (isinstance(real, bytes) and isinstance(source, bytes) and isinstance(links, int) and isinstance(id, bytes)):
-        raise ProtocolError("the guest's answer makes no sense")
+        raise ProtocolError("the guest's answer is invalid")
     return ResolvedPath(os.fsdecode(real), os.fsdecode(source), links, id.decode("ascii", "replace"))
 
 
@@ -319,7 +319,7 @@ class Files:
 
         Raises:
             UsageError: a folder stands in the way of a file, or the reverse, without ``delete``.
-            TransferError: ``state`` says what is true now; the same call again goes on.
+            TransferError: ``state`` says what is true now; the same call again continues.
         """
         from hermes_exec.files.sync import SyncRequest, sync
 

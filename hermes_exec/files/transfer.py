@@ -71,7 +71,7 @@ class TreeOutcome:
             skipped = [[bytes(path), int(why), int(code)] for path, why, code in answer["skipped"]]
             return cls(int(answer["files"]), int(answer["bytes"]), outside, skipped)
         except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"the guest's answer makes no sense: {error}") from None
+            raise ProtocolError(f"the guest's answer is invalid: {error}") from None
 
     def to_report(self, what: str, path: str, links: Links) -> TransferReport:
         """Return the report; raise TransferError when entries had to be left out without permission."""

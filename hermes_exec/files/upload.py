@@ -170,7 +170,7 @@ async def _put(requests: FileRequests, destination: bytes, arguments: dict[str, 
 async def _agree(stream: FileStream, hand: FileThread, source: UploadSource) -> bool:
     """Agree on where to begin: after the bytes that an earlier upload left, if this file begins with them.
 
-    Return True if nothing has to be sent, since the guest has copied the file itself.
+    Return True if nothing needs to be sent, since the guest has copied the file itself.
     """
     offer = await stream.read_head(atomic_writer.OFFER.size)
     if len(offer) == atomic_writer.OFFER.size:

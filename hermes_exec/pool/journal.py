@@ -62,7 +62,7 @@ class JournalEntry:
         for name in ("id", "profile", "key", "target", "client"):
             value: Any = getattr(entry, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-                raise ValueError(f"{name} is no text, too long or not printable")
+                raise ValueError(f"{name} is not text, too long or not printable")
         if not _ID.fullmatch(entry.id):
             raise ValueError("id is not 16 hexadecimal digits")
         guest: Any = entry.guest

@@ -20,7 +20,7 @@ class Pool:
     """Terminals that are alike: where they are opened, how many wait ready, and whether they are used again.
 
     Raises:
-        UsageError: a number makes no sense, or ``reset`` is given where nothing is kept.
+        UsageError: a number is out of range, or ``reset`` is given where nothing is kept.
     """
 
     target: str | Callable[[], Backend] | None = None

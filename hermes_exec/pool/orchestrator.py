@@ -67,13 +67,13 @@ class Orchestrator:
             limits: the most terminals of each target (``Pool.place``, or the target).
             limit: the same for targets that are not in there.
             check_every_s: seconds between two looks at every terminal.
-            check_limit_s: seconds within which a terminal has to answer, twice missed, to count as well.
+            check_limit_s: seconds within which a terminal must answer, twice missed, to count as well.
             recover: what is done about terminals of orchestrators that died: ``attach`` ends what they ran
                 except jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
                 `hermes-exec jobs`; ``leave`` touches nothing.
 
         Raises:
-            UsageError: a number makes no sense.
+            UsageError: a number is out of range.
         """
         self.recovered: list[Recovered] = []
         """What dead orchestrators had left when this one started."""

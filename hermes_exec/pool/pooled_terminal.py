@@ -105,7 +105,7 @@ class PooledTerminal:
         try:
             guest = None if link is None else GuestRecord.from_identity(self.entry.target, link.identity)
         except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"the guest's account of itself makes no sense: {error}") from error
+            raise ProtocolError(f"the guest's description of itself is invalid: {error}") from error
         client = "" if link is None else link.client.hex()
         async with self._writing:
             if self._over:

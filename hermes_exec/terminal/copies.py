@@ -1,4 +1,4 @@
-"""A copy of a target's files as they are at one moment, for a short time; the target goes on meanwhile."""
+"""A copy of a target's files as they are at one moment, for a short time; the target continues meanwhile."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class GuestRecord:
         if not _ID.fullmatch(self.id):
             raise ValueError("id is not 16 hexadecimal digits")
         if not self.folder.startswith("/") or self.interpreter.startswith("-") or not self.interpreter:
-            raise ValueError("folder or interpreter is no path")
+            raise ValueError("folder or interpreter is not a path")
 
     @classmethod
     def from_identity(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:

@@ -53,7 +53,7 @@ async def open(
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
             (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
             for the configured default.
-        cwd: the working directory of commands, which has to exist.
+        cwd: the working directory of commands, which must exist.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
         lease_s: seconds, or text such as ``10m``, that the target keeps running after this process disappeared;

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def output_of(session: Session, command: str) -> str:
-    """Return the output of a command of this session; the command has to succeed."""
+    """Return the output of a command of this session; the command must succeed."""
     return (await session.run(command, check=True)).stdout.decode()
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import importlib.util
 import marshal
+import re
 import zlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec._source import find_source_loader
-from hermes_exec.transport.minify import minify
+from hermes_exec.guest.core import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
 
 Kind = Literal["code", "both", "source"]
 """The form of the modules: compiled code, both, or source alone."""
@@ -44,7 +46,6 @@ WELCOME is on its way."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     WORK: (
-        "streams.spool",
         "streams.output_stream",
         "streams.pipe_handoff",
         "streams.input_stream",
@@ -75,11 +76,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "files.real_path",
         "files.operations",
         "files.transfers",
-        "files.worker",
         "files.service",
     ),
     "forward": ("forward.connect", "forward.forwarded_connection", "forward.service"),
-    "jobs": ("jobs.job_log", "jobs.job_io", "jobs.job", "jobs.service"),
+    "jobs": ("jobs.job_log", "jobs.job", "jobs.service"),
     "limits": ("limits.cgroups", "limits.rlimits", "limits.confinement", "limits.service"),
     "pty": ("pty.view", "pty.program", "pty.service"),
 }
@@ -89,6 +89,17 @@ _STUB = (
     "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
     "exec(b[:%d]);load(b[%d:]).main(load,%r,%r)"
 )
+
+_DOCSTRING = re.compile(rb'^([ \t]*)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
+_COMMENT = re.compile(rb"^[ \t]*#.*|  # [^\"'\n]*$", re.MULTILINE)
+_FOR_CHECKERS = re.compile(rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:[ \t]+.*\n|\n(?=[ \n]))*", re.MULTILINE)
+_FUNCTION = re.compile(rb"^[ \t]*def .*", re.MULTILINE)
+_ARGUMENT = re.compile(rb'(?<=\w): "[^"\n]*"(?=[,)]| =)')
+_VARIABLE = re.compile(rb'^([ \t]*[\w.]+): "[^"\n]*"(?= =)', re.MULTILINE)
+_RETURNED = re.compile(rb"\) -> [^:\n]+:$", re.MULTILINE)
+_INDENT = re.compile(rb"^(?:    )+", re.MULTILINE)
+
+_OUTLIVE = {"jobs", "pty"}
 
 
 def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
@@ -139,3 +150,57 @@ def _bridge() -> str:
 def bridge_argv(guest: Mapping[str, Any], nonce: str) -> list[str]:
     """Return the argv, without its interpreter, that connects a new channel to a running guest."""
     return ["-ISc", _bridge(), str(guest["folder"]), str(guest["host"]), str(guest["boot"]), nonce]
+
+
+def minify(source: bytes) -> bytes:
+    """Return the source without docstrings, comments and annotations; lines keep their numbers, for tracebacks.
+
+    Regular expressions that fit the style of the guest's modules take less time than parsing would save; a test
+    compares the syntax trees before and after.
+    """
+    source = _DOCSTRING.sub(lambda found: found[1] + b'""' + b"\n" * found[0].count(b"\n"), source)
+    source = _COMMENT.sub(b"", source)
+    source = _FOR_CHECKERS.sub(lambda found: b"\n" * found[0].count(b"\n"), source)
+    source = _FUNCTION.sub(lambda found: _ARGUMENT.sub(b"", found[0]), source)
+    source = _VARIABLE.sub(lambda found: found[1], source)
+    source = _RETURNED.sub(b"):", source)
+    return _INDENT.sub(lambda found: b"\t" * (len(found[0]) // 4), source)
+
+
+class GuestModules:
+    """Sends parts to the guest on first use: tracks those that it has loaded, and those that this client needs."""
+
+    def __init__(self, send: Callable[[bytes], None], kind: Kind) -> None:
+        self._send = send
+        self._kind: Kind = kind
+        self._there: set[str] = set()
+        self._needed: dict[str, None] = {}  # in this order: later ones import from earlier ones
+
+    @property
+    def may_outlive_client(self) -> bool:
+        """Whether jobs or PTYs may have been started, which keep running without this client."""
+        return not _OUTLIVE.isdisjoint(self._needed)
+
+    def load(self, part: str) -> None:
+        """Send a part, unless the guest has it."""
+        self._needed[part] = None
+        if part not in self._there:
+            self._there.add(part)
+            self._send(self._frame(part))
+
+    def _frame(self, part: str) -> bytes:
+        return wire.frame(wire.LOAD, 0, 0, part_payload(part, self._kind))
+
+    def initial_frames(self) -> list[bytes]:
+        """Return the frames that a new guest gets after its core."""
+        self._needed[WORK] = None
+        return [self._frame(WORK)]
+
+    def set_loaded(self, parts: Iterable[str]) -> None:
+        """Record the parts that the guest reports in WELCOME."""
+        self._there = set(parts)
+
+    def resend(self) -> None:
+        """Send the needed parts again on a new connection, as the last one may have lost them."""
+        for part in self._needed:
+            self.load(part)

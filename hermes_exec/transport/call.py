@@ -85,7 +85,7 @@ class GuestCall:
     def check_position(self, channel: int, position: int) -> None:
         """Raise ``wire.DamageError`` unless ``position`` is the next expected offset of the stream."""
         if position != self.received[channel]:
-            raise wire.DamageError(f"output goes on at {position} after {self.received[channel]} bytes")
+            raise wire.DamageError(f"output continues at {position} after {self.received[channel]} bytes")
 
     def receive(self, channel: int, position: int, data: bytes) -> None:
         """Take output from the link; raise ``wire.DamageError`` unless it continues at the expected offset."""

@@ -18,9 +18,9 @@ from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, P
 from hermes_exec.guest.core import wire
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.transport import bootstrap
+from hermes_exec.transport.bootstrap import GuestModules
 from hermes_exec.transport.call import GRACE_S, NEVER_RAN, DiscardSink, GuestCall, GuestLost, LeaseExpired
 from hermes_exec.transport.guest_connection import GuestConnection, Welcome, read_fatal
-from hermes_exec.transport.guest_modules import GuestModules
 from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec.transport.pipe_handoff import PipeHandoff
 from hermes_exec.transport.protocol import Capabilities, wrong_loop
@@ -312,7 +312,7 @@ class Link:
         """Drop the channel without a BYE, as a crash would; the guest keeps running until its leases expire."""
         self._lost = Closed("the terminal is detached")
         self._drop_channel()
-        self._fail_all(Closed("the terminal was detached while this ran", state="it goes on"))
+        self._fail_all(Closed("the terminal was detached while this ran", state="it continues"))
 
     def break_connection(self) -> None:
         """Break the channel, as a failing network would; the link reconnects."""

@@ -267,7 +267,7 @@ def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ..
 def choose_user(policy: Policy, host: Machine, place: str, *, fresh: bool) -> int | None:
     """Choose a user without processes and without a name on this machine; None to keep the current user.
 
-    A container engine runs as root, so if we are not root, it has to use our own user.
+    A container engine runs as root, so unless this process is root, it must use the same user.
     """
     if not (host.root and policy.user.ordinary):
         return host.uid if place == DOCKER and not host.root else None

@@ -102,11 +102,11 @@ def test_what_is_different_from_a_policy_is_checked_like_the_policy(require: Req
 
 
 def test_without_a_policy_nothing_is_different_from_it() -> None:
-    with pytest.raises(ValueError, match="means nothing without a 'policy'"):
+    with pytest.raises(ValueError, match="has no effect without a 'policy'"):
         BubblewrapProfile(policy_overrides={"limits": {}})
 
 
 @pytest.mark.parametrize("other", [{"root": "/x"}, {"network": "host"}, {"space": 1}, {"user": 1}])
 def test_beside_a_policy_nothing_else_decides(other: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="means nothing together with it"):
+    with pytest.raises(ValueError, match="so .* has no effect"):
         BubblewrapProfile(policy="landlocked", **other)

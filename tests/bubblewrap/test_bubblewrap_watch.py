@@ -253,7 +253,7 @@ def test_nothing_is_collected_while_it_runs_or_from_elsewhere(held: Callable[...
             run.collect("/app/data", tmp_path / "out", max_bytes=10)
         run.kill()
         await run.wait()
-        with pytest.raises(UsageError, match="'/etc' is no folder"):
+        with pytest.raises(UsageError, match="'/etc' is not a folder"):
             run.collect("/etc", tmp_path / "out", max_bytes=10)
 
     held(LONG, collect_early)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from hermes_exec.cli.app import build
 from hermes_exec.cli.commands import list_commands
@@ -64,7 +63,7 @@ def test_every_command_is_documented() -> None:
 
 @functools.cache
 def loaded_command(name: str) -> Any:
-    group: Any = get_command(build([name]))
+    group: Any = build([name])
     return group.commands[name]
 
 

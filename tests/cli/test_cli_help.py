@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from hermes_exec.cli.app import build
 from hermes_exec.cli.commands import OTHERS, PANELS, find_examples, list_commands
@@ -33,7 +32,7 @@ def walk(command: Any, path: list[str]) -> Iterator[tuple[str, Any]]:
 def every_command() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in COMMANDS:
-        root: Any = get_command(build([name]))
+        root: Any = build([name])
         found.update(walk(root.commands[name], [name]))
     return found
 
@@ -41,7 +40,7 @@ def every_command() -> dict[str, Any]:
 def parse(example: str) -> Any:
     """The context of an example: its options and arguments are accepted. Nothing is executed."""
     words = shlex.split(example)
-    command: Any = get_command(build(words))
+    command: Any = build(words)
     context: Any = command.make_context("hermes-exec", words)
     while isinstance(context.command, TyperGroup):
         rest = [*context._protected_args, *context.args]

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import RichLog
 
-from hermes_exec.cli.top.dialogs import ConfirmScreen, TextScreen
-from hermes_exec.cli.top.screen import RowTable, Top
+from hermes_exec.cli.top.screen import ConfirmScreen, RowTable, TextScreen, Top
 from hermes_exec.cli.top.view import Row, View, load_views
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.guest_records import read_records, write_record

@@ -199,7 +199,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["cp", "a"], "cp needs a source and a destination"),
         (["cp", "a", "b"], "all paths are local"),
         (["sync", "a", "b"], "sync needs one local path and one TARGET:PATH"),
-        (["forward", "http"], "'http' is no port"),
+        (["forward", "http"], "'http' is not a port"),
         (["forward", "8080=0"], "port 0"),
         (["log", "--since", "once"], "'once' is not a duration"),
         (["log", "--grep", "("], "not a regular expression"),

@@ -232,7 +232,7 @@ def test_the_audit_can_be_turned_off_and_on_by_variable(person: Person) -> None:
 
 def test_a_misspelt_variable_is_warned_of_with_the_nearest_one(person: Person) -> None:
     person.variables = {"HERMES_EXEC_TIMEOT": "3", "HERMES_EXEC_LIVE": "1", "HERMES_EXEC_OTHER": "x"}
-    assert person.settings().warnings == ("the variable HERMES_EXEC_TIMEOT means nothing. Try: HERMES_EXEC_TIMEOUT",)
+    assert person.settings().warnings == ("the variable HERMES_EXEC_TIMEOT has no effect. Try: HERMES_EXEC_TIMEOUT",)
 
 
 def test_a_users_file_that_everybody_can_change_is_warned_of(person: Person) -> None:

@@ -10,7 +10,7 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends._shared import backoff, labels
-from hermes_exec_backends.daytona import DaytonaBackend, boot, bulk_transfer, errors
+from hermes_exec_backends.daytona import DaytonaBackend, connection, errors, file_calls
 from tests.rigs.breadth import leave_out
 from tests.rigs.daytona_rig import only, ran
 
@@ -123,7 +123,7 @@ def test_a_relay_that_is_killed_is_replaced_and_nothing_runs_twice(run: Any, day
 def test_a_large_move_that_stalls_is_given_up_and_done_again(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr(bulk_transfer, "_MOVE_S", 5)
+    monkeypatch.setattr(file_calls, "_MOVE_S", 5)
     data = bytes(range(256)) * 20_000
 
     async def work() -> None:
@@ -163,7 +163,7 @@ def test_a_sandbox_of_which_nobody_says_whether_it_has_jobs_is_left_and_told(
 def test_an_sdk_that_opens_terminals_otherwise_is_waited_for(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch, how: Drop
 ) -> None:
-    monkeypatch.setattr(boot, "OPENS", "_not_there")
+    monkeypatch.setattr(connection, "OPENS", "_not_there")
 
     async def work() -> None:
         async with opened() as terminal:

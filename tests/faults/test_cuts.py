@@ -11,7 +11,7 @@ import pytest
 
 from hermes_exec.guest.core import wire
 from hermes_exec.testing.place import count_living, marker
-from hermes_exec.transport.guest_modules import GuestModules
+from hermes_exec.transport.bootstrap import GuestModules
 from tests.faults.rig import CuttingBackend
 from tests.rigs.breadth import thorough
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.guest.core.wire import CHUNK, WINDOW
-from hermes_exec.guest.streams.output_stream import OutputStream
-from hermes_exec.guest.streams.spool import Spool
+from hermes_exec.guest.streams.output_stream import OutputStream, Spool
 
 if TYPE_CHECKING:
     from hermes_exec.testing import SuiteTarget

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_exec.files.compare import TreeScan
+from hermes_exec.files.sync import TreeScan
 from hermes_exec.guest.files import tree_scan
 from hermes_exec.guest.files.ignore_patterns import Ignore
 from tests.rigs.breadth import examples

@@ -81,7 +81,7 @@ def test_endpoint_is_read(text: str | int, endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("text", ["", "web", "web:", "web:http", "70000", "-1", "1\u0661"])
 def test_what_is_no_port_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no port"):
+    with pytest.raises(UsageError, match="is not a port"):
         Endpoint.parse(text)
 
 

@@ -45,7 +45,7 @@ def test_a_case_with_files_is_read_recorded_and_read_again() -> None:
     "path", ["../x", "/etc/passwd", "/app/data", "/app/data/../x", "a//b", "", "~/../x", "a\nb", "./x"]
 )
 def test_a_file_elsewhere_is_refused_in_one_line(path: str) -> None:
-    with pytest.raises(UsageError, match="is no file below /app/data") as refused:
+    with pytest.raises(UsageError, match="is not a file below /app/data") as refused:
         Case.parse(json.dumps({"arguments": [1], "files": {path: {"equals": ""}}}))
     assert "\n" not in str(refused.value)
 
@@ -71,7 +71,7 @@ def test_files_are_compared_by_text_whatever_ends_their_lines(tmp_path: Path) ->
     assert find_difference({"b": {"equals": "x"}}, found) == ("", "")
     for content in ({"equals": "x,1"}, {"lines": ["y,2", "x,1"]}, {"lines": ["x"]}, {"contains": ["z"]}):
         assert find_difference({"a": content}, found)[0] == "a"
-    assert find_difference({"d": {"contains": ""}}, found) == ("d", "is not there")
+    assert find_difference({"d": {"contains": ""}}, found) == ("d", "does not exist")
     assert "no text" in find_difference({"c": {"contains": "x"}}, found)[1]
 
 

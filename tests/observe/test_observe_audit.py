@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_exec.config.secrets import Secret
-from hermes_exec.observe import appender
+from hermes_exec.observe import audit as audit_module
 from hermes_exec.observe.audit import LARGEST, Audit
 from hermes_exec.observe.history import AuditRecord, read_audit
 from hermes_exec.observe.redact import Redactor
@@ -300,7 +300,7 @@ def test_a_file_that_another_one_set_aside_is_not_set_aside_again(path: Path) ->
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appender, "LOOK_S", 0.0)
+    monkeypatch.setattr(audit_module, "LOOK_S", 0.0)
     audit = Audit(path)
     start(audit, "1")
     path.rename(path.with_name("moved"))

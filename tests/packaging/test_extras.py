@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
 
 from hermes_exec.cli.app import build
 from hermes_exec.config import registry
@@ -58,7 +57,7 @@ def commands() -> dict[tuple[str, ...], Any]:
     before = os.environ.get("_HERMES_EXEC_COMPLETE")
     os.environ["_HERMES_EXEC_COMPLETE"] = "all"  # as for the shell's completion, every command is loaded
     try:
-        return dict(leaves(typer.main.get_command(build([]))))
+        return dict(leaves(build([])))
     finally:
         del os.environ["_HERMES_EXEC_COMPLETE"]
         if before is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.transport import bootstrap
-from hermes_exec.transport.minify import minify
+from hermes_exec.transport.bootstrap import minify
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
 CORE: tuple[str, ...] = bootstrap.CORE

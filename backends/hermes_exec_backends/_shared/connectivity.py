@@ -79,7 +79,7 @@ async def find_obstacle(service: Endpoint) -> Obstacle | None:
     except (OSError, EOFError) as error:  # TimeoutError is an OSError
         return look.explain(error)
     except ValueError as error:
-        return Obstacle(f"{service.url} is no address: {error}", "correct it")
+        return Obstacle(f"{service.url} is not an address: {error}", "correct it")
     return None
 
 

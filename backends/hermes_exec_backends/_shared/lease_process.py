@@ -1,4 +1,4 @@
-"""A process that holds the resources of a target, for wrappers whose targets have to be kept and ended.
+"""A process that holds the resources of a target, for wrappers whose targets must be kept and ended.
 
 It creates the resource (a container's instance, a step of an allocation), reports it in a line that begins with ``hx``,
 and then waits for the end of its standard input: this end reports that the orchestrator is gone, for any reason. Each

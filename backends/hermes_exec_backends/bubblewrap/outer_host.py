@@ -61,7 +61,7 @@ _here: dict[tuple[str, int | None, tuple[str, ...]], OuterHost] = {}
 
 
 async def inspect_outer(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = PROBE) -> OuterHost:
-    """Inspect the outer target; ``trial`` is the argv of a sandbox that has to start there.
+    """Inspect the outer target; ``trial`` is the argv of a sandbox that must start there.
 
     Raises:
         PlaceUnavailable: bwrap is missing or cannot create a sandbox; names reason and remedy.

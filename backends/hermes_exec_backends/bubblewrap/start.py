@@ -37,6 +37,7 @@ from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from io import FileIO
 
     from hermes_exec_backends.sandbox.run import Run
 
@@ -76,25 +77,13 @@ async def start(
     if path is None:
         raise PlaceUnavailable(f"bubblewrap: no {program} on the PATH", remedy="apt-get install bubblewrap")
     observed = observing_filter(confinement.seccomp, watch.calls) if watch else b""
+    payload = launcher_payload(confinement, argv, mounts=True, observed=observed)
     control = LauncherSocket()
-    files = [memory_file(data, "file") for _, data in confinement.files]
-    source = memory_file(launcher_payload(confinement, argv, mounts=True, observed=observed), "launcher")
-    later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
-    now = -1 if stdin is None else _stdin_file(stdin)
-    source, reported = _renumber(source), _renumber(os.dup(control.theirs.fileno()))
-    inherited = [*files, source, reported]
     try:
-        command = [path, *program_options(confinement, files), "--"]
-        command += launcher_argv(python, source, reported)
-        process = _spawn(command, confinement, now if later is None else later.fileno(), inherited)
+        process, later = _start_bwrap(path, confinement, payload, stdin, control, python)
     except BaseException:
         control.close()
-        if later is not None:
-            later.close()
         raise
-    finally:
-        for fd in (*inherited, *([now] if later is None else [])):
-            os.close(fd)
     control.theirs.close()
     limits = limits or Limits()
     bounds = LimitEnforcer(limits)
@@ -113,14 +102,33 @@ async def start(
         kill_group(process)  # ends the whole sandbox
         await asyncio.shield(asyncio.gather(wait_for_exit(process), bounding))
         bounds.remove()
-        for stream in output_streams(process):
+        for stream in (*output_streams(process), control, *([later] if later else [])):
             stream.close()
-        control.close()
-        if later is not None:
-            later.close()
         if isinstance(error, TimeoutError):
             raise PlaceUnavailable(f"bubblewrap: no sandbox within {_START_S:g} s") from None
         raise
+
+
+def _start_bwrap(
+    path: str, confinement: Confinement, payload: bytes, stdin: bytes | None, control: LauncherSocket, python: str
+) -> tuple[subprocess.Popen[bytes], FileIO | None]:
+    """Start bwrap with the launcher; return the process, and the file for its standard input if that follows later."""
+    files = [memory_file(data, "file") for _, data in confinement.files]
+    source = memory_file(payload, "launcher")
+    later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
+    now = -1 if stdin is None else _stdin_file(stdin)
+    source, reported = _renumber(source), _renumber(os.dup(control.theirs.fileno()))
+    inherited = [*files, source, reported]
+    try:
+        command = [path, *program_options(confinement, files), "--", *launcher_argv(python, source, reported)]
+        return _spawn(command, confinement, now if later is None else later.fileno(), inherited), later
+    except BaseException:
+        if later is not None:
+            later.close()
+        raise
+    finally:
+        for fd in (*inherited, *([now] if later is None else [])):
+            os.close(fd)
 
 
 def _check(confinement: Confinement, argv: Sequence[str], watch: WatchSpec | None) -> None:

@@ -11,7 +11,7 @@ from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
 from hermes_exec_backends.daytona import frames
 
 if TYPE_CHECKING:
-    from hermes_exec_backends.daytona.bulk_transfer import FileSideChannel
+    from hermes_exec_backends.daytona.file_calls import FileSideChannel
 
 _LOW = 2 << 20
 _TOLD = 128 << 10
@@ -196,7 +196,7 @@ class RelayChannel(Channel):
                 if isinstance(self._receiver, ExitReceiver) and self._exit is not None:
                     self._receiver.on_exit(self._exit)
             elif kind == frames.ENDED:
-                self.report_end(self._exit or Exit(lost="its end was never told"))
+                self.report_end(self._exit or Exit(lost="the relay did not report its end"))
             else:
                 self._used += len(data)
                 (self._receiver.on_data if kind == frames.OUT else self._receiver.on_stderr)(data)

@@ -1,29 +1,36 @@
 """A connection to a sandbox: the WebSocket of one terminal as a clean byte stream, with the relay at its other end.
 
-The first message replaces the shell by the relay (``boot``). After its mark all data is frames (``relay``).
+The vendor starts only an interactive login shell. The first message is a line that replaces the shell by a Python with
+the terminal in raw mode, which prints a mark and then reads the relay's program. After the mark all data is frames
+(``relay``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import marshal
 import secrets
 import struct
+import zlib
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.transport.heartbeat import Heartbeat
-from hermes_exec_backends.daytona import boot, frames
-from hermes_exec_backends.daytona.bulk_transfer import FileSideChannel
+from hermes_exec_backends.daytona import frames
 from hermes_exec_backends.daytona.channel import RelayChannel
+from hermes_exec_backends.daytona.file_calls import FileSideChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Receiver
+
 
 _READY_S = 40.0
 _HERE_S = 20.0
@@ -33,6 +40,27 @@ _RECEIVED = 96 << 10
 _FRAMES = 24
 """The number of frames after which the other side receives an acknowledgment."""
 _MESSAGE = 32 << 10
+
+OPENS = "_open_ws"
+"""The SDK's method that opens a WebSocket; see ``overhear_socket``."""
+_LINE = (
+    " exec sh -c 'for p in {pythons}; do command -v $p >/dev/null 2>&1 && exec $p -ISc \""
+    'import os,tty,zlib;tty.setraw(0);os.write(1,bytes([{mark}]));b=b\\"\\";'
+    'exec(\\"while len(b)<{size}: b+=os.read(0,{size}-len(b)) or os._exit(9)\\");exec(zlib.decompress(b))"'
+    "; done; echo {none}'\n"
+)
+_LAUNCH = """
+import sys
+kind = type(sys)
+package = sys.modules["hx"] = kind("hx")
+package.__path__ = []
+for name, text in %r:
+    module = sys.modules["hx." + name] = kind("hx." + name)
+    module.__package__ = "hx"
+    setattr(package, name, module)
+    exec(compile(text, "hx." + name, "exec"), module.__dict__)
+module.main()
+"""
 
 
 class Connection:
@@ -100,7 +128,7 @@ class Connection:
         from daytona import DaytonaError, PtySize
 
         try:
-            with boot.overheard(process, self._set_socket):
+            with overhear_socket(process, self._set_socket):
                 self._handle = await process.create_pty_session(
                     self.id, self._handle_data, cwd="/", pty_size=PtySize(24, 512)
                 )
@@ -122,7 +150,7 @@ class Connection:
             return
         self._begun = True
         self._tasks.append(asyncio.get_running_loop().create_task(self._write()))
-        self._say(boot.line(self._pythons, self._mark, self._none))
+        self._say(start_line(self._pythons, self._mark, self._none))
 
     def start(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> RelayChannel:
         """Start a program; the channel's end reports a failed start."""
@@ -221,7 +249,7 @@ class Connection:
                     self._refuse(f"no Python 3.6 or later is there ({', '.join(self._pythons)})")
                 return
             self._before = None
-            self._say(boot.program())
+            self._say(relay_program())
             self._ready.set_result(None)  # frames can follow at once: they wait until the program has begun
         if not data or self.lost:
             return
@@ -249,3 +277,52 @@ class Connection:
     def _break(self, why: str) -> None:
         task = asyncio.get_running_loop().create_task(self._lose(why))
         self._tasks.append(task)
+
+
+def _source(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+
+
+@cache
+def relay_program() -> bytes:
+    """Return the program that is sent after the mark."""
+    return zlib.compress(
+        (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "staging_dir", "relay")]).encode(), 9
+    )
+
+
+def start_line(pythons: Sequence[str], mark: bytes, none: str) -> bytes:
+    """Return the shell line that makes the first existing one of ``pythons`` print ``mark``, else prints ``none``."""
+    marked = ",".join(map(str, mark))
+    words = " ".join(pythons)
+    # Split in two, so that the terminal's echo of the line does not contain it.
+    return _LINE.format(
+        pythons=words, mark=marked, size=len(relay_program()), none=f'"{none[:8]}""{none[8:]}"'
+    ).encode()
+
+
+@contextlib.contextmanager
+def overhear_socket(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
+    """Call ``opened`` with the WebSocket that the SDK opens for a terminal, as soon as it is open.
+
+    The SDK polls ten times a second whether the terminal has answered, so its own report is up to a tenth of a second
+    late. If a later SDK opens the WebSocket in another way, ``opened`` is not called, and the SDK's report is used.
+    """
+    connect = getattr(process, OPENS, None)
+    if not inspect.iscoroutinefunction(connect):
+        yield
+        return
+
+    own: dict[str, Any] = process.__dict__
+
+    async def overhear(*args: Any, **kwargs: Any) -> Any:
+        own.pop(OPENS, None)
+        socket = await connect(*args, **kwargs)
+        opened(socket)
+        return socket
+
+    setattr(process, OPENS, overhear)  # for this one call, on an object that only the caller uses
+    try:
+        yield
+    finally:
+        own.pop(OPENS, None)  # the class has it

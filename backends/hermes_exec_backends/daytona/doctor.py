@@ -129,10 +129,10 @@ def _quota(account: Account, organization: str) -> Check:
     try:
         answer = _ask(account, f"/organizations/{organization}/usage")
     except OSError as error:
-        return Check("quota", "warning", f"not told: {error}")
+        return Check("quota", "warning", f"the service did not answer: {error}")
     regions: list[dict[str, Any]] = answer.body.get("regionUsage") or []
     if answer.status != 200 or not regions:
-        return Check("quota", "ok", "not told to this key")
+        return Check("quota", "ok", "the service does not report it for this key")
     words: list[str] = []
     full = False
     for region in regions:

@@ -62,7 +62,7 @@ class Parser:
         while len(buffer) - at >= HEADER.size:
             mark, kind, number, sequence, length, checksum = HEADER.unpack_from(buffer, at)
             if mark != MARK or length > LONGEST or sequence != self._sequence & 0xFFFFFFFF:
-                raise ValueError("what came is no frame, or one is missing")
+                raise ValueError("the data is not a frame, or a frame is missing")
             end = at + HEADER.size + length
             if len(buffer) < end:
                 break

@@ -50,7 +50,7 @@ class Address:
         if parts.scheme in {"tcp", "http", "https"} and parts.hostname and parts.path in {"", "/"}:
             return cls._tcp(parts.scheme, parts.hostname, _port(parts.netloc), environ)
         raise ConfigError(
-            "the docker engine's address is none", remedy="unix:///var/run/docker.sock or tcp://HOST:PORT"
+            "the docker engine's address is invalid", remedy="unix:///var/run/docker.sock or tcp://HOST:PORT"
         )
 
     @classmethod
@@ -73,7 +73,7 @@ def _port(netloc: str) -> int:
     try:
         return int(digits) if ":" in netloc.rpartition("]")[2] else 0
     except ValueError:
-        raise ConfigError("the docker engine's address has a port that is no number") from None
+        raise ConfigError("the docker engine's address has a port that is not a number") from None
 
 
 def find(wanted: str | None, environ: Mapping[str, str]) -> Address:

@@ -320,7 +320,7 @@ class ExecChannel(Channel):
         if not end:
             self._header = header
             if len(header) > _LONGEST_HEADER:
-                self._refuse(0, "what answers is no engine")
+                self._refuse(0, "the answer is not an engine's")
         elif code not in _BEGUN:
             self._refuse(code, _message(rest))
         else:
@@ -370,7 +370,7 @@ class ExecChannel(Channel):
         if before is not None:
             await asyncio.wait([before])
         if not broken and self._needs_output:
-            broken = "it ended while the command goes on"
+            broken = "it ended before the command"
         exit = await self._exec.outcome(broken)
         if self._exec.began_never:
             said = (self._complaint + self._doubt).decode("utf-8", "replace").strip()

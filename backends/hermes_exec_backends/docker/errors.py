@@ -18,7 +18,7 @@ _LONGEST = 500
 
 
 class Refused(PlaceUnavailable):
-    """The error for a refused request: ``status`` is the HTTP status, ``said`` the engine's reason. Nothing ran."""
+    """The error for a refused request: ``status`` is the HTTP status, ``said`` is the engine's reason. Nothing ran."""
 
     def __init__(self, what: str, status: int, said: str, *, remedy: str = "") -> None:
         self.status = status

@@ -169,7 +169,7 @@ async def _build_once(engine: Engine, tag: str, what: str, build: Any) -> str:
         await engine.call(what, build)
         found = await _look_up(engine, tag)
     if found is None:
-        raise PlaceUnavailable(f"{what}: the engine said that it was, and has no {tag}")
+        raise PlaceUnavailable(f"{what}: the engine reported success, but has no {tag}")
     return found
 
 

@@ -110,7 +110,7 @@ def _with_profile(option: str) -> str:
     except OSError as error:
         raise ConfigError(f"docker: the seccomp profile {value} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"docker: the seccomp profile {value} is no JSON: {error}") from error
+        raise ConfigError(f"docker: the seccomp profile {value} is not JSON: {error}") from error
 
 
 def needs_enforcement(profile: DockerProfile) -> bool:

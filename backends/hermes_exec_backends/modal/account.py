@@ -168,5 +168,5 @@ def credentials(profile: ModalProfile) -> tuple[str, str]:
         raise Refused("modal: there is no token", remedy=NEW_TOKEN)
     if not all(found):
         half, other = ("id", "secret") if not found[0] else ("secret", "id")
-        raise Refused(f"modal: there is no token: its {other} is there, and its {half} is not", remedy=NEW_TOKEN)
+        raise Refused(f"modal: there is no token: its {other} is set, but not its {half}", remedy=NEW_TOKEN)
     return found[0], found[1]

@@ -41,7 +41,7 @@ class BubblewrapProfile(Profile, frozen=True):
     def _one_decides(self) -> Self:
         for other in ("root", "network", "space", "user"):
             if self.policy and other in self.model_fields_set:
-                raise ValueError(f"'policy' decides on that, so {other!r} means nothing together with it")
+                raise ValueError(f"'policy' decides that, so {other!r} has no effect")
         if self.policy_overrides and not self.policy:
-            raise ValueError("'policy_overrides' means nothing without a 'policy'")
+            raise ValueError("'policy_overrides' has no effect without a 'policy'")
         return self

@@ -100,7 +100,7 @@ class DockerProfile(Profile, frozen=True):
     def _one_origin(self) -> Self:
         for other in ("image", "dockerfile", "requirements", "name"):
             if self.container and other in self.model_fields_set:
-                raise ValueError(f"'container' runs already, so {other!r} means nothing together with it")
+                raise ValueError(f"'container' is running already, so {other!r} has no effect")
         if self.reuse and not self.name:
             raise ValueError("'reuse' needs a 'name' to find the container by")
         return self

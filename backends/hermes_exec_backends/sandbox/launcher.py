@@ -90,7 +90,7 @@ def main(control: int, spec: "dict[str, Any]") -> None:
 
 
 def inline(spec: "dict[str, Any]") -> None:
-    """Confine this process, without an observer, and become_program the program: for a guest of ours.
+    """Confine this process, without an observer, and become the program: for a guest of this project.
 
     A guest is source text for an interpreter with the same options as this one, so this one runs it.
     """

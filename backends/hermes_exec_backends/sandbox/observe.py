@@ -53,7 +53,7 @@ _MAX_CALLS, _POLL_S = 256, 0.02
 _OPENS = frozenset({"open", "openat", "creat"})
 _SOMETIMES = 16
 DESCRIPTORS = "descriptors"
-"""Not a system call: a process came near its limit of descriptors. The arguments are the count and the limit."""
+"""Not a system call: a process approached its limit of descriptors. The arguments are the count and the limit."""
 
 Steps = tuple[tuple[int, int, int, int], ...]
 
@@ -121,7 +121,7 @@ def evaluate_filter(steps: Steps, call: int, machine: int, arguments: tuple[int,
     """Evaluate a filter for a call, as the kernel's BPF interpreter does (seccomp(2), classic BPF).
 
     Raises:
-        Unsupported: the filter has an instruction that no filter of ours uses.
+        Unsupported: the filter has an instruction that no filter of this project uses.
     """
     data = struct.pack("=iIQ6Q", call, machine, 0, *arguments)
     held = at = 0

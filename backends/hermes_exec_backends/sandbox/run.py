@@ -151,7 +151,7 @@ class Run:
         if self._ended is None or not self._ended.done():
             raise UsageError("files are collected once the program has ended", remedy="wait() first")
         if target not in self._folders:
-            raise UsageError(f"{target!r} is no folder of the sandbox", remedy=", ".join(self._folders))
+            raise UsageError(f"{target!r} is not a folder of the sandbox", remedy=", ".join(self._folders))
         return collect(self._folders[target], into, max_bytes=max_bytes, max_files=max_files)
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ _MANY = 1 << 40
 def _check_path(path: str) -> None:
     parts = path.split("/")
     if not path.startswith("/") or "\0" in path or any(part in {".", ".."} for part in parts):
-        raise UsageError(f"{path!r} is no absolute path without '..'")
+        raise UsageError(f"{path!r} is not an absolute path without '..'")
     if path != "/" and "" in parts[1:]:
         raise UsageError(f"{path!r} has an empty part")
 

@@ -146,7 +146,7 @@ def _check(confinement: Confinement, argv: Sequence[str]) -> None:
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
         raise UsageError("only root can run a sandbox as another user", remedy="a specification without uid")
     if confinement.uid is None and os.geteuid() == 0:
-        raise UsageError("singularity: root is no user for untrusted programs", remedy="a specification with a uid")
+        raise UsageError("singularity: untrusted programs cannot run as root", remedy="a specification with a uid")
     if confinement.links or confinement.files:
         raise UsageError("singularity: links and files are those of the image")
     if not {"user", "pid"} <= confinement.namespaces:

@@ -35,7 +35,7 @@ class Task:
     index: int
     """The task's number, ``SLURM_ARRAY_TASK_ID``."""
     exit_code: int | None
-    """128 or more: ended by a signal. None if there is none: cancelled before it began, or its node was lost."""
+    """128 or more: ended by a signal. None if it was cancelled before it began, or its node was lost."""
     stdout_path: str
     """The path, in the outer target, of the standard output."""
     stderr_path: str

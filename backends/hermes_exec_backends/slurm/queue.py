@@ -31,7 +31,7 @@ _REASONS = {
     "Resources": "its nodes, processors or memory are in use",
     "Priority": "jobs of higher priority come first",
     "BeginTime": "it may not begin yet",
-    "Dependency": "another job has to end first",
+    "Dependency": "another job must end first",
     "Licenses": "a license is in use",
     "PartitionDown": "the partition is down",
     "PartitionTimeLimit": "it asks for more time than the partition allows",
@@ -41,8 +41,8 @@ _REASONS = {
     "JobHeldUser": "its user holds it",
     "JobHeldAdmin": "an administrator holds it",
     "AssocGrpCpuLimit": "the account's processors are in use",
-    "QOSMaxJobsPerUserLimit": "this user runs as many jobs as may be",
-    "QOSMaxCpuPerUserLimit": "this user has as many processors as may be",
+    "QOSMaxJobsPerUserLimit": "this user runs the permitted number of jobs",
+    "QOSMaxCpuPerUserLimit": "this user has the permitted number of processors",
 }
 """Meanings of Slurm's common reasons; see squeue(1)."""
 # days-hours:minutes:seconds, of which the first parts may be missing

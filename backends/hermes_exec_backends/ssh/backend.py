@@ -118,8 +118,8 @@ async def _join(profile: SshProfile) -> SharedConnection:
         options = arguments(profile)
         return pool.join((profile.host, options), lambda: Master(profile.host, options))
     require("ssh", "ssh")
+    from hermes_exec_backends.ssh.connection import Connections
     from hermes_exec_backends.ssh.host import resolve
-    from hermes_exec_backends.ssh.paramiko_connections import Connections
 
     host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
     return pool.join(host, lambda: Connections(host))

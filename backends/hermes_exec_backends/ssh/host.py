@@ -181,7 +181,7 @@ def _number(text: object, otherwise: int) -> int:
         return otherwise
     port = parse_number(str(text), 1, 65535)
     if port is None:
-        raise ConfigError(f"ssh: {text!r} is no port")
+        raise ConfigError(f"ssh: {text!r} is not a port")
     return port
 
 

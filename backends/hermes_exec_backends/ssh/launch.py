@@ -88,7 +88,7 @@ def quote(word: bytes) -> bytes:
 
 def _name(name: str) -> bytes:
     if not _NAME.match(name):
-        raise UsageError(f"{name!r} is no name for a variable")
+        raise UsageError(f"{name!r} is not a name for a variable")
     return name.encode()
 
 

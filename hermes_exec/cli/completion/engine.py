@@ -82,11 +82,10 @@ def split_line(line: str) -> list[Word]:
 def find_completions(argv: Sequence[str], incomplete: str) -> list[Completion] | None:
     """Return the completions of the word ``incomplete`` after the arguments ``argv``; None for any file."""
     from typer.core import TyperArgument, TyperOption
-    from typer.main import get_command
 
     from hermes_exec.cli.app import NAME, build
 
-    root: Any = get_command(build(argv, completing=True))
+    root: Any = build(argv, completing=True)
     typers: Any = import_module("typer.completion").shell_completion
     context = typers._resolve_context(root, {}, NAME, list(argv))  # noqa: SLF001  the public method hides the parameter
     asked, rest = typers._resolve_incomplete(context, list(argv), incomplete)  # noqa: SLF001  the same

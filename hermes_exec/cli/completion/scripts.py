@@ -63,7 +63,7 @@ def detect_shell() -> str:
     """Return the shell that started this process, or else the user's.
 
     Raises:
-        UsageError: it is none that has a script.
+        UsageError: there is no script for it.
     """
     names: list[str] = []
     for path in (f"/proc/{os.getppid()}/comm",):

@@ -69,13 +69,6 @@ def complete_targets_or_groups(incomplete: str) -> list[str]:
     return complete_targets(incomplete) + select(groups, incomplete)
 
 
-def complete_profiles(incomplete: str) -> list[str]:
-    """Complete the name of a profile."""
-    from hermes_exec.config.load import load_settings
-
-    return select(load_settings().profiles, incomplete)
-
-
 def complete_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Complete the name or the id of a job, or the name of a kept shell; the id only if there is no single name."""
     from hermes_exec.cli.completion.lookup import look_up
@@ -113,12 +106,10 @@ def complete_keys(incomplete: str) -> list[str]:
 
 def complete_commands(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Complete the name of a command, or of a command below the one that was given."""
-    from typer.main import get_command
-
     from hermes_exec.cli.app import build
 
     words: list[str] = list(context.params.get("command") or [])
-    group: Any = get_command(build(words, completing=True))
+    group: Any = build(words, completing=True)
     for word in words:
         group = getattr(group, "commands", {}).get(word)
     below: dict[str, Any] = getattr(group, "commands", {})

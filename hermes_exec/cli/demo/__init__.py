@@ -24,7 +24,7 @@ FREE = {
 }
 """The targets of backends that need neither an account nor a host, by backend."""
 REQUIRED = "local"
-"""The backend that has to open; others that fail to open are skipped."""
+"""The backend that must open; others that fail to open are skipped."""
 _LONGEST = 120
 """Characters of the reason for skipping a target; --json has all of it."""
 

@@ -153,7 +153,7 @@ async def _suits_wheels(terminal: Terminal, python: str) -> bool:
 
 
 async def _do(terminal: Terminal, command: list[str], display: Display) -> None:
-    """Run a step of the job that has to succeed."""
+    """Run a step of the job that must succeed."""
     # The settings of the target must not change the demo, nor deprecations of its Python the output.
     env = {"PIP_CONFIG_FILE": os.devnull, "PYTHONWARNINGS": "ignore"}
     async with terminal.stream(command, env=env, merge_stderr=True, timeout=600) as stream:

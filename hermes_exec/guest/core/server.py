@@ -139,10 +139,6 @@ class Client:
         if self.connection is not None:
             self.connection.queue_control(wire.frame(kind, channel, request, payload))
 
-    def send_event(self, request: int, event: "dict[str, Any]") -> None:
-        """Send an unsolicited event; dropped while disconnected."""
-        self.send_control(wire.EVENT, 0, request, wire.pack(event))
-
     def output_ready(self, outlet: "OutputStream") -> None:
         """Queue an output stream that has something to send."""
         if self.connection is not None and not outlet.queued:

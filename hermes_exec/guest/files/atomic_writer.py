@@ -180,7 +180,7 @@ def _take(fd: int, arguments: "dict[str, Any]", streams: "tuple[int, int]", size
 
 def _compare(told: bytes, digest: "Any") -> None:
     if told != digest.digest():
-        raise InvalidTreeData("the content does not have the hash that came with it")
+        raise InvalidTreeData("the content does not match the hash that was sent")
 
 
 def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:

@@ -1,8 +1,15 @@
-"""The guest's file service: passes each operation to a worker, and the worker's streams to the link."""
+"""The guest's file service: passes each operation to a worker, and the worker's streams to the link.
 
+A worker is a process that does one file operation at a time, so that a slow disk blocks only that operation. The guest
+forks it once; the arguments and the descriptors of the streams arrive over a socket, as for a runner. SIGTERM ends an
+operation after cleanup.
+"""
+
+import _signal
 import _socket
 import errno
 import os
+import struct
 from _collections import deque
 
 from ..core import wire
@@ -10,7 +17,10 @@ from ..core.fdutil import enlarge_pipe
 from ..core.process_tree import TreeKill
 from ..process import runner
 from ..process.command import resolve_folder
-from . import worker as fileworker
+from ..process.runner import keep_channel, receive_exactly
+from . import safe_paths, staging, transfers
+from .atomic_writer import BrokeOff
+from .operations import FileTask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +28,16 @@ if TYPE_CHECKING:
 
     from ..core.server import Client, GuestServer, Request
 
+
 _SPARE = 2
 """Idle workers that are kept."""
 _MOST = 32
 """Most workers of one client; further operations wait in a queue."""
 _GRACE_S = 2.0
 _WITH_INPUT = ("write", "put", "put_tree")
+
+LENGTH = struct.Struct(">I")
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 
 class Worker:
@@ -34,7 +48,7 @@ class Worker:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                fileworker.serve(theirs.fileno())
+                serve_worker(theirs.fileno())
             finally:
                 os._exit(1)
         theirs.close()
@@ -61,11 +75,11 @@ class Worker:
         except OSError:  # killed before it had read all of its input
             data = b""
         self._answer += data
-        size = fileworker.LENGTH.size
+        size = LENGTH.size
         if not data:
             self.doomed = True
             self._on_answer({"error": "os", "errno": errno.EIO, "message": "its process was killed", "path": b""})
-        elif len(self._answer) >= size + fileworker.LENGTH.unpack_from(self._answer.ljust(size, b"\xff"))[0]:
+        elif len(self._answer) >= size + LENGTH.unpack_from(self._answer.ljust(size, b"\xff"))[0]:
             answer = wire.unpack(self._answer[size:])
             self._answer = b""
             self._on_answer(answer)
@@ -221,3 +235,63 @@ def install(server: "GuestServer") -> None:
         FileOperation(pools[client], request, arguments)
 
     server.operations["file"] = perform
+
+
+class Stopped(BaseException):
+    """The cancellation of the current operation."""
+
+
+def _stop(signum: int, stack: "Any") -> None:
+    del signum, stack
+    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+    raise Stopped
+
+
+def serve_worker(fd: int) -> None:
+    """Run as a worker until the other end of ``fd`` closes. Does not return."""
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+    channel = keep_channel(fd)
+    while True:
+        head, ancillary, _, _ = channel.recvmsg(LENGTH.size, _socket.CMSG_SPACE(8), _CLOEXEC)
+        if not head:
+            os._exit(0)
+        fds = struct.unpack("2i", ancillary[0][2])
+        arguments = wire.unpack(receive_exactly(channel, LENGTH.unpack(head)[0]))
+        _signal.signal(_signal.SIGTERM, _stop)
+        try:
+            answer = perform_task(FileTask(arguments, *fds))
+        except Stopped:
+            os._exit(0)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        for stream in fds:
+            os.close(stream)
+        packed = wire.pack(answer)
+        channel.sendall(LENGTH.pack(len(packed)) + packed)
+
+
+def perform_task(task: FileTask) -> "dict[str, Any]":
+    """Run the operation and return its answer; every error becomes an answer."""
+    try:
+        return transfers.OPERATIONS[task.arguments["do"]](task)
+    except OSError as error:
+        path = error.filename
+        answer = _failure("os", error.strerror or str(error))
+        answer["errno"] = error.errno or 0
+        answer["path"] = os.fsencode(path) if isinstance(path, (str, bytes)) else b""
+        return answer
+    except safe_paths.InvalidTreeData as error:
+        return _failure("refused", str(error))
+    except staging.NotStaged:
+        return {"elsewhere": True}
+    except BrokeOff:
+        return _failure("refused", "the stream broke off")
+    except (KeyError, TypeError, ValueError) as error:
+        return _failure("malformed", "{}: {}".format(type(error).__name__, error))
+    except MemoryError:
+        return _failure("os", "not enough memory")
+
+
+def _failure(kind: str, message: str) -> "dict[str, Any]":
+    return {"error": kind, "message": message, "errno": 0}

@@ -126,7 +126,7 @@ class TreeReceiver:
 
     def _compare(self, told: memoryview) -> None:
         if self._digest.digest() != told:
-            raise InvalidTreeData("the content does not have the hash that came with it")
+            raise InvalidTreeData("the content does not match the hash that was sent")
 
     def _batch(self, payload: memoryview) -> None:
         count, size = COUNTS.unpack_from(payload, 0)

@@ -121,7 +121,7 @@ class PtyView:
 
     @property
     def full(self) -> bool:
-        """Whether the program has to wait for this viewer."""
+        """Whether the program must wait for this viewer."""
         return self._shown - self._taken >= _BEHIND
 
     def show(self, data: bytes) -> None:

@@ -50,7 +50,7 @@ class InputStream:
 
     def _expect(self, position: int) -> None:
         if position != self.received and not self.closed:  # the writer may skip bytes for a closed stream
-            raise DamageError("input goes on at {} after {} bytes".format(position, self.received))
+            raise DamageError("input continues at {} after {} bytes".format(position, self.received))
 
     def feed(self, data: "bytes | memoryview") -> None:
         """Queue bytes for the descriptor."""

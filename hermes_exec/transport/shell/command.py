@@ -15,7 +15,6 @@ from hermes_exec.transport.shell import scripts
 from hermes_exec.transport.shell.files import store
 from hermes_exec.transport.shell.streams import CommandStreams
 from hermes_exec.transport.shell.target import ProcessStat
-from hermes_exec.transport.shell.tree import kill_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,13 @@ if TYPE_CHECKING:
     from hermes_exec.transport.shell.launch import LaunchSpec
     from hermes_exec.transport.shell.target import ShellTarget
 
+
 _START_S = 10.0
 _HOLD_S = 1.0
 """Seconds for which an output may stay open after all processes that could be found were ended."""
+
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
 
 
 class SpawnedCommand:
@@ -268,3 +271,31 @@ class SpawnedCommand:
         either: list[asyncio.Future[Any]] = [told, self._streams.channel_exit]
         await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
         return ProcessStat.parse(told.result().partition(b" ")[2]) if told.done() else None
+
+
+async def kill_tree(place: ShellTarget, root: ProcessStat, grace_s: float, closed: asyncio.Future[Exit]) -> list[int]:
+    """Send TERM to ``root`` and its tree, KILL after the grace period; return the surviving pids.
+
+    Processes once seen are remembered, so they are found again after their parent has exited. ``closed`` is the end of
+    the command's channel, after which a check is worthwhile.
+
+    Raises:
+        PlaceError: the target could not be examined, so it is unknown which processes are alive.
+    """
+    loop = asyncio.get_running_loop()
+    kill_at = loop.time() + grace_s
+    known = {str(root): None}  # an ordered set
+    living = await place.signal_tree("TERM" if grace_s > 0 else "0", list(known))
+    if living:
+        await asyncio.wait([closed], timeout=grace_s)
+    pause = _PAUSE_S
+    while living:
+        known.update(dict.fromkeys(living))
+        if loop.time() >= kill_at:
+            living = await place.signal_tree("KILL", list(known))
+            break
+        living = await place.signal_tree("0", list(known))
+        if living:
+            await asyncio.sleep(min(pause, max(0.0, kill_at - loop.time())))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+    return [int(process.partition(":")[0]) for process in living]

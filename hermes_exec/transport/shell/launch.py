@@ -28,7 +28,7 @@ class LaunchSpec:
 
     @property
     def staged(self) -> bool:
-        """Whether it has to travel as a file: it is long, or not UTF-8, which some targets cannot pass."""
+        """Whether it must be sent as a file: it is long, or not UTF-8, which some targets cannot pass."""
         parts = (*self.program, self.text or b"", self.cwd, *self.env.values())
         return sum(map(len, parts)) > STAGE_ABOVE or not all(map(_is_text, parts))
 

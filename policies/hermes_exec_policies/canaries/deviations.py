@@ -46,7 +46,7 @@ def find_deviations(policy: Policy, wanted: Confinement, facts: ProcessFacts) ->
 
 
 def _memory(policy: Policy, wanted: Confinement, facts: ProcessFacts) -> list[str]:
-    """Check that the sandbox has a control group of its own, if that has to enforce the memory limit."""
+    """Check that the sandbox has a control group of its own, if that must enforce the memory limit."""
     limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
     if not limited or any(name == "as" for name, _, _ in wanted.rlimits):
         return []

@@ -101,9 +101,8 @@ def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
         why = f"too slow: no end or answer in time of {', '.join(hung)}"
     failed = [name for name in CONTROL_ATTEMPTS if outcomes.get(name, {}).get("outcome") != "worked"]
     if not why and failed:
-        why = (
-            f"what has to work did not: {', '.join(f'{name} ({_describe(outcomes.get(name, {}))})' for name in failed)}"
-        )
+        reasons = [f"{name} ({_describe(outcomes.get(name, {}))})" for name in failed]
+        why = f"required operations failed: {', '.join(reasons)}"
     return Proof(tuple(_judge_attempt(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
 
 

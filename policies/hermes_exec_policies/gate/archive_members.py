@@ -90,7 +90,7 @@ def read_archive(path: Path, bounds: ArchiveBounds) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise SkillRefused(functional("manifest.archive", "this is no regular file"))
+            raise SkillRefused(functional("manifest.archive", "this is not a regular file"))
         with open(handle, "rb", closefd=False) as file:
             data = file.read(bounds.unpacked + 1)
     finally:
@@ -303,7 +303,7 @@ def _check_size(size: int, name: str, bounds: ArchiveBounds) -> None:
 
 
 def _create_damage_error() -> SkillRefused:
-    return SkillRefused(functional("manifest.archive", "this is no whole tar or zip archive"))
+    return SkillRefused(functional("manifest.archive", "this is not a complete tar or zip archive"))
 
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX

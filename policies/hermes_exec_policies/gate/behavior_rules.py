@@ -204,7 +204,7 @@ def _judge_exec(words: tuple[str, ...]) -> Finding | None:
             said = f"it hands {program} a program on its standard input; programs are in scripts/"
             return functional("suites.runs-written", said)
         if _UNREAD.search(first):
-            return _jailbreak("suites.denied-program", f"it runs as a program what is none: {first[:120]}")
+            return _jailbreak("suites.denied-program", f"it runs a file that is not a program: {first[:120]}")
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _jailbreak(code, f"it starts {program}")

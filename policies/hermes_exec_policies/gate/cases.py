@@ -47,7 +47,7 @@ class LeftFile:
 
 
 def read_left_files(folder: Path) -> dict[str, LeftFile]:
-    """Return the files in a folder of ours, by their paths."""
+    """Return the files in a folder of this process, by their paths."""
     return {
         each.relative_to(folder).as_posix(): _read(each)
         for each in sorted(folder.rglob("*"))
@@ -94,7 +94,7 @@ def parse_path(path: str) -> str:
         or not below.isprintable()
         or len(below) > 255
     ):
-        raise UsageError(f"{path[:80]!r} is no file below {DATA}", remedy=f"report.csv, or {DATA}/report.csv")
+        raise UsageError(f"{path[:80]!r} is not a file below {DATA}", remedy=f"report.csv, or {DATA}/report.csv")
     return below
 
 
@@ -117,7 +117,7 @@ def find_difference(expected: Expected, left: Mapping[str, LeftFile]) -> tuple[s
     """Return the path of the first unexpected file and how it differs; empty if all files are as expected."""
     for path, content in expected.items():
         if path not in left:
-            return path, "is not there"
+            return path, "does not exist"
         if wrong := _compare(content, left[path]):
             return path, wrong
     return "", ""
@@ -129,7 +129,7 @@ def _compare(content: Mapping[str, Any], file: LeftFile) -> str:
     try:
         text = _normalize(file.data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return "is no text in UTF-8"
+        return "is not UTF-8 text"
     lines = [each.rstrip() for each in text.split("\n")]
     for kind, told in content.items():
         if kind == "equals" and _normalize(told) != text:
@@ -256,7 +256,7 @@ class Case:
         """Parse a case: ``{"arguments": {…}, "result": …, "files": {"report.csv": {"contains": …}}}``.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is not valid.
         """
         try:
             told = json.loads(text)
@@ -264,7 +264,9 @@ class Case:
             told = None
         found = cls.from_json(told, source) if isinstance(told, dict) else None  # pyright: ignore[reportUnknownArgumentType]  JSON
         if found is None:
-            raise UsageError(f"{text[:60]!r} is no case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON')
+            raise UsageError(
+                f"{text[:60]!r} is not a case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON'
+            )
         return found
 
     @classmethod
@@ -395,7 +397,7 @@ def _plain(node: ast.expr) -> Any:
         value = ast.literal_eval(node)
         plain = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, SyntaxError, MemoryError, RecursionError) as error:
-        raise ValueError("no plain value") from error
+        raise ValueError("not a plain value") from error
     if plain != value:
-        raise ValueError("no plain value")
+        raise ValueError("not a plain value")
     return plain

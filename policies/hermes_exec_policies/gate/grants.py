@@ -135,7 +135,7 @@ def parse_limit(name: str, value: str) -> int:
         ValueError: the value is invalid, or there is no such limit.
     """
     if name not in _LIMITS:
-        raise ValueError(f"{name!r} is no limit: {', '.join(_LIMITS)}")
+        raise ValueError(f"{name!r} is not a limit: {', '.join(_LIMITS)}")
     least, most = _LIMITS[name]
     if not value.isascii() or not value.isdigit() or len(value) > 6 or not least <= int(value) <= most:
         raise ValueError(f"{name} is a whole number from {least} to {most}")
@@ -169,7 +169,7 @@ def _wrong(what: str) -> Finding:
 def resolve_bounds(policy: Policy, needs: Needs, grants: Grants) -> tuple[dict[str, int], list[Finding]]:
     """Return the limits that differ from the policy's own, and findings about the declared and granted ones.
 
-    A skill may declare less than the policy's own limit. More has to be granted, up to the policy's maximum.
+    A skill may declare less than the policy's own limit. More must be granted, up to the policy's maximum.
     """
     room = _room(policy)
     found: dict[str, int] = {}
@@ -203,7 +203,7 @@ def apply_bounds(policy: Policy, bounds: Mapping[str, int]) -> Policy:
     limits: dict[str, object] = {}
     for name, value in bounds.items():
         if name not in _BOUNDS:
-            raise ValueError(f"{name} is no limit")
+            raise ValueError(f"{name} is not a limit")
         most = _amount(room, name)
         if most is not None and value > most:
             raise ValueError(f"{name} of {value} is more than the policy {policy.name} allows: {most}")

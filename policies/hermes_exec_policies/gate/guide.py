@@ -151,7 +151,7 @@ def _advise(front: FrontMatter, paths: set[str]) -> list[Finding]:
     ]
     found += [replace(each, kind=Kind.ADVICE) for each in check_description(str(front.fields["description"]))]
     found += [
-        advice("manifest.unlisted", f"it speaks of {path}, which is not there", "SKILL.md")
+        advice("manifest.unlisted", f"it names {path}, which does not exist", "SKILL.md")
         for path in find_absent(front.body, paths)
     ]
     found += [

@@ -123,7 +123,7 @@ def launch_call(
 
     Raises:
         Unsupported: a required rule cannot be enforced there.
-        UsageError: the arguments cannot be said in JSON.
+        UsageError: the arguments cannot be encoded as JSON.
     """
     words = caller_argv(module, entry, function, packages=environment is not None)
     stdin = b"" if arguments is None else encode_request(arguments)
@@ -134,12 +134,12 @@ def encode_request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
     """Encode a request for the standard input of the program that calls a skill.
 
     Raises:
-        UsageError: the arguments cannot be said in JSON.
+        UsageError: the arguments cannot be encoded as JSON.
     """
     try:
         plain: Any = json.loads(json.dumps(arguments, allow_nan=False))
     except (ValueError, TypeError, RecursionError) as error:
-        raise UsageError(f"the arguments cannot be said in JSON: {error}") from error
+        raise UsageError(f"the arguments cannot be encoded as JSON: {error}") from error
     return marshal.dumps(plain, _OLDEST)
 
 
@@ -480,4 +480,6 @@ def _check_files(data: Path, left: list[str]) -> list[Finding]:
         if _STARTS.search(path)
     ]
     odd = [each for each in left if not each.startswith(("pytest-of-", "pytest-")) and "link" not in each]
-    return found + [functional("suites.files", f"it left something that is no plain file: {each}") for each in odd[:3]]
+    return found + [
+        functional("suites.files", f"it left something that is not a regular file: {each}") for each in odd[:3]
+    ]

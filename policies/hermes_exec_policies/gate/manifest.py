@@ -90,7 +90,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     needs, wrong = parse_needs(metadata)
     found += wrong
     found += [
-        functional("manifest.unlisted", f"SKILL.md speaks of {path}, which is not there", "SKILL.md")
+        functional("manifest.unlisted", f"SKILL.md names {path}, which does not exist", "SKILL.md")
         for path in find_absent(body, paths)
     ]
     if found:
@@ -215,7 +215,7 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = error.lineno or 0 if isinstance(error, SyntaxError) else 0
         raise SkillRefused(
-            functional("manifest.syntax", f"it is no Python: {type(error).__name__}", entry, line)
+            functional("manifest.syntax", f"it is not Python: {type(error).__name__}", entry, line)
         ) from error
     signature = read_signature(parsed, ("run", module))
     if signature is None:
@@ -341,44 +341,44 @@ def _advise_on_name(path: str) -> list[Finding]:
 
 
 def _check_file_name(path: str) -> list[Finding]:
+    problem = _find_file_name_problem(path)
+    return [functional(*problem, path)] if problem else []
+
+
+def _find_file_name_problem(path: str) -> tuple[str, str] | None:
+    """Return the rule that a path breaks, and the advice; None if it breaks none."""
     parts = path.split("/")
     name = parts[-1]
     lower = name.lower()
     if not path.isascii():
-        return [functional("manifest.file-name", "name it in plain ASCII letters, as any system can", path)]
+        return "manifest.file-name", "name it in plain ASCII letters, as any system can"
     if _LEFT & {*parts}:
-        return [functional("manifest.left", "this was left by a run of its tests: remove that folder", path)]
+        return "manifest.left", "this was left by a run of its tests: remove that folder"
     if lower in _SETTINGS:
-        return [functional("manifest.unlisted", "its tests are run without settings of pytest: leave it out", path)]
+        return "manifest.unlisted", "its tests are run without settings of pytest: leave it out"
     if lower in {".gitignore", ".gitkeep", ".gitattributes", ".editorconfig", ".ds_store"}:
-        return [functional("manifest.hidden-file", "a skill has no hidden files: leave it out", path)]
+        return "manifest.hidden-file", "a skill has no hidden files: leave it out"
     if any(part.startswith(".") for part in parts):
-        return [functional("manifest.hidden-file", "a skill has no hidden files", path)]
+        return "manifest.hidden-file", "a skill has no hidden files"
     if lower in _STARTS:
-        return [functional("manifest.start-up", "this file would change how its own tests are run", path)]
+        return "manifest.start-up", "this file would change how its own tests are run"
     if lower.endswith(_COMPILED):
-        return [functional("manifest.compiled", "compiled code cannot be looked at", path)]
+        return "manifest.compiled", "compiled code cannot be looked at"
     if lower in _AGENT_FILES:
-        return [functional("manifest.agent-file", "agents take this file for instructions of a person's", path)]
+        return "manifest.agent-file", "agents take this file for instructions of a person's"
     if lower == "skill.md" and path != "SKILL.md":
-        return [functional("manifest.nested", "a second SKILL.md would be a skill that was not checked", path)]
+        return "manifest.nested", "a second SKILL.md would be a skill that was not checked"
     if any(part.lower().endswith((".dist-info", ".egg-info")) for part in parts):
-        return [
-            functional("manifest.start-up", "this would make it an installed package, whose plugins are loaded", path)
-        ]
+        return "manifest.start-up", "this would make it an installed package, whose plugins are loaded"
     if len(parts) == 1 and not _TOP.fullmatch(name):
-        return [
-            functional("manifest.unlisted", f"next to SKILL.md belong the folders {', '.join(sorted(FOLDERS))}", path)
-        ]
+        return "manifest.unlisted", f"next to SKILL.md belong the folders {', '.join(sorted(FOLDERS))}"
     if len(parts) > 1 and parts[0] not in FOLDERS:
-        return [
-            functional("manifest.unlisted", f"{parts[0]} is no folder of a skill: {', '.join(sorted(FOLDERS))}", path)
-        ]
+        return "manifest.unlisted", f"{parts[0]} is not a folder of a skill: {', '.join(sorted(FOLDERS))}"
     if lower.endswith(".py") and name.removesuffix(".py") in sys.stdlib_module_names:
-        return [functional("manifest.shadows", "a module of that name would hide one of Python's own", path)]
+        return "manifest.shadows", "a module of that name would hide one of Python's own"
     if parts[0] in {"scripts", "tests"} and len(parts) == 3 and parts[1] in sys.stdlib_module_names:
-        return [functional("manifest.shadows", "a package of that name would hide one of Python's own", path)]
-    return []
+        return "manifest.shadows", "a package of that name would hide one of Python's own"
+    return None
 
 
 def _check_bytes(path: str, data: bytes) -> list[Finding]:

@@ -60,7 +60,7 @@ def find_name_problem(name: str) -> str:
 
 
 def find_imitated(name: str, others: Iterable[str]) -> str:
-    """Return the first of other names that is easily taken for this one; empty if there is none."""
+    """Return the first of other names that is easily confused with this one; empty if there is none."""
     return next((other for other in sorted(others) if other != name and _is_alike(name, other)), "")
 
 
@@ -91,18 +91,5 @@ def module_name(skill: str) -> str:
         UsageError: it is not a valid skill name.
     """
     if wrong := find_name_problem(skill):
-        raise UsageError(f"{skill!r} is no name of a skill: {wrong}")
+        raise UsageError(f"{skill!r} is not a name of a skill: {wrong}")
     return skill.replace("-", "_")
-
-
-def skill_name(module: str) -> str:
-    """Return the name of the skill with this Python spelling.
-
-    Raises:
-        UsageError: it is not the spelling of a valid skill name.
-    """
-    name = module.replace("_", "-")
-    wrong = "it holds a hyphen" if "-" in module else find_name_problem(name)
-    if wrong:
-        raise UsageError(f"{module!r} is no module of a skill: {wrong}")
-    return name

@@ -186,7 +186,7 @@ def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool
     if not path:
         return functional("suites.case", f"for {case.arguments} it must leave files and gives {gave}", told=told)
     said = f"for {case.arguments} it gives {gave}, and the file {path} {wrong}"
-    missing = "is not there" if wrong == "is not there" else "is not what it has to be"
+    missing = "does not exist" if wrong == "does not exist" else "differs from the expected one"
     return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
 
 

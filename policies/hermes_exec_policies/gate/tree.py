@@ -188,22 +188,13 @@ def list_tree(root: Path) -> Tree:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(found) > MAX_FILES:
-                raise SkillRefused(functional("manifest.changed", "this is no copy of ours any more", path))
+                raise SkillRefused(functional("manifest.changed", "the copy was changed", path))
             data = _read(descriptor)
             mode = stat.S_IMODE(status.st_mode)
             found.append(FileEntry(path, mode, len(data), hashlib.sha256(data).hexdigest()))
         finally:
             os.close(descriptor)
     return Tree(root, tuple(sorted(found, key=lambda each: each.path.encode())))
-
-
-def tree_digest(root: Path) -> str:
-    """Return the digest of the files in a folder of ours.
-
-    Raises:
-        SkillRefused: the folder has an entry that a copy of ours cannot have.
-    """
-    return list_tree(root).digest
 
 
 def set_id_finding(path: str) -> Finding:
@@ -267,7 +258,7 @@ def _join(base: str, name: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise SkillRefused(functional("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
+        raise SkillRefused(functional("manifest.file-name", f"{ascii(path)[:80]} is not text")) from None
     check_path(path)
     return path
 

@@ -65,7 +65,7 @@ class Filter:
     rules: tuple[FilterRule, ...]
 
     def answer(self, name: str, arguments: tuple[int, ...]) -> int:
-        """The error number of a call, 0 if it is allowed; each rendering has to agree with it."""
+        """The error number of a call, 0 if it is allowed; each rendering must agree with it."""
         for rule in self.rules:
             if name in rule.names and all(condition.holds(arguments) for condition in rule.when):
                 return rule.errno

@@ -206,7 +206,7 @@ def environment_digest(folder: Path) -> str:
     for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise SkillRefused(functional("dependencies.special", f"{path.name} is no plain file"))
+            raise SkillRefused(functional("dependencies.special", f"{path.name} is not a regular file"))
         name = str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
         total.update(b"%d:%s%o" % (len(name), name, mode))
         if stat.S_ISREG(mode):
