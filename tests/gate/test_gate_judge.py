@@ -123,7 +123,7 @@ def test_handlers_of_errors_and_rare_ways_are_conditions(capfd: pytest.CaptureFi
 
 def test_encoded_bytes_are_recognized() -> None:
     assert is_encoded("iVBORw0KGgoAAAANSUhEUgAAAAEAAAACCAYAAAB=")
-    assert not any(map(is_encoded, ("deadbeef text", "aGVsbG8gd29ybGQ=", "", 5, ["AAAA"])))
+    assert not any(map(is_encoded, ("deadbeef text", "python12", "aGVsbG8gd29ybGQ=", "", 5, ["AAAA"])))
 
 
 def test_what_depends_on_more_than_the_arguments_is_ambient() -> None:

@@ -249,10 +249,15 @@ def generate_arguments(
     return list(found.values())
 
 
+_ENCODED = 24
+"""The fewest characters of base64 that are taken for encoded bytes."""
+
+
 def is_encoded(value: Any) -> bool:
     """Return whether a value is base64 of bytes that are no text: a change of it is an error, or changes no byte."""
     try:
-        data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+        is_long = isinstance(value, str) and len(value) >= _ENCODED  # many words are base64 of something
+        data = base64.b64decode(value, validate=True) if is_long else b""
         data.decode()
     except UnicodeDecodeError:
         return True
