@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hermes_exec_policies.gate.launch import read_program
 from hermes_exec_policies.gate.rewrites import instrument, read_outcomes
 from hermes_exec_policies.gate.source import read_signature
-from hermes_exec_policies.gate.trial_arguments import generate_arguments
+from hermes_exec_policies.gate.trial_arguments import generate_arguments, is_encoded
 from tests.rigs import corpus, judged
 from tests.rigs.breadth import choose, thorough
 
@@ -106,6 +106,26 @@ def test_every_condition_is_recorded_and_changes_nothing(capfd: pytest.CaptureFi
     assert len([number for number in recorded.lines if {(number, True), (number, False)} <= seen]) >= 4
 
 
+def test_handlers_of_errors_and_rare_ways_are_conditions(capfd: pytest.CaptureFixture[str]) -> None:
+    source = "def run(a: int):\n    try:\n        return {7: 11}[a]\n    except KeyError:\n        return a\n"
+    names: dict[str, Any] = {}
+    exec(instrument(source, "run").source, names)
+    assert [names["run"](a) for a in (1, 7)] == [1, 11]
+    assert [line for line in capfd.readouterr().err.split("\n") if line] == ["HXSEEN 0 1", "HXSEEN 0 0"]
+
+    def rare(text: str) -> list[bool]:
+        return list(instrument(f"def run(a: int):\n    return {text}\n", "run").rare.values())
+
+    assert rare("a + (a == 7)") == [True]
+    assert rare("{7: 11}.pop(a, a)") == rare("a if a != 7 else 0") == [False]
+    assert rare("a if a > 7 else 0") == []
+
+
+def test_encoded_bytes_are_recognized() -> None:
+    assert is_encoded("iVBORw0KGgoAAAANSUhEUgAAAAEAAAACCAYAAAB=")
+    assert not any(map(is_encoded, ("deadbeef text", "python12", "aGVsbG8gd29ybGQ=", "", 5, ["AAAA"])))
+
+
 def test_what_depends_on_more_than_the_arguments_is_ambient() -> None:
     def ambient(text: str) -> bool:
         return instrument(f"import os, time\ndef run(a: int) -> int:\n    return {text}\n", "run").ambient
@@ -113,6 +133,7 @@ def test_what_depends_on_more_than_the_arguments_is_ambient() -> None:
     assert ambient("time.time() > 5")
     assert ambient("a if 'X' in os.environ else 0")
     assert ambient("len(open('/proc/self/mounts').read())")
+    assert ambient("hash('a') % 9 == 1")
     assert not ambient("len(os.environ.get('HERMES_DATA_DIR', '/app/data'))")
 
 

@@ -310,7 +310,7 @@ def test_a_result_that_was_written_down_is_refused_with_that_reason(judge: Judge
     seen = judge(COUNT.format("return 2"), COUNTED, Case([[4, 5]], 2, Level.REQUEST))
     assert codes(seen) == {"suites.constant", "suites.mutation"}
     (finding,) = [each for each in seen.findings if each.code == "suites.constant"]
-    assert finding.model.endswith("what run gives does not depend on its arguments")
+    assert "what run gives does not depend on its arguments" in finding.model
 
 
 def test_a_file_that_has_only_the_time_in_it_does_not_depend_on_arguments(judge: Judge) -> None:

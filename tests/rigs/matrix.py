@@ -34,7 +34,7 @@ from hermes_exec_policies.confinement import build_confinement
 from hermes_exec_policies.load import load_policy, override_policy
 from hermes_exec_policies.render import apparmor
 from hermes_exec_policies.start_program import LOCAL, SandboxTarget, start
-from tests.rigs import hostile, images, vm
+from tests.rigs import controls, hostile, images, vm
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
 from tests.rigs.tables import replace_block
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 POLICY = "skill-validate"
 ROOT = Path(__file__).resolve().parents[2]
-CORPUS = ROOT / "tests" / "gate" / "corpus" / "hostile.jsonl"
 RESULTS = ROOT / ".cache" / "matrix"
 NOBODY = "65534"
 QUICKLY = "HERMES_EXEC_MATRIX_QUICKLY"
@@ -102,7 +101,7 @@ def starter(place: SandboxTarget) -> hostile.Starter:
 
 def in_place(kind: str, image: str = "", engine: str = "", user: str = "") -> list[hostile.Act]:
     """Run everything in one kind of place, as root or as an ordinary user."""
-    items = hostile.acts(CORPUS)
+    items = controls.counted_acts()
     if os.environ.get(QUICKLY):
         items = [item for item in items if item["class"] != "resource"]
     if user:
@@ -135,7 +134,8 @@ def in_machine() -> list[hostile.Act]:
         source = Path(str(part.__file__)).parent
         shutil.copytree(source, share / "lib" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(hostile.__file__, share / "lib")
-    shutil.copy(CORPUS, share / "corpus")
+    counted = controls.counted_acts()
+    (share / "corpus").write_text("".join(json.dumps(item) + "\n" for item in counted), encoding="utf-8")
     made = build_confinement(load_policy(POLICY), there(), readonly={"/": hostile.SKILL}, cwd=hostile.SKILL)
     (share / "specification").write_bytes(pickle.dumps(made))
     (share / "profile").write_text(apparmor.render(load_policy(POLICY)), encoding="utf-8")
@@ -144,7 +144,7 @@ def in_machine() -> list[hostile.Act]:
     if done.code:
         raise RuntimeError(done.err[-2000:])
     found = {act["id"]: hostile.Act(**act) for act in map(json.loads, (share / "found").read_text().splitlines())}
-    return [found[item["id"]] for item in hostile.acts(CORPUS)]
+    return [found[item["id"]] for item in counted]
 
 
 def table(columns: dict[str, list[hostile.Act]]) -> str:

@@ -290,6 +290,9 @@ _AMBIENT = {
 _AMBIENT_MODULES = frozenset(
     {"resource", "platform", "random", "secrets", "uuid", "socket", "psutil", "getpass", "pwd"}
 )
+_BY_PROCESS = frozenset({"hash", "id"})
+"""Functions whose results differ between two processes."""
+_EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _AMBIENT_PATHS = ("/proc", "/sys/", "/etc/hostname", "/dev/shm")  # noqa: S108  names that a skill may read
 
 
@@ -302,6 +305,8 @@ class Instrumented:
     """The line of each condition, by its number."""
     guards: frozenset[int]
     """Conditions that lead to an error if they are true, not to a result."""
+    rare: Mapping[int, bool]
+    """The way of each comparison for equality, or look-up in a table, that few arguments take."""
     ambient: bool
     """Whether the function reads the clock, the environment or the machine."""
 
@@ -318,7 +323,8 @@ def instrument(source: str, function: str) -> Instrumented:
     )
     changed.body[place:place] = ast.parse(RECORDER).body
     text = ast.unparse(ast.fix_missing_locations(changed))
-    return Instrumented(text, recorder.lines, frozenset(recorder.guards), _is_ambient(ast.parse(source)))
+    ambient = _is_ambient(ast.parse(source))
+    return Instrumented(text, recorder.lines, frozenset(recorder.guards), recorder.rare, ambient)
 
 
 def read_outcomes(log: str) -> dict[int, frozenset[tuple[int, bool]]]:
@@ -352,6 +358,7 @@ class _Recorder(ast.NodeTransformer):
         self._chosen = chosen
         self.lines: dict[int, int] = {}
         self.guards: set[int] = set()
+        self.rare: dict[int, bool] = {}
 
     def _record(self, node: ast.expr, *, guard: bool = False) -> ast.expr:
         match node:
@@ -372,7 +379,9 @@ class _Recorder(ast.NodeTransformer):
         if not is_chosen:
             return visited
         match visited:
-            case ast.Compare():
+            case ast.Compare(ops=ops):
+                if isinstance(ops[0], _EQUALITIES) and len(ops) == 1:
+                    self.rare[len(self.lines)] = isinstance(ops[0], ast.Eq | ast.In)
                 return self._record(visited)
             case ast.If(test=test, body=[*_, ast.Raise()]):
                 visited.test = self._record(test, guard=True)
@@ -384,7 +393,11 @@ class _Recorder(ast.NodeTransformer):
                 visited.ifs = [self._record(each) for each in conditions]
             case ast.match_case(body=body):
                 visited.body = [ast.Expr(self._record(ast.Constant(value=True))), *body]
-            case ast.Call(func=ast.Attribute(attr="get"), args=[_, _], keywords=[]):
+            case ast.Try(handlers=[_, *_]):
+                self._record_handlers(visited)
+            case ast.Call(func=ast.Attribute(attr="get" | "pop" | "setdefault"), args=[_, _], keywords=[]):
+                if not _finds_data(visited):
+                    self.rare[len(self.lines)] = False
                 return self._record_choice("hx_get_", visited)
             case ast.Call(func=ast.Name(id="min" | "max"), args=[ast.expr() as one, ast.expr() as other], keywords=[]):
                 starred = isinstance(one, ast.Starred) or isinstance(other, ast.Starred)
@@ -393,11 +406,56 @@ class _Recorder(ast.NodeTransformer):
                 pass
         return visited
 
+    def _record_handlers(self, node: ast.Try) -> None:
+        """Record for each handler of a ``try`` whether it is entered, or the body completes."""
+        passed: list[ast.expr] = []
+        for handler in node.handlers:
+            number = len(self.lines)
+            self.lines[number] = handler.lineno
+            if isinstance(handler.body[-1], ast.Raise):
+                self.guards.add(number)
+            entered, completed = (
+                ast.Call(ast.Name("hx_seen_", ast.Load()), [ast.Constant(number), ast.Constant(value=way)], [])
+                for way in (True, False)
+            )
+            handler.body = [ast.Expr(entered), *handler.body]
+            passed.append(completed)
+        body = _Completions(passed).visit(ast.Module(node.body, [])).body
+        node.body = [*body, *map(ast.Expr, passed)]
+
     def _record_choice(self, helper: str, call: ast.Call) -> ast.expr:
         """Record which of two values a call gives, where a condition is hidden in it."""
         number = len(self.lines)
         self.lines[number] = call.lineno
         return ast.Call(ast.Name(helper, ast.Load()), [ast.Constant(number), call.func, *call.args], [])
+
+
+class _Completions(ast.NodeTransformer):
+    """Inserts expressions where a body is left without an error before its end, but not in nested functions."""
+
+    def __init__(self, expressions: list[ast.expr]) -> None:
+        self._expressions = expressions
+        self._loops = 0
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        parts = ast.Tuple([node.value or ast.Constant(None), *self._expressions], ast.Load())
+        return ast.Return(ast.Subscript(parts, ast.Constant(0), ast.Load()))
+
+    def _leave_loop(self, node: ast.stmt) -> list[ast.stmt]:
+        return [node] if self._loops else [*map(ast.Expr, self._expressions), node]
+
+    def _enter_loop(self, node: ast.AST) -> ast.AST:
+        self._loops += 1
+        visited = self.generic_visit(node)
+        self._loops -= 1
+        return visited
+
+    def _leave(self, node: ast.AST) -> ast.AST:
+        return node
+
+    visit_Break = visit_Continue = _leave_loop  # noqa: N815  as ast calls them
+    visit_For = visit_AsyncFor = visit_While = _enter_loop  # noqa: N815  the same
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave  # noqa: N815  the same
 
 
 def _is_ambient(tree: ast.Module) -> bool:
@@ -420,6 +478,8 @@ def _reads_ambient(node: ast.AST) -> bool:
     match node:
         case ast.Constant(value=str(text)):
             return text.startswith(_AMBIENT_PATHS)
+        case ast.Name(id=function, ctx=ast.Load()):
+            return function in _BY_PROCESS
         case ast.Attribute(value=ast.Name(id=module) | ast.Attribute(attr=module), attr=name):
             return name in _AMBIENT.get(module, ()) or module in _AMBIENT_MODULES
         case ast.ImportFrom(module=str(module), names=names):

@@ -18,7 +18,7 @@ from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import launch
 from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same
 from hermes_exec_policies.gate.rewrites import Mutant, make_mutants, make_small_mutants
-from hermes_exec_policies.gate.trial_arguments import check_generated, make_variants
+from hermes_exec_policies.gate.trial_arguments import check_generated, is_encoded, make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class SuiteResults:
     """The duration of its own tests."""
     calls: list[SkillCall] = field(default_factory=list["SkillCall"])
     """The calls from outside that had the expected results."""
+    unvaried: str = ""
+    """Why it is not known whether its results depend on its arguments; empty if it is known."""
     unchecked: str = ""
     """A way through the function that leads to a result, and that no case takes; empty if none was found."""
 
@@ -96,7 +98,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     found = await gather_or_cancel(
         [
             _check_contract(candidate, cases),
-            _check_dependence(candidate, seen.calls, cases),
+            _check_dependence(candidate, seen, cases),
             _check_observation(candidate, seen.calls),
             _check_generated(candidate, seen),
             _run_mutants(candidate, seen, work),
@@ -104,6 +106,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
         ]
     )
     seen.findings += [each for findings in found for each in findings]
+    seen.unchecked = seen.unchecked or seen.unvaried
     return seen
 
 
@@ -190,12 +193,12 @@ def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool
     return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
 
 
-async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], cases: Sequence[Case]) -> list[Finding]:
+async def _check_dependence(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> list[Finding]:
     """Check whether results depend on the arguments: a hard-coded result does not."""
     if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
         return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
-    held = [each for each in calls if each.case.arguments]
+    held = [each for each in seen.calls if each.case.arguments]
     calls = held or await _first_call(candidate)
     if not calls or any(not is_same(each.result, calls[0].result) for each in calls):
         return []
@@ -213,9 +216,13 @@ async def _check_dependence(candidate: Candidate, calls: Sequence[SkillCall], ca
                 results += called.ok
     if not results:
         return []
+    if any(map(is_encoded, (candidate.by_name(calls[0].case.arguments) or {}).values())):
+        seen.unvaried = "another result than that of the encoded bytes of its cases was not seen"
+        return [advice("suites.constant", seen.unvaried, entry)]
     if held and (calls[0].result or calls[0].left):
         said = f"{signature.function} gives {str(calls[0].result)[:_SHOWN]} and the same files whatever it is given"
-        told = f"what {signature.function} gives does not depend on its arguments"
+        told = f"what {signature.function} gives does not depend on its arguments; if it does, begin a test with an"
+        told += " assertion that calls it with other literal values and expects another result"
         return [functional("suites.constant", said, entry, told=told)]
     # An honest search or check also returns an empty result for most arguments, so this is advice. A skill that ignores
     # an argument is refused by the mutants, as neither tests nor cases notice the one that ignores it.

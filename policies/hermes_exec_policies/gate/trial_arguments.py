@@ -12,6 +12,7 @@ goes one way in every checked call, and the other way in a call with generated a
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import math
 import random
@@ -248,6 +249,23 @@ def generate_arguments(
     return list(found.values())
 
 
+_ENCODED = 24
+"""The fewest characters of base64 that are taken for encoded bytes."""
+
+
+def is_encoded(value: Any) -> bool:
+    """Return whether a value is base64 of bytes that are no text: a change of it is an error, or changes no byte."""
+    try:
+        is_long = isinstance(value, str) and len(value) >= _ENCODED  # many words are base64 of something
+        data = base64.b64decode(value, validate=True) if is_long else b""
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    except ValueError:
+        return False
+    return b"\0" in data
+
+
 def _place_constants(known: Sequence[Arguments], constants: Sequence[Any]) -> list[Arguments]:
     """Return the first known arguments, each time with a constant of the source in place of one value."""
     base = known[0] if known else {}
@@ -398,8 +416,11 @@ def _describe_unchecked(
         return f"no case has the condition of line {recorded.lines[number]} {str(way).lower()}, as {said} has"
     ways = [(number, way) for number in recorded.lines for way in (False, True)]
     left = [each for each in ways if each not in seen and not (each[1] and each[0] in recorded.guards)]
-    if not (recorded.ambient and left):
+    said = "and its results may depend on the clock or the machine"
+    if not recorded.ambient:
+        left = [each for each in left if each in recorded.rare.items()]
+        said = "so its result for such arguments is not known"
+    if not left:
         return ""
     number, way = left[0]
-    said = "and its results may depend on the clock or the machine"
     return f"no call has the condition of line {recorded.lines[number]} {str(way).lower()}, {said}"
