@@ -221,12 +221,8 @@ class Conversation:
         return await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
 
     def _count(self, events: Sequence[Event]) -> None:
-        counted = [
-            Usage.from_record(event.data.get("usage") or {})
-            for event in events
-            if event.kind in ("assistant", "compacted", "spent")
-        ]
-        self.usage = sum_usage([self.usage, *counted])
+        spent = (each for each in events if each.kind in ("assistant", "compacted", "spent"))
+        self.usage = sum_usage([self.usage, *(Usage.from_record(each.data.get("usage") or {}) for each in spent)])
 
     @contextlib.asynccontextmanager
     async def _hold_turn(self) -> AsyncGenerator[None]:
