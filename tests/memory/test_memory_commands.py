@@ -111,8 +111,8 @@ def test_a_chat_keeps_its_person_and_a_stream_of_memory_is_no_conversation(envir
         ((*chat, "--resume", ops, "--person", "lab"), "is one of ops, not of lab"),
         ((*chat, "--resume", ops, "--guest"), "is one of ops, not of a guest"),
         ((*chat, "--resume", "claims:ops"), "claims:ops records what the agent remembers, and is not a conversation"),
-        ((str(PROGRAM), "conversations", "show", "claims:ops"), "is no conversation"),
-        ((str(PROGRAM), "conversations", "export", "claims"), "is no conversation"),
+        ((str(PROGRAM), "conversations", "show", "claims:ops"), "is not a conversation"),
+        ((str(PROGRAM), "conversations", "export", "claims"), "is not a conversation"),
     ):
         done = run(environ, *argv)
         assert done.returncode == 2

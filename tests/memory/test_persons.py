@@ -145,6 +145,6 @@ def test_a_stream_of_memory_is_no_conversation(log: EventLog, journal: Journal, 
     add(journal, "one", target="user")
     add(journal.of_person("ops"), "two", target="user")
     ClaimStore(log, journal.of_person("ops")).add(NewClaim("three"))
-    with pytest.raises(UsageError, match="is no conversation"):
+    with pytest.raises(UsageError, match="is not a conversation"):
         log.find(stream)
     assert log.conversations() == []

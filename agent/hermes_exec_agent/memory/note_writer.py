@@ -159,9 +159,8 @@ async def _ask(model: Model, events: Sequence[Event]) -> Reply:
 
 
 def _create_note(reply: str, events: Sequence[Event], model: str, usage: Any) -> Note:
-    from hermes_exec_agent.runtime.usage_record import to_usage_record
 
-    spent = to_usage_record(usage)
+    spent = usage.to_record()
     note = parse_model_note(reply, events, model=model, usage=spent, answers=find_questions(events))
     if note is None:
         return create_program_note(events, model=model, usage=spent, reason="the model's reply was no note")

@@ -65,6 +65,30 @@ class Usage:
     estimated: bool = False
     """Whether the endpoint reported nothing, so that these are estimates."""
 
+    def to_record(self) -> dict[str, object]:
+        """Return the usage in the form of an event."""
+        record: dict[str, object] = {"prompt": self.prompt, "cached": self.cached, "completion": self.completion}
+        if self.reasoning:
+            record["reasoning"] = self.reasoning
+        if self.cost is not None:
+            record["cost"] = self.cost
+        if self.estimated:
+            record["estimated"] = True
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Usage:
+        """Return the usage in an event."""
+        cost = record.get("cost")
+        return cls(
+            prompt=int(record.get("prompt", 0)),
+            cached=int(record.get("cached", 0)),
+            completion=int(record.get("completion", 0)),
+            reasoning=int(record.get("reasoning", 0)),
+            cost=None if cost is None else float(cost),
+            estimated=bool(record.get("estimated")),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Text:

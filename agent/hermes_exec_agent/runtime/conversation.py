@@ -18,9 +18,8 @@ from hermes_exec_agent.runtime.cost_meter import CostMeter
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import TIME_LIMIT, EventRecorder
-from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.options import Options
-from hermes_exec_agent.runtime.request_notices import RequestNotices
+from hermes_exec_agent.runtime.request_notices import Inbox, RequestNotices
 from hermes_exec_agent.runtime.rollback import list_steps, rollback
 from hermes_exec_agent.runtime.start_record import create_start_record, read_branch
 from hermes_exec_agent.runtime.token_record import TokenRecorder
@@ -28,7 +27,6 @@ from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
-from hermes_exec_agent.runtime.usage_record import read_usage, to_usage_record
 from hermes_exec_agent.tools.planning import Todo
 from hermes_exec_agent.tools.skill_list import SkillView
 from hermes_exec_agent.tools.skill_recall import SkillRecall
@@ -223,8 +221,8 @@ class Conversation:
         return await loop.run_in_executor(self._log.executor, record_schemas, self._log, self._specs)
 
     def _count(self, events: Sequence[Event]) -> None:
-        counted = [read_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
-        self.usage = sum_usage([self.usage, *counted])
+        spent = (each for each in events if each.kind in ("assistant", "compacted", "spent"))
+        self.usage = sum_usage([self.usage, *(Usage.from_record(each.data.get("usage") or {}) for each in spent)])
 
     @contextlib.asynccontextmanager
     async def _hold_turn(self) -> AsyncGenerator[None]:
@@ -573,7 +571,7 @@ class Conversation:
     def _count_usage(self, usage: Usage, conversation: str = "") -> None:
         """Count the usage of a model that a tool asked, or of a delegated task, which may end after its turn."""
         whose = {"conversation": conversation} if conversation else {}
-        self._recorder.note("spent", {"usage": to_usage_record(usage), **whose})
+        self._recorder.note("spent", {"usage": usage.to_record(), **whose})
         if self._context.meter is not None and not conversation:  # a delegated task counts its own replies
             self._context.meter.add(usage, self.model.name, scripted=self.model.scripted)
         if self._turn is not None:

@@ -1,4 +1,4 @@
-"""The notices of the program that accompany a request: of hooks, images, the journal, skills and memories."""
+"""The notices that accompany a request: of hooks, images, the journal, skills and memories; and those during a turn."""
 
 from __future__ import annotations
 
@@ -15,10 +15,35 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.runtime.events.event import Event
     from hermes_exec_agent.runtime.events.log import EventLog
-    from hermes_exec_agent.runtime.inbox import Inbox
     from hermes_exec_agent.tools.provenance import Provenance
     from hermes_exec_agent.tools.skill_recall import SkillRecall
     from hermes_exec_agent.tools.tool import Context
+
+
+class Inbox:
+    """Holds the person's words and the program's notices until the turn, or the next request, takes them."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._notices: list[str] = []
+
+    def add_words(self, words: str) -> None:
+        """Add words of the person."""
+        self._words.append(words)
+
+    def add_notice(self, notice: str) -> None:
+        """Add a notice of the program."""
+        self._notices.append(notice)
+
+    def take_words(self) -> list[str]:
+        """Return the words, once."""
+        words, self._words = self._words, []
+        return words
+
+    def take_notices(self) -> list[str]:
+        """Return the notices, once."""
+        notices, self._notices = self._notices, []
+        return notices
 
 
 class RequestNotices:

@@ -12,12 +12,11 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.models.protocol import Reply, Retried, estimate_tool_tokens, sum_usage
 from hermes_exec_agent.runtime.guardrails import GuardrailAction, GuardrailMonitor, Guardrails, ObservedCall
 from hermes_exec_agent.runtime.history import to_record
-from hermes_exec_agent.runtime.inbox import Inbox
 from hermes_exec_agent.runtime.options import BUDGET
+from hermes_exec_agent.runtime.request_notices import Inbox
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steered, Text, Thought, Warned
-from hermes_exec_agent.runtime.usage_record import to_usage_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -285,7 +284,7 @@ class Turn:
             **to_record(message),
             "finish": reply.finish,
             "model": reply.model,
-            "usage": to_usage_record(reply.usage),
+            "usage": reply.usage.to_record(),
             **self._trace_record(reply, prompt),
         }
         if calls:
@@ -349,7 +348,7 @@ class Turn:
         }
         if found.usage is not None:
             self._count(found.usage, self._auxiliary.name)
-            record["usage"] = to_usage_record(found.usage)
+            record["usage"] = found.usage.to_record()
         await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
         return True

@@ -223,7 +223,7 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path, embedder: WordE
     base.execute("PRAGMA application_id = 7")
     base.execute("CREATE TABLE theirs (a)")
     base.close()
-    with pytest.raises(HermesError, match="no long-term memory"):
+    with pytest.raises(HermesError, match="not a long-term memory"):
         ExactStore(path).prepare(embedder.name, embedder.dimension)
 
 

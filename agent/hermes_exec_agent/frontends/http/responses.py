@@ -288,7 +288,7 @@ def read_response(conversation: str, number: int, events: Sequence[Event]) -> di
             items.append(_create_call(event.data["id"], event.data["name"], _find_arguments(turn, event)))
         elif event.kind == "result":
             items.append(_create_output(event.data["id"], str(event.data["content"])))
-    used = sum_usage([_read_usage(event) for event in turn if event.data.get("usage")])
+    used = sum_usage([Usage.from_record(event.data["usage"]) for event in turn if event.data.get("usage")])
     last = next((event for event in reversed(turn) if event.kind in ("assistant", "interrupted")), None)
     ended = last is not None and last.kind == "assistant" and not last.data.get("tool_calls")
     outcome = "answered" if ended else "interrupted"
@@ -309,13 +309,6 @@ def _find_arguments(turn: Sequence[Event], call: Event) -> str:
         return str(call.data["arguments"])
     asked = (each for event in turn if event.kind == "assistant" for each in event.data.get("tool_calls") or ())
     return next((str(each["arguments"]) for each in asked if each["id"] == call.data["id"]), "")
-
-
-def _read_usage(event: Event) -> Usage:
-    found = event.data["usage"]
-    names = ("prompt", "cached", "completion", "reasoning")
-    prompt, cached, completion, reasoning = (int(found.get(name, 0)) for name in names)
-    return Usage(prompt=prompt, cached=cached, completion=completion, reasoning=reasoning)
 
 
 def _create_head(conversation: str, number: int, model: str, created: float, previous: str | None) -> dict[str, Any]:
