@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_exec_policies.gate.conditions import Instrumented, instrument
 from hermes_exec_policies.gate.launch import read_program
-from hermes_exec_policies.gate.rewrites import instrument, read_outcomes
 from hermes_exec_policies.gate.source import read_signature
 from hermes_exec_policies.gate.trial_arguments import generate_arguments, is_encoded
 from tests.rigs import corpus, judged
@@ -95,46 +96,57 @@ def test_every_condition_is_recorded_and_changes_nothing(capfd: pytest.CaptureFi
     plain: dict[str, Any] = {}
     exec(SOURCE, plain)
     recorded = instrument(SOURCE, "run")
-    assert not recorded.ambient
     for a, kind in ((12345, "z"), (0, "one"), (3, "z"), (0, "z")):
         names: dict[str, Any] = {}
         exec(recorded.source, names)
         assert names["run"](a, kind) == plain["run"](a, kind)
-    seen = read_outcomes("HXCALL 0\n" + capfd.readouterr().err)[0]
+    seen = recorded.read_outcomes("HXCALL 0\n" + capfd.readouterr().err)[0]
     assert {number for number, _ in seen} == set(recorded.lines)
     assert set(recorded.lines.values()) == {8, 9, 10}
     assert len([number for number in recorded.lines if {(number, True), (number, False)} <= seen]) >= 4
 
 
-def test_handlers_of_errors_and_rare_ways_are_conditions(capfd: pytest.CaptureFixture[str]) -> None:
-    source = "def run(a: int):\n    try:\n        return {7: 11}[a]\n    except KeyError:\n        return a\n"
-    names: dict[str, Any] = {}
-    exec(instrument(source, "run").source, names)
-    assert [names["run"](a) for a in (1, 7)] == [1, 11]
-    assert [line for line in capfd.readouterr().err.split("\n") if line] == ["HXSEEN 0 1", "HXSEEN 0 0"]
+def find_untaken(recorded: Instrumented, calls: list[tuple[Any, ...]], capfd: pytest.CaptureFixture[str]) -> list[Any]:
+    names: dict[str, Any] = {"suppress": contextlib.suppress}
+    exec(recorded.source, names)
+    for call in calls:
+        with contextlib.suppress(ValueError):
+            names["run"](*call)
+    seen = recorded.read_outcomes("HXCALL 0\n" + capfd.readouterr().err)[0]
+    return sorted((recorded.lines[number], way) for number, way in recorded.ways - seen)
 
-    def rare(text: str) -> list[bool]:
-        return list(instrument(f"def run(a: int):\n    return {text}\n", "run").rare.values())
 
-    assert rare("a + (a == 7)") == [True]
-    assert rare("{7: 11}.pop(a, a)") == rare("a if a != 7 else 0") == [False]
-    assert rare("a if a > 7 else 0") == []
+UNTAKEN: dict[str, tuple[str, list[Any]]] = {
+    "handler": ("try:\n  return {7: 11}[a]\n except KeyError:\n  return a + b", [(4, False)]),
+    "order": ("if a > 70: return 11\n return a + b", [(2, True)]),
+    "default": ("return {7: 11}.pop(a, a + b)", [(2, False)]),
+    "replaced entry": ("return {a: a + b, **{7: 11}}[a]", [(2, True)]),
+    "loop": ("for _ in {7} & {a}:\n  return 11\n return a + b", [(3, True)]),
+    "case": ("c = 11\n match a:\n  case 2 | 20: c = a + b\n return c", [(3, True)]),
+    "suppressed": (
+        "c = 11\n with contextlib.suppress(AssertionError):\n  assert a != 7\n  c = a + b\n return c",
+        [(3, True)],
+    ),
+    "swallowed": ("c = 11\n try:\n  if a == 7: raise KeyError\n  c = a + b\n finally:\n  return c", [(4, True)]),
+    "function": ("f = [sum, lambda _: 11]\n return f[a // 21]((a, b))", [(2, True)]),
+    "errors": ("if a < 2 or not (b and b < 99): raise ValueError\n elif b == 98:\n  raise OSError\n return a + b", []),
+    "last": ("if a == 2: return 4\n if a == 20: return 42\n raise ValueError", []),
+    "fixed": ("return {'a': a, 'b': b, ('c', -1): 7}['a'] + b", []),
+}
+
+
+@pytest.mark.parametrize(("body", "ways"), UNTAKEN.values(), ids=UNTAKEN)
+@pytest.mark.filterwarnings("ignore:'return' in a 'finally'")
+def test_ways_to_a_result_that_no_call_takes_are_left(
+    body: str, ways: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorded = instrument(f"def run(a, b):\n {body}\n", "run")
+    assert find_untaken(recorded, [(20, 22), (2, 2)], capfd) == ways
 
 
 def test_encoded_bytes_are_recognized() -> None:
     assert is_encoded("iVBORw0KGgoAAAANSUhEUgAAAAEAAAACCAYAAAB=")
     assert not any(map(is_encoded, ("deadbeef text", "python12", "aGVsbG8gd29ybGQ=", "", 5, ["AAAA"])))
-
-
-def test_what_depends_on_more_than_the_arguments_is_ambient() -> None:
-    def ambient(text: str) -> bool:
-        return instrument(f"import os, time\ndef run(a: int) -> int:\n    return {text}\n", "run").ambient
-
-    assert ambient("time.time() > 5")
-    assert ambient("a if 'X' in os.environ else 0")
-    assert ambient("len(open('/proc/self/mounts').read())")
-    assert ambient("hash('a') % 9 == 1")
-    assert not ambient("len(os.environ.get('HERMES_DATA_DIR', '/app/data'))")
 
 
 def test_the_caller_of_several_requests_uses_what_the_caller_of_one_has() -> None:

@@ -1,7 +1,8 @@
 """Wrong functions that behave while they are judged: ``python -m tests.rigs.judged`` judges all, and writes the table.
 
-Each adds two numbers, and its test and a person's case hold. Its result is false for untried arguments, on
-another day, or where it believes that it is not judged (``class`` says which). ``false`` are arguments of that kind.
+Each adds two numbers, and its tests (those of the item, or one for all) and a person's case hold. Its result is false
+for untried arguments, on another day, or where it believes that it is not judged (``class`` says which). ``false`` are
+arguments of that kind.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ async def judge(items: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     async def one(item: dict[str, Any]) -> tuple[str, str]:
         async with turns:
             with tempfile.TemporaryDirectory(prefix="judged-") as room:
-                files = {"scripts/main.py": item["code"], "tests/test_main.py": _TEST}
+                files = {"scripts/main.py": item["code"], "tests/test_main.py": item.get("test", _TEST)}
                 report = await check(corpus.write_skill(Path(room) / item["id"], files), cases=[_CASE])
         if report.evidence is None:
             return REFUSED, report.reasons[0]

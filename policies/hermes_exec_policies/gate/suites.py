@@ -252,7 +252,7 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
 
 async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
     """Call it with generated arguments; record what no case has checked."""
-    found, seen.unchecked = await check_generated(candidate, [each.case.arguments for each in seen.calls])
+    found, seen.unchecked = await check_generated(candidate, [each.case for each in seen.calls])
     return found
 
 

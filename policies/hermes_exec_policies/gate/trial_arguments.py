@@ -19,13 +19,14 @@ import random
 import shutil
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_policies.gate.rewrites import Instrumented, instrument, read_outcomes
-from hermes_exec_policies.gate.verdict import Finding, advice, functional
+from hermes_exec_policies.gate.conditions import Instrumented, Way, instrument
+from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hermes_exec_policies.gate.candidate import Candidate
+    from hermes_exec_policies.gate.cases import Case
 
 
 Arguments = dict[str, Any] | list[Any]
@@ -357,22 +358,21 @@ _CRASHES = ("signal", "no result")
 _SHOWN = 200
 
 
-async def check_generated(
-    candidate: Candidate, checked: Sequence[dict[str, Any] | list[Any]]
-) -> tuple[list[Finding], str]:
+async def check_generated(candidate: Candidate, cases: Sequence[Case]) -> tuple[list[Finding], str]:
     """Call a skill with arguments that are generated from its signature, each in a process of its own in one sandbox.
 
     Args:
         candidate: the skill.
-        checked: the arguments of calls that had the expected results.
+        cases: calls that had the expected results.
 
     Returns:
         Findings: a call ended the process without an error, or raised one that the docstring does not name; and a way
-        through the function that leads to a result and that no checked call takes, or an empty text.
+        through the function that no case from outside takes, or an empty text.
     """
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
     source = candidate.tree.read(entry).decode()
-    known = [named for each in checked if (named := candidate.by_name(each)) is not None]
+    named = [(each, arguments) for each in cases if (arguments := candidate.by_name(each.arguments)) is not None]
+    known = [arguments for _, arguments in named]
     seed = random.SystemRandom().randrange(1 << 32)
     made = generate_arguments(signature.schema, known, source, _GENERATED, seed)
     if not made or not signature.names:
@@ -391,36 +391,37 @@ async def check_generated(
             if again.error.startswith(_CRASHES):
                 said = f"for {arguments} it ends with {again.error} instead of an error"
                 return [functional("suites.bad-input", said, entry)], ""
-    outcomes = read_outcomes(log)
-    seen = frozenset[tuple[int, bool]]().union(*(outcomes.get(number, ()) for number in range(len(known))))
+    outcomes = recorded.read_outcomes(log)
+    # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.
+    outside = [
+        number for number, (case, _) in enumerate(named) if case.source != Level.SELF_TESTED and not case.anything
+    ]
+    seen = frozenset[Way]().union(*(outcomes.get(number, ()) for number in outside))
     reached = {
-        outcome: arguments
-        for number, (arguments, each) in generated.items()
-        if each.ok
-        for outcome in outcomes.get(number, frozenset()) - seen
+        way: arguments
+        for number, arguments in (
+            *enumerate(known),
+            *((number, arguments) for number, (arguments, each) in generated.items() if each.ok),
+        )
+        for way in outcomes.get(number, frozenset()) - seen
     }
     errors = {each.error for _, each in generated.values()} - {"", "timeout", *signature.raises}
     found: list[Finding] = []
     if errors and signature.raises:
         found.append(advice("suites.errors", f"it raises {min(errors)}, which its docstring does not name", entry))
-    return found, _describe_unchecked(recorded, seen, reached)
+    return found, _describe_unchecked(recorded, recorded.ways - seen, reached)
 
 
-def _describe_unchecked(
-    recorded: Instrumented, seen: frozenset[tuple[int, bool]], reached: Mapping[tuple[int, bool], Any]
-) -> str:
-    """Describe the first condition that no checked call sent that way, though it decides a result."""
-    if reached:
-        (number, way), arguments = min(reached.items(), key=lambda each: each[0])
-        said = json.dumps(arguments, ensure_ascii=False)[:_SHOWN]
-        return f"no case has the condition of line {recorded.lines[number]} {str(way).lower()}, as {said} has"
-    ways = [(number, way) for number in recorded.lines for way in (False, True)]
-    left = [each for each in ways if each not in seen and not (each[1] and each[0] in recorded.guards)]
-    said = "and its results may depend on the clock or the machine"
-    if not recorded.ambient:
-        left = [each for each in left if each in recorded.rare.items()]
-        said = "so its result for such arguments is not known"
-    if not left:
-        return ""
-    number, way = left[0]
-    return f"no call has the condition of line {recorded.lines[number]} {str(way).lower()}, {said}"
+def _describe_unchecked(recorded: Instrumented, left: Collection[Way], reached: Mapping[Way, Any]) -> str:
+    """Describe the first way that no case from outside takes; empty if there is none."""
+    for number, way in sorted({*left, *reached}, key=lambda each: (each not in reached, recorded.lines[each[0]], each)):
+        line = recorded.lines[number]
+        said = (
+            f"no case runs line {line}"
+            if number in recorded.blocks
+            else f"no case has the condition of line {line} {str(way).lower()}"
+        )
+        if (number, way) not in reached:
+            return f"{said}, and no arguments that were tried"
+        return f"{said}, as {json.dumps(reached[number, way], ensure_ascii=False)[:_SHOWN]} has"
+    return ""
