@@ -47,7 +47,7 @@ def run(
         typer.Option("--files", "-f", metavar="DIR", help="Save the files that the skill leaves in this new folder."),
     ] = None,
     self_tested: Annotated[
-        bool, typer.Option("--self-tested", help="Agree to run a skill whose only evidence is its own tests.")
+        bool, typer.Option("--self-tested", help="Agree to run a skill that cases from outside do not cover.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print all facts of the run as JSON.")] = False,
 ) -> int:

@@ -109,13 +109,13 @@ async def _run(arguments: SkillRunArguments, values: dict[str, Any]) -> int:
 
 
 def _confirm(registry: Registry, arguments: SkillRunArguments) -> bool:
-    """Ask a user at the terminal whether to run a skill whose only evidence is its own tests."""
+    """Ask a user at the terminal whether to run a skill that is self-tested."""
     version = registry.version(arguments.name, arguments.number)
     if not version.self_tested or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     from hermes_exec.cli.confirm import confirm
 
-    return confirm(f"The only evidence for {version.name} {version.number} is its own tests. Run it?")
+    return confirm(f"{version.name} {version.number} is self-tested: cases from outside do not cover it all. Run it?")
 
 
 def _print_outcome(outcome: SkillOutcome) -> None:

@@ -144,10 +144,10 @@ class SkillRun(BaseTool[SkillRunArguments]):
         return better
 
     async def _has_consent(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
-        """Whether a person approves a run of a skill whose only evidence is its own tests."""
+        """Whether a person approves a run of a skill that is self-tested."""
         if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
-        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {args.arguments}?"
+        why = f"cases from outside do not cover all of {version.name} {version.number}; run it with {args.arguments}?"
         try:
             return await approve(self.name, to_safe_line(why), context)
         except HermesError:

@@ -98,7 +98,7 @@ class Level(StrEnum):
     """The strength of the evidence that a skill fulfils the request, weakest first."""
 
     SELF_TESTED = "self-tested"
-    """Only the skill's own tests."""
+    """The skill's own tests, or cases that do not take every way through the function."""
     SEPARATE = "separate"
     """Cases from another model context, which had the request and never the code."""
     REQUEST = "request"

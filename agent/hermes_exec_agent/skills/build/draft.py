@@ -151,7 +151,8 @@ report.csv): "equals" (its whole text), "lines" (whole lines in this order; othe
 "contains" (a list of pieces of text). If a file is wanted, at least one case has it, with what only these arguments \
 bring into it; leave it out where no file is wanted.
 The person's own examples are known to who wrote the function: choose other arguments, of other sizes and values, so \
-that a function which knows only those examples fails.
+that a function which knows only those examples fails. Where the request has alternatives, limits, defaults or empty \
+input, let the cases take each of them, several in one case where they can be.
 Only cases that follow from the request without any doubt; an empty list where there is none, as where all depends on \
 time, on chance or on wording.
 constant: only if every call rightly gives the same result and the same files, in addition to the cases: one sentence \

@@ -56,7 +56,7 @@ async def run(
         arguments: by name; checked against the schema of the proof.
         number: of the version.
         files: a new folder for the files in the skill's data folder.
-        self_tested: whether a person approved the run of a skill whose only evidence is its own tests.
+        self_tested: whether a person approved the run of a skill that is self-tested.
         model: the one that requests the run, for the counters; empty if a person does.
         place: where its sandbox is created: on this machine, by bubblewrap, if left out; or a cloud provider's profile.
 
