@@ -33,7 +33,7 @@ _HARBOR = 3.0
 
 
 def measure_peers(home: Path, trials: int) -> tuple[list[Figure], list[str]]:
-    """Measure both; also return which could not be measured, and why."""
+    """Measure both; also return which could not be measured, and why: a Python or a package is missing, or it failed."""
     figures: list[Figure] = []
     missing: list[str] = []
     for name, measure in (("Harbor", measure_harbor), ("hermes-agent", measure_hermes_agent)):
@@ -43,8 +43,8 @@ def measure_peers(home: Path, trials: int) -> tuple[list[Figure], list[str]]:
             figures.append(measure(folder, trials))
         except pytest.skip.Exception as reason:
             missing.append(f"{name}: {reason}")
-        except (subprocess.CalledProcessError, OSError) as error:
-            missing.append(f"{name}: {error}")
+        except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+            missing.append(f"{name}: {str(error).splitlines()[-1][:200]}")
     return figures, missing
 
 
@@ -124,7 +124,7 @@ def _create_environ(home: Path, **more: str) -> dict[str, str]:
 def _run(program: Path, *argv: str, cwd: Path, environ: dict[str, str]) -> None:
     done = subprocess.run([program, *argv], cwd=cwd, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{program.name}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+        raise RuntimeError(f"{program.name}: {f'{done.stdout}{done.stderr}'.strip()[-1000:]}")
 
 
 def _compare(ours: Callable[[int], None], theirs: Callable[[int], None]) -> tuple[float, float]:
