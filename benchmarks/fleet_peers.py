@@ -33,7 +33,7 @@ _HARBOR = 3.0
 
 
 def measure_peers(home: Path, trials: int) -> tuple[list[Figure], list[str]]:
-    """Measure both; also return which could not be measured, and why: a Python or a package is missing, or it failed."""
+    """Measure both; also return which could not be measured, and why."""
     figures: list[Figure] = []
     missing: list[str] = []
     for name, measure in (("Harbor", measure_harbor), ("hermes-agent", measure_hermes_agent)):
