@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_THOUGHT = "<REASONING_SCRATCHPAD>A file is wanted.</REASONING_SCRATCHPAD>"
+"""The batch runner of hermes-agent leaves out trajectories without reasoning."""
 _HARBOR = 3.0
 """What ours should be at least, in trials of Harbor."""
 
@@ -112,7 +114,7 @@ def _work(body: dict[str, Any]) -> Streamed:
     if body["messages"][-1]["role"] != "user":
         return Streamed(say("Done."))
     call = ToolCall("call_1", "terminal", json.dumps({"command": "echo hello > out"}))
-    return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"))
+    return Streamed(Reply(Message("assistant", _THOUGHT, (call,)), "tool_calls"))
 
 
 def _create_environ(home: Path, **more: str) -> dict[str, str]:
