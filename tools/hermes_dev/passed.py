@@ -179,6 +179,10 @@ class _Outline(ast.NodeTransformer):
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         return self._outline(node)
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        is_docstring = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_docstring else node
+
     def _outline(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         declares = all(map(_is_stub, node.body)) or any(map(_may_declare, ast.walk(node)))
         if node.returns is not None and not declares:
