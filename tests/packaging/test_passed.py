@@ -46,6 +46,7 @@ def test_without_a_pass_under_these_settings_everything_is_checked(before: Snaps
     ("text", "importers"),
     [
         ("class Base:\n    def size(self) -> int:\n        return 22\n", set[str]()),
+        ('class Base:\n    """A docstring."""\n\n    def size(self) -> int:\n        return 1\n', set[str]()),
         ("class Base:\n    def size(self) -> int:  # a comment\n        return 1\n", set[str]()),
         ("class Base:\n    def size(self) -> str:\n        return ''\n", EVERY),
         ("class Base:\n    def size(self) -> int:\n        self.seen = True\n        return 1\n", EVERY),

@@ -15,6 +15,7 @@ import re
 import subprocess
 import zlib
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,10 @@ def take_snapshot(root: Path = ROOT) -> Snapshot:
         settings.update(f"\n{path}\n".encode() + path.read_bytes())
     for folder in sorted(venv().glob("lib/python*/site-packages")):
         settings.update("\n".join(sorted(path.name for path in folder.iterdir())).encode())
-    files = [path for name in SOURCES for path in (root / name).rglob("*.py")]
-    sources = {str(path.relative_to(root)): path.read_text(encoding="utf-8", errors="replace") for path in files}
+    sources: dict[str, str] = {}
+    for path in (path for name in SOURCES for path in (root / name).rglob("*.py")):
+        with suppress(FileNotFoundError):  # removed since it was listed
+            sources[str(path.relative_to(root))] = path.read_text(encoding="utf-8", errors="replace")
     return Snapshot(settings.hexdigest(), sources)
 
 
@@ -77,14 +80,14 @@ def read_committed(now: Snapshot, root: Path = ROOT) -> Snapshot | None:
 
     Returns None without a commit, or where the settings differ from it.
     """
-    changed = _ask_git(root, "diff", "--name-only", "--no-renames", "-z", "HEAD")
+    changed = _ask_git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD")
     new = _ask_git(root, "ls-files", "--others", "--exclude-standard", "-z")
     if changed is None or new is None:
         return None
     paths = {path for path in (changed + new).split("\0") if path}
     if any(path in {"pyproject.toml", LOCK.name} or path.startswith("typings/") for path in paths):
         return None
-    committed = {path: _ask_git(root, "show", f"HEAD:{path}") for path in paths if path.endswith(".py")}
+    committed = {path: _ask_git(root, "show", f"HEAD:./{path}") for path in paths if path.endswith(".py")}
     sources = {path: committed.get(path, text) for path, text in {**dict.fromkeys(committed), **now.sources}.items()}
     return Snapshot(now.settings, {path: text for path, text in sources.items() if text is not None})
 
@@ -175,6 +178,10 @@ class _Outline(ast.NodeTransformer):
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         return self._outline(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        is_docstring = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_docstring else node
 
     def _outline(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         declares = all(map(_is_stub, node.body)) or any(map(_may_declare, ast.walk(node)))
