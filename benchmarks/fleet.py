@@ -7,6 +7,7 @@ commands in one plain program.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -158,12 +159,14 @@ class Bench:
         """Run trials to their end; all have to be graded."""
         began = time.perf_counter()
         process = self.start(trials, *argv, command=command, calls=calls)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        peak_kib = 0  # ru_maxrss would have that of this process, from before the program was started
+        while process.poll() is None:
+            peak_kib = _read_peak(process.pid) or peak_kib
+            time.sleep(0.1)
         if process.returncode:
             raise RuntimeError((self.home / "output").read_text()[-2000:])
         folder = RunFolder.open(self.path)
-        return Done(folder, process.returncode, time.perf_counter() - began, used.ru_maxrss)
+        return Done(folder, process.returncode, time.perf_counter() - began, peak_kib)
 
     def time_command(self, *argv: str) -> float:
         """Return the seconds of a command about the latest run."""
@@ -172,6 +175,15 @@ class Bench:
             [PROGRAM, "batch", *argv, self.path], cwd=self.home, env=self.environ, capture_output=True, check=True
         )
         return time.perf_counter() - began
+
+
+def _read_peak(pid: int) -> int:
+    """Return the largest resident memory of a process so far in KiB; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return 0
 
 
 def figures(part: int) -> list[Figure | Table]:

@@ -99,7 +99,8 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
             return
         opened = hermes_exec.sync.open(hermes_target)
     except HermesError as error:
-        pytest.fail(f"--hermes-{'replay' if replay else 'on'} {replay or hermes_target}: {error}", pytrace=False)
+        what = f"--hermes-{'replay' if replay else 'on'} {replay or hermes_target}: {error}"
+        raise pytest.fail.Exception(what, pytrace=False) from None  # pytest would print the error once more
     with opened:
         if not record:
             yield opened

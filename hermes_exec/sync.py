@@ -194,7 +194,7 @@ class Terminal(BlockingProxy):
                 times the profile's ``keepalive_s`` (45 s). The command ran at most once; its outcome is not known.
             PlaceError, UsageError: nothing ran.
             CommandFailed: see ``check``.
-            KeyboardInterrupt: Ctrl-C came; the command has ended by then.
+            KeyboardInterrupt: the user pressed Ctrl-C; the command has ended by then.
         """
         return self._portal.call(self._core.run(command, **options))
 
@@ -1252,7 +1252,7 @@ def gather(
     Raises:
         GatherFailed: at least one terminal raised; its ``outcomes`` have every result and every error.
         UsageError: ``max_parallel`` is not a positive number; nothing ran.
-        KeyboardInterrupt: Ctrl-C came; the commands have ended by then.
+        KeyboardInterrupt: the user pressed Ctrl-C; the commands have ended by then.
     """
     return portal().call(hermes_exec.gather(unwrap(terminals), command, max_parallel=max_parallel, **options))
 

@@ -9,7 +9,7 @@ class ModelError(HermesError):
     """A model returned no complete reply."""
 
 
-class NoModel(ModelError):
+class NoModel(ModelError, UsageError):
     """No model, or no key for it, is configured.
 
     ``looked_for`` lists the settings that were looked up, one line each.

@@ -140,7 +140,9 @@ def start_folder(plan: Plan) -> str | None:
         try:
             return os.getcwd()  # noqa: PTH109  the system's own text, undecodable bytes included
         except FileNotFoundError:
-            raise UsageError("the folder that this program was started in was removed", remedy="cd to another folder") from None
+            raise UsageError(
+                "the folder that this program was started in was removed", remedy="cd to another folder"
+            ) from None
     return plan.cwd
 
 

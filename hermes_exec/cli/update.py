@@ -165,8 +165,10 @@ def _upgrade(installer: Installer, newest: str) -> None:
         PlaceUnavailable: it was not installed; the message says what is installed now.
     """
     before = _run(installer.freeze, "the installed packages cannot be listed")
+    remedy = shlex.join(installer.upgrade)
     try:
         _run(installer.upgrade, f"{newest} was not installed")
+        remedy = "wait for a later version"  # the same command would install this one again
         started = _run((sys.executable, "-P", "-m", "hermes_exec", "version"), f"{newest} does not start")
         if newest not in started:
             raise PlaceUnavailable(f"{newest} was not installed: {installer.name} left another version")
@@ -177,9 +179,7 @@ def _upgrade(installer: Installer, newest: str) -> None:
             file.write_text(changed, encoding="utf-8")
             if changed:
                 _run((*installer.restore, str(file)), f"{error.what}; and the packages from before cannot be installed")
-        raise PlaceUnavailable(
-            f"{error.what}; the version from before is installed", remedy=shlex.join(installer.upgrade)
-        ) from error
+        raise PlaceUnavailable(f"{error.what}; the version from before is installed", remedy=remedy) from error
 
 
 def _list_changed(before: str, installer: Installer) -> str:

@@ -151,7 +151,7 @@ def profiles_from_mapping(source: Mapping[str, object] | Path, name: str = "") -
 
 def _decode(content: bytes, path: Path) -> Mapping[str, object]:
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # editors of Windows begin a file with a mark
         data: object = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{to_printable(path)}: nested too deeply") from None

@@ -64,7 +64,8 @@ def write_default(path: Path) -> None:
         raise ConfigError(f"{to_printable(path)} is there already", remedy="edit it, or move it away first") from None
     except OSError as error:
         raise ConfigError(
-            f"{to_printable(path)} cannot be written: {error.strerror}", remedy="export XDG_CONFIG_HOME=… another folder"
+            f"{to_printable(path)} cannot be written: {error.strerror}",
+            remedy="export XDG_CONFIG_HOME=… another folder",
         ) from error
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(STARTER)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import state_folder
-from hermes_exec.observe.appender import Appender, get_rotated_path
+from hermes_exec.observe.audit import Appender, get_rotated_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

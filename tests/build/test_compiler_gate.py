@@ -60,7 +60,7 @@ def test_a_syntax_error_then_a_missing_module_then_a_write_outside_are_mended_on
     made = workshop(tmp_path, [draft(BROKEN), draft(MISSING), draft(OUTSIDE), draft()], [CASE])
     assert made.compile().number == 1
     told = [request.messages[-1].content for request in made.model.requests]
-    assert "no Python" in told[1]
+    assert "not Python" in told[1]
     assert "no module no_such_module_anywhere" in told[2]
     assert "/app/report.csv cannot be used; a run writes below /app/data alone" in told[3]
     assert made.lines[-2:] == DONE
@@ -167,7 +167,7 @@ def test_an_improvement_that_does_not_pass_leaves_the_version_that_is_there(tmp_
 def test_files_of_an_agent_s_own_pass_the_same_gate_with_the_same_bounds(tmp_path: Path) -> None:
     made = workshop(tmp_path, [], [CASE])
     good = parse_draft(draft()).files("generate-csv-report")
-    with pytest.raises(Rejected, match="no Python"):
+    with pytest.raises(Rejected, match="not Python"):
         asyncio.run(made.shop.submit("generate_csv_report", {**good, "scripts/generate_csv_report.py": BROKEN}))
     with pytest.raises(Rejected, match="out"):
         asyncio.run(made.shop.submit("generate_csv_report", {**good, "../out": "x"}))

@@ -102,6 +102,11 @@ def test_check_tells_everything_that_is_wrong(cli: Cli) -> None:
     assert cli("profile", "check", "--json").returncode == 1
 
 
+def test_a_file_of_an_editor_of_windows_is_read(cli: Cli) -> None:
+    cli.configure('\ufeff[backends.a]\r\ntype = "local"\r\n')
+    assert cli("profile", "check").returncode == 0
+
+
 def test_check_is_content_when_nothing_is_wrong(cli: Cli) -> None:
     cli.configure('[backends.a]\ntype = "local"\n')
     assert cli("profile", "check").returncode == 0

@@ -157,7 +157,7 @@ def test_a_seccomp_profile_is_read_from_its_file_and_enforced(run: Any, opened: 
     assert run(try_it()) == "93\n"
 
 
-@pytest.mark.parametrize(("content", "why"), [(None, "cannot be read"), ("{", "is no JSON")])
+@pytest.mark.parametrize(("content", "why"), [(None, "cannot be read"), ("{", "is not JSON")])
 def test_a_seccomp_profile_that_cannot_be_used_is_refused(
     run: Any, opened: Opened, dock: Engine, tmp_path: Path, content: str | None, why: str
 ) -> None:

@@ -72,7 +72,7 @@ def test_files_are_compared_by_text_whatever_ends_their_lines(tmp_path: Path) ->
     for content in ({"equals": "x,1"}, {"lines": ["y,2", "x,1"]}, {"lines": ["x"]}, {"contains": ["z"]}):
         assert find_difference({"a": content}, found)[0] == "a"
     assert find_difference({"d": {"contains": ""}}, found) == ("d", "does not exist")
-    assert "no text" in find_difference({"c": {"contains": "x"}}, found)[1]
+    assert "not UTF-8 text" in find_difference({"c": {"contains": "x"}}, found)[1]
 
 
 NAMED = {

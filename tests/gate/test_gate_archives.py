@@ -81,7 +81,7 @@ def theirs(data: bytes) -> dict[str, tuple[int, bytes]]:
 def test_what_is_no_file_is_no_bundle_and_never_blocks(tmp_path: Path, kind: str) -> None:
     os.mkfifo(tmp_path / "FIFO")
     path = {"folder": tmp_path, "device": Path("/dev/zero"), "FIFO": tmp_path / "FIFO"}[kind]
-    with pytest.raises(Refused, match="no regular file"):
+    with pytest.raises(Refused, match="not a regular file"):
         bundle.read(Registry(home_in(tmp_path)), path, tmp_path / "into")
 
 

@@ -56,7 +56,7 @@ class Threads:
         for name, each in rest:
             threads.append(threading.Thread(target=self._run, args=(name, each)))
             threads[-1].start()
-        wait_until(lambda: self.commits._queued == len(rest))
+        wait_until(lambda: self.commits.queued == len(rest))
         go.set()
         for thread in threads:
             thread.join(60)
@@ -115,7 +115,8 @@ class TestStatements:
         await session.start(model=Held(go=True))
         await session.pair("ada")
         statements: list[str] = []
-        session.store._commits._base.set_trace_callback(statements.append)
+        with session.store.transact() as base:
+            base.set_trace_callback(statements.append)
         await session.say("ada", "one")
         await session.read("ada", "echo: one")
         await session.stop()

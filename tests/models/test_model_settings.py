@@ -13,7 +13,7 @@ import pytest
 from hermes_exec.config.files import parse_file
 from hermes_exec.config.load import Overrides, load_settings
 from hermes_exec.config.settings import Origin
-from hermes_exec.errors import ConfigError
+from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec_agent.errors import ContextTooLong, ModelError, NoModel
 from hermes_exec_agent.models import Models, ScriptedModel, complete, load_models
 from hermes_exec_agent.models.endpoint import Endpoint
@@ -80,6 +80,7 @@ def test_what_is_missing_is_told_with_what_was_looked_for(lacking: str) -> None:
         known.pop("OPENAI_API_KEY")  # which alone would mean its provider
     with pytest.raises(NoModel) as caught:
         load_models(known)
+    assert isinstance(caught.value, UsageError)  # exit code 2: another attempt does not help
     assert any(line.startswith(lacking) and line.endswith("not set") for line in caught.value.looked_for)
     assert KEY not in str(caught.value) + "".join(caught.value.looked_for)
 

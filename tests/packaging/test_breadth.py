@@ -183,8 +183,8 @@ def test_workers_take_the_longest_units_of_their_shard_first(
     assert order[0] == [*tests[4:8], *tests[:4]]
     assert order[1] == tests[8:]
     short = assign(pytestconfig, tests, workers=2, one_in={"tests/docker/test_b.py": 20})
-    assert short[0] == tests[8:]
-    assert short[1] == tests[:8]
+    assert short[0][:4] == tests[8:]
+    assert short[1][:4] == tests[:4]
 
 
 def name_workers(_config: pytest.Config) -> list[str]:

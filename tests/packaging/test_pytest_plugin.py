@@ -77,6 +77,7 @@ def test_the_configuration_may_name_the_target(session: Session) -> None:
     assert code == 1
     assert "--hermes-on no-such-target: " in text
     assert "Traceback" not in text
+    assert "During handling" not in text
     assert session("--hermes-on", "local")[0] == 0
 
 

@@ -103,6 +103,8 @@ class ScriptedEndpoint:
         self.listed: list[str] = []
         """What the requests for the list of models had as their authorization."""
         self.headers: list[dict[str, str]] = []
+        self.ports: list[int] = []
+        """The client's port of each request, which is another one for another connection."""
         self.complaints: list[str] = []
         self.asked = threading.Semaphore(0)
         """Released by each request."""
@@ -160,6 +162,7 @@ class ScriptedEndpoint:
     def _next(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> Answer:
         with self._lock:
             self.requests.append(body)
+            self.ports.append(handler.client_address[1])
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
             number = len(self.requests) - 1
         self.asked.release()

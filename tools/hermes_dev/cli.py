@@ -22,8 +22,8 @@ USAGE = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
   demo              see the main job done on real input, on every target that is usable here
-  test              every check (ruff, mypy, pyright, import-linter) and a sample of the suite that needs no engine.
-                    HERMES_DEV_SEED=N repeats the sample of a run that printed it
+  test              the checks (ruff, mypy, pyright, import-linter) of what may differ since it passed, and a sample of
+                    the suite that needs no engine. HERMES_DEV_SEED=N repeats the sample of a run that printed it
   test ARGUMENTS    the suite alone, with these pytest arguments; what is named runs in full
   test --provision  first install the Debian packages that the suite requires; says which. Then run the whole suite but
                     repeats. What fails runs once more, alone; what passes then is unsteady, and is listed in
@@ -33,7 +33,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   test --python 3.13
                     the same with another Python, in an environment of its own (.venv-3.13)
   test --lowest     a part of the suite with the oldest dependencies that pyproject.toml permits, in .venv-lowest
-  lint              the checks alone
+  lint              the checks alone, of everything
   fmt [PATHS]       put the code into its format and fix what ruff can fix
   generate          write the blocking interface (hermes_exec/sync.py), and what policies are rendered to
   figures [NAME]    measure the tables of docs/security.md again and write them: acts, judge, harms, controls or matrix;

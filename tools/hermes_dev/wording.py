@@ -14,7 +14,7 @@ It belongs to the event loop it was opened on, where any number of tasks may use
 ``hermes_exec.sync`` is for threads.""",
         "Any number of threads may use it at once.",
     ),
-    ("asyncio.CancelledError: the task was cancelled;", "KeyboardInterrupt: Ctrl-C came;"),
+    ("asyncio.CancelledError: the task was cancelled;", "KeyboardInterrupt: the user pressed Ctrl-C;"),
     ("Use it with ``async with``, on one event loop.", "Use it with ``with``, from any number of threads."),
     ("``async with orchestrator.", "``with orchestrator."),
     ("``async with terminal.", "``with terminal."),

@@ -205,7 +205,9 @@ def find_unprotected(run: RunFolder, epoch: Epoch, keys: Iterable[str], config: 
     """
     if epoch.settings.agent.agent in ("nop", "oracle"):
         return []
-    profiles = load_settings(cwd=Path("/"), environ={f"{PREFIX}CONFIG": config}).profiles if config else {}
+    profiles: Mapping[str, Profile] = {}
+    if config:
+        profiles = load_settings(cwd=Path("/"), environ={f"{PREFIX}CONFIG": config}).profiles
     targets = {run.find_trial(key).target for key in keys}
     return sorted(each for each in targets if _is_unprotected(each, profiles))
 

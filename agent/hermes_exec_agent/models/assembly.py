@@ -217,9 +217,11 @@ def _read_table(value: object) -> dict[str, Any]:
 
 
 def _read_list(value: object) -> list[Any]:
-    if value is not None and not isinstance(value, list):
+    if value is None:
+        return []
+    if not isinstance(value, list):
         raise TypeError("a value that is no list")
-    return value or []
+    return cast("list[object]", value)
 
 
 def _read_text(value: object) -> str:

@@ -66,8 +66,9 @@ def read_tokens(name: str, completion: dict[str, Any]) -> TokenIds:
             f"{name}: the reply has no {missing}, so that its tokens are not known",
             remedy="vLLM 0.10.2 or SGLang 0.5.18 and newer; or no --capture tokens",
         )
+    entries: Any = choice.get("logprobs") or {}
     try:
-        logprobs = tuple(float(each["logprob"]) for each in (choice.get("logprobs") or {}).get("content") or ())
+        logprobs = tuple(float(each["logprob"]) for each in entries.get("content") or ())
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         logprobs = ()
     found = TokenIds(_read_ids(name, prompt), _read_ids(name, written), logprobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.extras import require
@@ -127,8 +127,9 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         try:
             assembly.request_id = response.headers.get("x-request-id", "")
             if streamed:
-                async for piece in _stream(response, assembly, bound):
-                    yield piece
+                async with aclosing(_stream(response, assembly, bound)) as pieces:
+                    async for piece in pieces:
+                        yield piece
                 return
             if "html" in (kind := response.headers.get("content-type", "")):
                 raise EmptyStream(kind)

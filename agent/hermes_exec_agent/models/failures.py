@@ -107,13 +107,13 @@ def _describe_fault(cause: Exception) -> str:
 
 
 def _classify_status(who: str, cause: StatusError, redactor: Redactor) -> EndpointFailure:
-    body: object = cause.body
+    body: Any = cause.body
     code = str(cast("dict[str, object]", body).get("code") or "") if isinstance(body, dict) else ""
     remedy = ""
     if cause.status == 404 and cause.request.url.path == _ROUTE:
         remedy = f"{_format_origin(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
     wait_s = parse_retry_after(cause.headers)
-    text = extract_message(body)
+    text = extract_message(cause.body)
     return classify_status(who, cause.status, text, code, wait_s=wait_s, redactor=redactor, remedy=remedy)
 
 

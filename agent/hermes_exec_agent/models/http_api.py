@@ -43,13 +43,16 @@ class StatusError(Exception):
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         self.request = response.request
-        self.body: Any = content.decode("utf-8", "replace").strip()
-        try:
-            self.body = json.loads(content)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(self.body, dict):
-            self.body = cast("dict[str, Any]", self.body).get("error", self.body)
+        self.body = _parse_error(content)
+        """The JSON of the error, or the text of the body."""
+
+
+def _parse_error(content: bytes) -> Any:
+    try:
+        value: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return content.decode("utf-8", "replace").strip()
+    return cast("dict[str, Any]", value).get("error", value) if isinstance(value, dict) else value
 
 
 class ReplyError(Exception):

@@ -102,8 +102,11 @@ async def start(
         kill_group(process)  # ends the whole sandbox
         await asyncio.shield(asyncio.gather(wait_for_exit(process), bounding))
         bounds.remove()
-        for stream in (*output_streams(process), control, *([later] if later else [])):
+        for stream in output_streams(process):
             stream.close()
+        control.close()
+        if later:
+            later.close()
         if isinstance(error, TimeoutError):
             raise PlaceUnavailable(f"bubblewrap: no sandbox within {_START_S:g} s") from None
         raise

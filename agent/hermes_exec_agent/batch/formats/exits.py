@@ -18,7 +18,7 @@ _contains = ContextVar("contains", default=False)
 def contain_exits() -> Generator[None]:
     """Let tasks that the block starts fail with a ``RuntimeError`` in place of ``SystemExit``."""
     loop = asyncio.get_running_loop()
-    factory = loop.get_task_factory()
+    factory: Any = loop.get_task_factory()
     if not isinstance(factory, _TaskFactory):
         loop.set_task_factory(cast("Any", _TaskFactory(factory)))  # versions of Python differ in its type
     token = _contains.set(True)
@@ -37,15 +37,19 @@ def is_cancelling() -> bool:
 class _TaskFactory:
     """Starts tasks as ``inner`` does."""
 
-    def __init__(self, inner: Callable[..., Any] | None) -> None:
-        self._inner = inner or (lambda loop, work, **options: asyncio.Task(work, loop=loop, **options))
+    def __init__(self, inner: Callable[..., asyncio.Task[Any]] | None) -> None:
+        self._inner = inner or _start_task
 
-    def __call__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> Any:
+    def __call__(self, loop: Any, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
         if not _contains.get():
             return self._inner(loop, work, **options)
         task = self._inner(loop, _fail_on_exit(work), **options)
         task.add_done_callback(lambda _: work.close())  # it did not begin if the task was cancelled before
         return task
+
+
+def _start_task(loop: Any, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+    return asyncio.Task(work, loop=loop, **options)
 
 
 async def _fail_on_exit(work: Coroutine[Any, Any, Any]) -> Any:

@@ -39,7 +39,7 @@ class GroupedCommits:
         self._base = base
         self._lock = threading.Lock()
         self._queue = threading.Lock()
-        self._queued = 0
+        self.queued = 0
         """The threads that wait for the connection to change something."""
         self._group: _Group | None = None
         """The transactions that are not committed."""
@@ -64,32 +64,34 @@ class GroupedCommits:
             sqlite3.Error: it could not be committed.
         """
         self._acquire()
-        group = None
+        group: _Group | None = None
+        unsaved: _Group | None = None
         try:
             group = self._group = self._group or self._begin()
             self._run("SAVEPOINT part")
             yield self._base
             self._run("RELEASE part")
             group.size += 1
-            has_changes = self._base.total_changes != group.changes  # its own, or others that it may have seen
+            if self._base.total_changes != group.changes:  # its own changes, or others that it may have seen
+                unsaved = group
         except BaseException as error:
             self._undo(error)
             raise
         finally:
-            if self._queued == 0 or (group is not None and group.size >= _MOST):
+            if self.queued == 0 or (group is not None and group.size >= _MOST):
                 self._commit()
             self._lock.release()
-        if has_changes:
-            self._wait(group)
+        if unsaved is not None:
+            self._wait(unsaved)
 
     def _acquire(self) -> None:
         with self._queue:
-            self._queued += 1
+            self.queued += 1
         try:
             self._lock.acquire()
         finally:
             with self._queue:
-                self._queued -= 1
+                self.queued -= 1
 
     def _begin(self) -> _Group:
         self._run("BEGIN IMMEDIATE")

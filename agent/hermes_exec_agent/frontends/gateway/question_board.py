@@ -75,7 +75,7 @@ class QuestionBoard:
                     message.address.platform,
                     message.conversation,
                     *(_to_storable(each) for each in call),
-                    None if choices is None else _to_storable(json.dumps(choices)),
+                    None if choices is None else json.dumps(choices),
                     now,
                     until,
                 ),
