@@ -152,7 +152,8 @@ def add(  # noqa: PLR0913  each is an option
     """Check a skill and register it if it passes; the exit code is 1 if it does not.
 
     The cases of --case must not be known to the author. Unless they take every way through the function, the skill is
-    registered as self-tested, and a user has to agree to each run. A folder without a function and tests is registered as a guide.
+    registered as self-tested, and a user has to agree to each run. A folder without a function and tests is registered
+    as a guide.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")

@@ -187,7 +187,7 @@ def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     check_ready(skill, version, f"hermes-exec skill prove {version.name}, or roll back to another version")
     if version.self_tested and not self_tested:
         raise Refused(
-            f"{name}: it is self-tested, as cases from outside do not cover it all, so a person has to approve each run",
+            f"{name}: cases from outside do not cover it all (self-tested), so a person has to approve each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
         )
 
