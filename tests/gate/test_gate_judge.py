@@ -128,6 +128,10 @@ UNTAKEN: dict[str, tuple[str, list[Any]]] = {
         [(3, True)],
     ),
     "swallowed": ("c = 11\n try:\n  if a == 7: raise KeyError\n  c = a + b\n finally:\n  return c", [(4, True)]),
+    "caught": (
+        "try:\n  if a == 7: raise KeyError(1)\n  return a + b\n except KeyError as e:\n  return e",
+        [(3, True), (5, True)],
+    ),
     "function": ("f = [sum, lambda _: 11]\n return f[a // 21]((a, b))", [(2, True)]),
     "errors": ("if a < 2 or not (b and b < 99): raise ValueError\n elif b == 98:\n  raise OSError\n return a + b", []),
     "last": ("if a == 2: return 4\n if a == 20: return 42\n raise ValueError", []),

@@ -119,10 +119,13 @@ def _stays_first(node: ast.stmt, number: int) -> bool:
 
 
 def _swallows_errors(node: ast.AST) -> bool:
-    """Whether a node may end an error otherwise than by a handler: a ``finally`` that returns, its own ``__exit__``."""
+    """Whether a node may turn an error into a result: a handler, a ``finally`` that returns, a context manager."""
     match node:
-        case ast.Try(finalbody=[_, *_] as block):
-            return any(isinstance(each, _LEAVES) for statement in block for each in ast.walk(statement))
+        case ast.Try(handlers=handlers, finalbody=block) | ast.TryStar(handlers=handlers, finalbody=block):
+            leaves = any(isinstance(each, _LEAVES) for statement in block for each in ast.walk(statement))
+            return leaves or not all(_is_raising(each.body) for each in handlers)
+        case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress")):
+            return True
         case ast.FunctionDef(name="__exit__") | ast.AsyncFunctionDef(name="__aexit__"):
             return True
         case _:
