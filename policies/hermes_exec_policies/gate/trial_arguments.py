@@ -371,8 +371,8 @@ async def check_generated(candidate: Candidate, cases: Sequence[Case]) -> tuple[
     """
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
     source = candidate.tree.read(entry).decode()
-    named = [(each, arguments) for each in cases if (arguments := candidate.by_name(each.arguments)) is not None]
-    known = [arguments for _, arguments in named]
+    named = [(case, given) for case in cases if (given := candidate.by_name(case.arguments)) is not None]
+    known = [given for _, given in named]
     seed = random.SystemRandom().randrange(1 << 32)
     made = generate_arguments(signature.schema, known, source, _GENERATED, seed)
     if not made or not signature.names:
