@@ -31,13 +31,19 @@ DONE = [
 ]
 EMPTY = {"report.csv": {"equals": "Product,Revenue\n"}}
 CASE = Case({"rows": []}, {"headers": ["Product", "Revenue"], "rows": 0}, Level.PERSON, files=EMPTY)
+FILLED = Case(
+    {"rows": [{"Product": "c", "Revenue": 3}]},
+    {"headers": ["Product", "Revenue"], "rows": 1},
+    Level.PERSON,
+    files={"report.csv": {"equals": "Product,Revenue\nc,3\n"}},
+)
 BROKEN = SCRIPT.replace("file:\n        writer = csv", "file\n        writer = csv")
 MISSING = SCRIPT.replace("import csv\n", "import csv\n\nimport no_such_module_anywhere\n")
 OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/app/report.csv")
 
 
 def test_a_task_becomes_a_skill_that_runs(tmp_path: Path) -> None:
-    made = workshop(tmp_path, [draft()], [CASE])
+    made = workshop(tmp_path, [draft()], [CASE, FILLED])
     version = made.compile()
     assert made.lines == BEGUN + DONE
     assert (version.name, version.number, version.level) == ("generate-csv-report", 1, "person")

@@ -111,7 +111,7 @@ def test_a_run_has_the_bounds_that_were_signed(
 
 def test_bounds_that_the_policy_allows_no_more_are_refused(home: RegistryHome, tmp_path: Path) -> None:
     registered(home, tmp_path, "pass", {MEMORY: 4096})
-    with pytest.raises(Refused, match="cannot be given any more: limit-memory-mib of 4096"):
+    with pytest.raises(Refused, match="cannot be applied any more: limit-memory-mib of 4096"):
         asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))
 
 
