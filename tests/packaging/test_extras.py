@@ -37,8 +37,8 @@ OTHERS = {"pydantic", "pydantic_core", "typer", "rich"}
 """What every installation has."""
 HOSTS = {"harbor", "inspect_ai", "minisweagent", "verifiers"}
 """The projects whose harnesses import a bridge of ours; they are not installed for us."""
-BROUGHT = {"certifi", "requests", "httpx", "httpx2", "grpclib", "yarl"}
-"""What an SDK brings along, imported only after the SDK itself."""
+BROUGHT = {"certifi", "requests", "httpx", "httpx2", "grpclib", "yarl", "_pytest"}
+"""What another package brings along, imported only after that package."""
 _EVERYWHERE = {"run --on local -- true", "chat -q hi --replay demo", "doctor --json"}
 """The command lines without an extra that CI tries with all extras, too."""
 
