@@ -133,7 +133,11 @@ UNTAKEN: dict[str, tuple[str, list[Any]]] = {
         [(3, True), (5, True)],
     ),
     "function": ("f = [sum, lambda _: 11]\n return f[a // 21]((a, b))", [(2, True)]),
-    "errors": ("if a < 2 or not (b and b < 99): raise ValueError\n elif b == 98:\n  raise OSError\n return a + b", []),
+    "errors": (
+        "if a < 2 or not (b and b < 99): raise ValueError\n elif b == 98:\n  raise OSError\n return a + b",
+        [],
+    ),
+    "any": ("if any(c < 2 for c in (a, b)): raise ValueError\n return a + b", []),
     "last": ("if a == 2: return 4\n if a == 20: return 42\n raise ValueError", []),
     "fixed": ("return {'a': a, 'b': b, ('c', -1): 7}['a'] + b", []),
 }

@@ -266,6 +266,9 @@ class _Recorder(ast.NodeTransformer):
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 self._drop(inner, way=not way)
+            case ast.Call(func=ast.Name(id="any" | "all" as name), args=[ast.GeneratorExp(elt=part)]):
+                if (name == "any") is way:
+                    self._drop(part, way=way)
             case ast.BoolOp(op=op, values=values):
                 # One true part of an `or` decides it; of an `and` only the last part, whose others are true then.
                 for each in values if isinstance(op, ast.Or) is way else values[-1:]:
