@@ -95,7 +95,7 @@ def test_nothing_trains_without_a_person(tmp_path: Path) -> None:
         [PROGRAM, "rl", "train", "--", "touch", "ran"], cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, "no terminal" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "not a terminal" in done.stderr) == (2, True), done.stderr
     code, shown = train(tmp_path, "--", "touch", "ran", more={"HERMES_EXEC_AGENT": "1"})
     assert (code, "shell of an agent" in shown) == (2, True), shown
     assert not (tmp_path / "ran").exists()

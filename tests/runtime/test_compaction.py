@@ -64,7 +64,7 @@ def shortened(
     messages: list[Message], request: str, *replies: Any, compactor: Compactor | None = None, **options: Any
 ) -> Compaction | None:
     auxiliary = ScriptedModel(replies or ["They worked."], window=WINDOW)
-    given_: dict[str, Any] = {"window": WINDOW, "beside": 100, "auxiliary": auxiliary, **options}
+    given_: dict[str, Any] = {"window": WINDOW, "tool_tokens": 100, "auxiliary": auxiliary, **options}
     return asyncio.run((compactor or Compactor()).shorten(messages, request=request, **given_))
 
 

@@ -125,7 +125,7 @@ def test_links_are_not_followed(home: RegistryHome, file: Path, tmp_path: Path) 
         made = tarfile.TarInfo("files/scripts/main.py")
         made.type, made.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(made)
-    with pytest.raises(Refused, match="not a bundle|no bundle"):
+    with pytest.raises(Refused, match="not a bundle"):
         bundle.read(Registry(home), file, tmp_path / "in")
 
 
@@ -136,7 +136,7 @@ NO_BUNDLES = [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" 
 @pytest.mark.parametrize("data", NO_BUNDLES, ids=["empty", "nonsense", "compressed nonsense", "zeros"])
 def test_what_is_no_bundle_is_refused(home: RegistryHome, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x").write_bytes(data)
-    with pytest.raises(Refused, match="not a bundle|no bundle"):
+    with pytest.raises(Refused, match="not a bundle"):
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 
@@ -145,7 +145,7 @@ def test_a_bomb_is_refused(home: RegistryHome, tmp_path: Path) -> None:
         made = tarfile.TarInfo(STATEMENT)
         made.size = 80 << 20
         archive.addfile(made, io.BytesIO(bytes(made.size)))
-    with pytest.raises(Refused, match="not a bundle|no bundle"):
+    with pytest.raises(Refused, match="not a bundle"):
         bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
 
 

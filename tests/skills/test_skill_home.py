@@ -70,7 +70,7 @@ def test_a_folder_below_one_that_others_can_write_to_is_refused(home: RegistryHo
 def test_a_link_is_no_folder(home: RegistryHome, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     home.folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Refused, match="no folder"):
+    with pytest.raises(Refused, match="not a folder"):
         Registry(home)
 
 
