@@ -69,6 +69,8 @@ class Dispatcher:
         try:
             async with clock:
                 lease = await asyncio.shield(waiter.lease)
+            if key:
+                await self._note(lease)  # before the holder can leave a job, which a crash would leave without its key
         except BaseException:
             self._leave(waiter)
             if clock.expired():
@@ -77,8 +79,6 @@ class Dispatcher:
                     remedy=f"wait longer, or allow more than {self._supply.limit} terminals there",
                 ) from None
             raise
-        if key:
-            self._supply.spawn(self._note(lease))
         return lease
 
     def _leave(self, waiter: _Waiter) -> None:

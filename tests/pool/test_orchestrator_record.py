@@ -15,6 +15,7 @@ import pytest
 from hermes_exec import ConfigError, Orchestrator, Pool
 from hermes_exec.pool.journal import Journal, JournalEntry
 from hermes_exec.pool.owner import Liveness, Owner
+from hermes_exec_backends.local import LocalBackend
 
 Bounded = Callable[..., None]
 ENTRY = JournalEntry("0123456789abcdef", "p", "alice", "local")
@@ -152,5 +153,17 @@ def test_where_nothing_can_be_written_nothing_is_opened(bounded: Bounded, tmp_pa
     async def scenario() -> None:
         with pytest.raises(ConfigError, match="no record can be kept"):
             await Orchestrator().start()
+
+    bounded(scenario())
+
+
+def test_a_lease_has_its_key_recorded_when_it_is_handed_out(bounded: Bounded, state: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Orchestrator({"p": Pool(LocalBackend, audit=False)}) as orchestrator,
+            orchestrator.terminal("p", key="bob"),
+        ):
+            records = [json.loads(path.read_text()) for path in state.glob("*/*.json") if path.stem != "owner"]
+            assert [record["key"] for record in records] == ["bob"]
 
     bounded(scenario())
