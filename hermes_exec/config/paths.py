@@ -95,8 +95,11 @@ def make_private_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Replace ``path`` (0600) atomically: after a crash it holds either the old content or the new."""
+def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace ``path`` (0600) atomically: after a crash it holds either the old content or the new.
+
+    Unless it is ``durable``, this holds for a crash of the program, not of the machine; the disk is not waited for.
+    """
     import tempfile
 
     make_private_folder(path.parent)
@@ -105,7 +108,8 @@ def write_private(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -69,8 +69,9 @@ class Dispatcher:
         try:
             async with clock:
                 lease = await asyncio.shield(waiter.lease)
-            if key:
-                await self._note(lease)  # before the holder can leave a job, which a crash would leave without its key
+            if key:  # before the holder can leave a job, which the death of this program would leave without its key
+                await self._note(lease, durable=False)
+                self._supply.spawn(self._note(lease, durable=True))
         except BaseException:
             self._leave(waiter)
             if clock.expired():
@@ -176,9 +177,9 @@ class Dispatcher:
         if not self.leases:
             self._quiet.set()
 
-    async def _note(self, lease: Lease) -> None:
+    async def _note(self, lease: Lease, *, durable: bool) -> None:
         try:
             if lease in self.leases:
-                await lease.member.record(key=lease.key)
+                await lease.member.record(key=lease.key, durable=durable)
         except HermesError as error:
             _log.warning("%s", error)

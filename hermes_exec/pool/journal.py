@@ -93,13 +93,13 @@ class Journal:
             where = f"{self.folder}: {error.strerror}"
             raise ConfigError(f"no record can be kept: {where}", remedy="export XDG_STATE_HOME=…") from error
 
-    def write(self, entry: JournalEntry) -> None:
-        """Record a terminal; replaces its earlier record.
+    def write(self, entry: JournalEntry, *, durable: bool = True) -> None:
+        """Record a terminal; replaces its earlier record. For ``durable`` see `write_private`.
 
         Raises:
             OSError: it could not be written.
         """
-        write_private(self.folder / f"{entry.id}.json", json.dumps(asdict(entry)).encode())
+        write_private(self.folder / f"{entry.id}.json", json.dumps(asdict(entry)).encode(), durable=durable)
 
     def remove(self, entry: JournalEntry) -> None:
         """Delete the record of a terminal that no longer exists; does nothing when there is none."""

@@ -7,6 +7,7 @@ import logging
 import secrets
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.backend import release
@@ -95,8 +96,8 @@ class PooledTerminal:
             self._closed_by_holder = self._context.closed
             self._context.closed = True
 
-    async def record(self, *, key: str = "") -> None:
-        """Record how to attach to it again, and the key that it is leased to.
+    async def record(self, *, key: str = "", durable: bool = True) -> None:
+        """Record how to attach to it again, and the key that it is leased to. For ``durable`` see `write_private`.
 
         Raises:
             PlaceError: the journal cannot be written.
@@ -112,7 +113,7 @@ class PooledTerminal:
                 return
             self.entry = replace(self.entry, key=key, guest=guest, client=client)
             try:
-                await run_in_thread(self._journal.write, self.entry)
+                await run_in_thread(partial(self._journal.write, self.entry, durable=durable))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise PlaceError(f"the record of a terminal cannot be written: {why}", state="nothing ran") from error
