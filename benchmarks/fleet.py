@@ -162,7 +162,7 @@ class Bench:
         peak_kib = 0  # ru_maxrss would have that of this process, from before the program was started
         while process.poll() is None:
             peak_kib = _read_peak(process.pid) or peak_kib
-            time.sleep(0.1)
+            time.sleep(0.1)  # the peak is read while it runs, as it is gone at its end
         if process.returncode:
             raise RuntimeError((self.home / "output").read_text()[-2000:])
         folder = RunFolder.open(self.path)

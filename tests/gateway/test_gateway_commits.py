@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +13,10 @@ from hermes_exec_agent.frontends.gateway.database import connect
 from hermes_exec_agent.frontends.gateway.grouped_commits import GroupedCommits
 from hermes_exec_agent.testing import Held, Session, behaviour
 from tests.rigs.bounded import wait_until
-from tests.rigs.gateway import Hub
+from tests.rigs.gateway import open_hub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
 _SCHEMA = """
@@ -104,11 +104,7 @@ def test_a_commit_that_fails_fails_for_each_of_its_transactions_and_for_no_later
 class TestStatements:
     @pytest.fixture
     def rig(self) -> Any:
-        @asynccontextmanager
-        async def start() -> AsyncGenerator[Hub]:
-            yield Hub()
-
-        return start
+        return open_hub
 
     @behaviour
     async def test_no_statement_for_a_message_reads_all_of_the_outbox(self, session: Session) -> None:

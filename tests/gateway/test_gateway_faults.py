@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +21,10 @@ from hermes_exec_agent.frontends.gateway.store import Store
 from hermes_exec_agent.testing import Held, Session, behaviour
 from hermes_exec_agent.testing.gateway_session import CODE
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Hub
+from tests.rigs.gateway import Hub, open_hub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -41,11 +41,7 @@ def hold_store(session: Session) -> Generator[None]:
 
 @pytest.fixture
 def rig() -> Any:
-    @asynccontextmanager
-    async def start() -> AsyncGenerator[Hub]:
-        yield Hub()
-
-    return start
+    return open_hub
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import re
 import threading
 import time
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +17,16 @@ from hermes_exec_agent.frontends.gateway.records import Address, Piece
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.testing import GatewayConformance, Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Hub
+from tests.rigs.gateway import Hub, open_hub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from hermes_exec_agent.frontends.gateway.records import Message
 
 
 class TestHub(GatewayConformance):
     @pytest.fixture
     def rig(self) -> Any:
-        @asynccontextmanager
-        async def start() -> AsyncGenerator[Hub]:
-            yield Hub()
-
-        return start
+        return open_hub
 
     @behaviour
     async def test_a_message_that_is_delivered_twice_is_answered_once(self, session: Session) -> None:

@@ -20,7 +20,7 @@ from hermes_exec_agent.frontends.gateway.records import Measures
 from hermes_exec_agent.frontends.gateway.telegram import create
 from hermes_exec_agent.testing import Held, Session, behaviour
 from tests.rigs.bounded import until
-from tests.rigs.gateway import Hub, HubAdapter
+from tests.rigs.gateway import Hub, HubAdapter, open_hub
 from tests.rigs.telegram_api import TOKEN, run_telegram
 
 if TYPE_CHECKING:
@@ -230,11 +230,7 @@ class TestConnections:
 class TestMetrics:
     @pytest.fixture
     def rig(self) -> Any:
-        @asynccontextmanager
-        async def start() -> AsyncGenerator[Hub]:
-            yield Hub()
-
-        return start
+        return open_hub
 
     @behaviour
     async def test_metrics_have_states_and_numbers_and_no_words(self, session: Session) -> None:

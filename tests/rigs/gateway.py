@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +21,7 @@ from hermes_exec_agent.frontends.gateway.adapter import (
 from hermes_exec_agent.frontends.gateway.rendering import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,12 @@ class Hub:
                     each.cancel()
             if self._cut.is_set():
                 raise PlatformDown("the hub went away")
+
+
+@asynccontextmanager
+async def open_hub() -> AsyncGenerator[Hub]:
+    """Open a platform for one session."""
+    yield Hub()
 
 
 class HubAdapter:

@@ -126,6 +126,8 @@ class ModalEngine:
         self._run = run
         self._options = options
         self._log: ShardLog | None = None
+        self._unprotected: frozenset[str] = frozenset()
+        """The targets whose agents can write the results of their sandbox."""
         self._shards: dict[str, asyncio.Task[None]] = {}
 
     async def end_earlier(self) -> None:
@@ -144,11 +146,13 @@ class ModalEngine:
         """Claim attempts for sandboxes, and start them; see `Engine.submit`."""
         epoch = await asyncio.to_thread(self._run.read_epoch, orders[0].epoch)
         if self._log is None:
-            if names := find_unprotected(self._run, epoch, epoch.todo, self._options.get("config")):
+            config = self._options.get("config")
+            self._unprotected = await asyncio.to_thread(find_unprotected, self._run, epoch, config)
+            if self._unprotected:
                 _log.warning(
                     "agents in %s work in the sandboxes themselves, where they can write the results of their"
                     " sandbox, which are marked as unprotected: give untrusted work targets of its own",
-                    ", ".join(names),
+                    ", ".join(sorted(self._unprotected)),
                 )
             folder = self._run.shard(f"m{epoch.number}")
             folder.mkdir(mode=0o700)
@@ -179,8 +183,8 @@ class ModalEngine:
         assert self._log is not None  # noqa: S101  it was opened by submit
         for key, number in attempts.items():
             self._log.write("claimed", key=key, attempt=number)
-        unprotected = find_unprotected(self._run, epoch, attempts, self._options.get("config"))
-        part = SubRun(self._run, epoch, order, attempts, unprotected=bool(unprotected))
+        unprotected = any(self._run.find_trial(key).target in self._unprotected for key in attempts)
+        part = SubRun(self._run, epoch, order, attempts, unprotected=unprotected)
         caps = await asyncio.to_thread(part.draw_caps) if attempts else None
         if caps is None:
             await asyncio.to_thread(self._end_unbegun, part)

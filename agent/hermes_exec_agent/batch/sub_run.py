@@ -25,7 +25,7 @@ from hermes_exec_agent.batch.sandbox_results import read_events, read_result
 from hermes_exec_agent.batch.shard_log import NAME as LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_agent.batch.engine import ShardOrder
@@ -194,22 +194,21 @@ class SubRun:
                     yield event | found
 
 
-def find_unprotected(run: RunFolder, epoch: Epoch, keys: Iterable[str], config: str | None) -> list[str]:
+def find_unprotected(run: RunFolder, epoch: Epoch, config: str | None) -> frozenset[str]:
     """Return the targets whose agents work on the machine of their shard as its user, and can so write its results.
 
     Args:
         run: the run.
         epoch: what is done of it.
-        keys: those of the trials.
         config: the settings file of that machine, which names its targets. A name that it has not may be any target.
     """
     if epoch.settings.agent.agent in ("nop", "oracle"):
-        return []
+        return frozenset()
     profiles: Mapping[str, Profile] = {}
     if config:
         profiles = load_settings(cwd=Path("/"), environ={f"{PREFIX}CONFIG": config}).profiles
-    targets = {run.find_trial(key).target for key in keys}
-    return sorted(each for each in targets if _is_unprotected(each, profiles))
+    targets = {run.find_trial(key).target for key in epoch.todo}
+    return frozenset(each for each in targets if _is_unprotected(each, profiles))
 
 
 def _is_unprotected(target: str, profiles: Mapping[str, Profile]) -> bool:
