@@ -113,13 +113,17 @@ class GuestCall:
         self.sink.feed(self, channel, data)
 
     def acknowledge(self, channel: int, count: int) -> None:
-        """Acknowledge ``count`` more bytes of output, so that the guest may send as many more."""
+        """Acknowledge ``count`` more bytes of output, so that the guest may send as many more.
+
+        While a pipe is read directly, the guest sends nothing, and learns from RETURN what was consumed: a CREDIT would
+        only wake it.
+        """
         total = self._consumed[channel] = self._consumed[channel] + count
-        if total - self._acknowledged[channel] >= wire.WINDOW // 4:
-            self._acknowledged[channel] = total
-            self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
         if self._borrowed and channel in self._borrowed:
             self._borrowed[channel].resume()
+        elif total - self._acknowledged[channel] >= wire.WINDOW // 4:
+            self._acknowledged[channel] = total
+            self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
 
     def discard(self) -> None:
         """Consume present and future output unread: the guest sends its answer only after the last of it."""
@@ -143,6 +147,7 @@ class GuestCall:
         borrowed = self._borrowed.pop(channel, None)
         if borrowed is not None:
             borrowed.close()
+        self._acknowledged[channel] = self._consumed[channel]
         offsets = wire.RETURN_FIELDS.pack(self.received[channel], self._consumed[channel])
         self._link.send(wire.frame(wire.RETURN, channel, self.number, offsets))
 

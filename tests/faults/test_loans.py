@@ -65,6 +65,18 @@ def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
     assert backend.channel.taken < len(numbers()) // 2
 
 
+def test_a_reader_that_has_the_pipe_leaves_the_guest_alone(place: SuiteTarget, backend: CuttingBackend) -> None:
+    async def stream() -> int:
+        terminal = await place.get_shared_terminal()
+        async with terminal.stream(COMMANDS[0]) as stream:
+            await read_to(stream, 6 * MIB)
+            sent = backend.channel.sent
+            await read_to(stream, 6 * MIB)
+            return backend.channel.sent - sent
+
+    assert place.run(stream()) == 0
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
     place: SuiteTarget, backend: CuttingBackend, command: str | list[str]
