@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import hermes_exec
 from benchmarks.figures import Figure, in_turns_async, median, spent_async
+from benchmarks.floors import CHECKER, move_down, move_up, remote_text
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec_backends.daytona import DaytonaBackend
 from hermes_exec_backends.daytona.service import Account, make
@@ -86,16 +88,29 @@ async def _files(terminal: Terminal, sandbox: Any) -> list[Figure]:
     down: list[float] = []
     sdk_up: list[float] = []
     sdk_down: list[float] = []
+    floor_up: list[float] = []
+    floor_down: list[float] = []
+    files = sandbox.fs
+
+    async def check(path: str) -> str:
+        answer = await sandbox.process.exec(f"echo {path} | {remote_text(CHECKER)}", timeout=30)
+        return str(answer.result).replace("\0", "")
+
     for _ in range(5):
         up.append(_SIZE / await spent_async(lambda: terminal.write("/srv/ours", data)))
-        sdk_up.append(_SIZE / await spent_async(lambda: sandbox.fs.upload_file(data, "/srv/theirs")))
+        sdk_up.append(_SIZE / await spent_async(lambda: files.upload_file(data, "/srv/theirs")))
         down.append(_SIZE / await spent_async(lambda: terminal.read("/srv/ours")))
-        sdk_down.append(_SIZE / await spent_async(lambda: sandbox.fs.download_file("/srv/theirs")))
+        sdk_down.append(_SIZE / await spent_async(lambda: files.download_file("/srv/theirs")))
+        floor_up.append(_SIZE / await spent_async(partial(move_up, partial(files.upload_file, data), check, data)))
+        floor_down.append(_SIZE / await spent_async(partial(move_down, files.download_file, check)))
     return [
-        Figure("Daytona: 20 MB up", "MB/s", median(up) / 1e6, "SDK upload", median(sdk_up) / 1e6, 1.0, "higher"),
-        Figure(
-            "Daytona: 20 MB down", "MB/s", median(down) / 1e6, "SDK download", median(sdk_down) / 1e6, 1.0, "higher"
-        ),
+        Figure(f"Daytona: 20 MB {way}", "MB/s", median(ours) / 1e6, reference, median(theirs) / 1e6, bar, "higher")
+        for way, ours, reference, theirs, bar in (
+            ("up", up, "SDK upload", sdk_up, 1.0),
+            ("up", up, "floor: SDK upload, an exec that hashes and renames", floor_up, None),
+            ("down", down, "SDK download", sdk_down, 1.0),
+            ("down", down, "floor: SDK download, an exec that hashes", floor_down, None),
+        )
     ]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import hermes_exec
 from benchmarks.figures import Figure, in_turns_async, median, spent_async
+from benchmarks.floors import CHECKER, PYTHON, RELAY, move_down, move_up, remote
 from hermes_exec_backends.modal import ModalBackend
 from hermes_exec_backends.modal.account import sdk
 from tests.rigs import modal
@@ -55,12 +56,52 @@ class Peer:
         await self.client.close.aio()
 
 
+class Helper:
+    """One of the processes of the floors in a sandbox, by the SDK."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._output = aiter(process.stdout)
+
+    @classmethod
+    async def start(cls, sandbox: Any, text: str) -> Helper:
+        helper = cls(await sandbox.exec.aio(*remote(text), text=False))
+        await helper.ask(b"")
+        return helper
+
+    async def ask(self, data: bytes) -> bytes:
+        """Send bytes, and return the output up to the next NUL."""
+        if data:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain.aio()
+        answer = b""
+        while not answer.endswith(b"\0"):
+            answer += await anext(self._output)
+        return answer[:-1]
+
+    async def check(self, path: str) -> str:
+        """The hash of a file, by CHECKER."""
+        return (await self.ask(path.encode() + b"\n")).decode()
+
+    async def close(self) -> None:
+        """End its input, and wait for its end."""
+        self._process.stdin.write_eof()
+        await self._process.stdin.drain.aio()
+        await self._process.wait.aio()
+
+
 async def _opening(peer: Peer, rounds: int) -> list[Figure]:
     """The app and the image are known to both: somebody has used them in this process before."""
     ours: list[float] = []
     theirs: list[float] = []
+    floor: list[float] = []
     async with hermes_exec.open(ModalBackend(modal.profile()), audit=False):
         for _ in range(rounds):
+            begin = time.perf_counter()
+            sandbox = await peer.create()
+            await (await Helper.start(sandbox, PYTHON)).ask(b"x")
+            floor.append(time.perf_counter() - begin)
+            await sandbox.terminate.aio()
             begin = time.perf_counter()
             sandbox = await peer.create()
             await peer.true(sandbox)
@@ -72,31 +113,51 @@ async def _opening(peer: Peer, rounds: int) -> list[Figure]:
             ours.append(time.perf_counter() - begin)
             await terminal.close()
     name, reference = "Modal: open + first command", "SDK create + exec"
-    return [Figure(name, "ms", median(ours) * 1e3, reference, median(theirs) * 1e3, 1.2)]
+    opened = median(ours) * 1e3
+    return [
+        Figure(name, "ms", opened, reference, median(theirs) * 1e3, 1.2),
+        Figure(name, "ms", opened, "floor: SDK create, a Python, its word to start", median(floor) * 1e3),
+    ]
 
 
 async def _commands(terminal: Terminal, peer: Peer, rounds: int) -> list[Figure]:
     session = await terminal.session()
-    await in_turns_async(1, lambda: session.run("true"), peer.true)
-    ours, theirs = await in_turns_async(rounds, lambda: session.run("true"), peer.true)
-    true = median(ours) * 1e3
-    return [Figure("Modal: session `true`", "ms", true, "SDK exec", median(theirs) * 1e3, 0.2)]
+    relay = await Helper.start(peer.sandbox, RELAY)
+    works = (lambda: session.run("true"), peer.true, lambda: relay.ask(b"true\0"))
+    await in_turns_async(1, *works)
+    ours, theirs, floor = await in_turns_async(rounds, *works)
+    await relay.close()
+    name, true = "Modal: session `true`", median(ours) * 1e3
+    return [
+        Figure(name, "ms", true, "SDK exec", median(theirs) * 1e3, 0.2),
+        Figure(name, "ms", true, "floor: a live bash behind a relay", median(floor) * 1e3),
+    ]
 
 
 async def _files(terminal: Terminal, peer: Peer, size: int) -> list[Figure]:
     data = os.urandom(size)
-    spent: dict[str, list[float]] = {"up": [], "down": [], "their up": [], "their down": []}
+    spent: dict[str, list[float]] = {
+        name: [] for name in ("up", "down", "their up", "their down", "floor up", "floor down")
+    }
     files = peer.sandbox.filesystem
+    checker = await Helper.start(peer.sandbox, CHECKER)
+    write, read = partial(files.write_bytes.aio, data), files.read_bytes.aio
     for _ in range(3):
         spent["their up"].append(await spent_async(partial(files.write_bytes.aio, data, _FILE)))
         spent["up"].append(await spent_async(partial(terminal.write, _FILE, data)))
         spent["their down"].append(await spent_async(partial(files.read_bytes.aio, _FILE)))
         spent["down"].append(await spent_async(partial(terminal.read, _FILE)))
+        spent["floor up"].append(await spent_async(partial(move_up, write, checker.check, data)))
+        spent["floor down"].append(await spent_async(partial(move_down, read, checker.check)))
+    await checker.close()
     rate = {name: size / median(values) / 1e6 for name, values in spent.items()}
     name = f"Modal: {size / 1e6:.0f} MB"
+    floor = "floor: SDK files, both hashes"
     return [
         Figure(f"{name} up", "MB/s", rate["up"], "SDK files", rate["their up"], 1.0, "higher"),
+        Figure(f"{name} up", "MB/s", rate["up"], f"{floor}, a rename", rate["floor up"], None, "higher"),
         Figure(f"{name} down", "MB/s", rate["down"], "SDK files", rate["their down"], 1.0, "higher"),
+        Figure(f"{name} down", "MB/s", rate["down"], floor, rate["floor down"], None, "higher"),
     ]
 
 
@@ -145,7 +206,8 @@ async def _measure(rounds: int, size: int) -> list[Figure]:
             found.append(await _idle(terminal, server, max(rounds / 3.4, 10.0)))
     finally:
         await peer.close()
-    return found + await _trips(found[1].ours / 1e3, max(rounds // 10, 10))
+    true = next(figure.ours for figure in found if figure.name == "Modal: session `true`")
+    return found + await _trips(true / 1e3, max(rounds // 10, 10))
 
 
 def figures(rounds: int, size: int) -> list[Figure]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import hermes_exec
 from benchmarks.figures import Figure, in_turns_async, median, spent, spent_async
 from benchmarks.files import make_tree
+from benchmarks.floors import RELAY, remote_text
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.ssh.host import resolve
 from tests.rigs.netfault import Network, missing
@@ -55,6 +56,14 @@ def _echo(channel: paramiko.Channel) -> None:
     channel.recv(100)
 
 
+def _live_bash(channel: paramiko.Channel, command: bytes = b"") -> None:
+    """Run one command by a relay and its bash at the other end; none to wait for its start."""
+    if command:
+        channel.sendall(command + b"\0")
+    while not channel.recv(65536).endswith(b"\0"):
+        pass
+
+
 def _client(sshd: Sshd, *more: str) -> list[str]:
     """ssh through a connection that it keeps."""
     options = ["-F", "none", "-i", str(sshd.key), "-p", str(sshd.port), "-l", sshd.user, "-S", f"{sshd.folder}/shared"]
@@ -69,8 +78,15 @@ async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, roun
     async def echoed() -> None:
         _echo(channel)
 
-    await in_turns_async(1, lambda: session.run("true"), echoed)
-    ours, echo = await in_turns_async(rounds, lambda: session.run("true"), echoed)
+    relay = _channel(raw, remote_text(RELAY))
+    _live_bash(relay)
+
+    async def relayed() -> None:
+        _live_bash(relay, b"true")
+
+    await in_turns_async(1, lambda: session.run("true"), echoed, relayed)
+    ours, echo, floor = await in_turns_async(rounds, lambda: session.run("true"), echoed, relayed)
+    relay.close()
     client = [spent(lambda: subprocess.run(words, check=True)) for _ in range(rounds // 10)]
     many = [await terminal.session() for _ in range(100)]
     await asyncio.gather(*(each.run("true") for each in many))
@@ -84,6 +100,7 @@ async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, roun
     return [
         Figure("SSH: session `true`", "µs", true, "echo on paramiko", median(echo) * 1e6, 4.0),
         Figure("SSH: session `true`", "µs", true, "`ssh`, shared connection", median(client) * 1e6, 0.05),
+        Figure("SSH: session `true`", "µs", true, "floor: a live bash behind a relay", median(floor) * 1e6),
         Figure("SSH: 100 commands at once", "/s", at_once, "3,000 /s", 3000.0, 1.0, "higher"),
     ]
 

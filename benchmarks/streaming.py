@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent_async
+from benchmarks.floors import read_pipe
 
 _PRODUCER = ["head", "-c", "{}", "/dev/zero"]
 
@@ -51,10 +52,12 @@ async def _measure(size: int, rounds: int) -> list[Figure]:
         session = await terminal.session()
         guest = int((await session.run("echo $PPID")).stdout)
         ours: list[float] = []
+        bare: list[float] = []
         floor: list[float] = []
         before = (resident_kib("self"), resident_kib(guest))
         for _ in range(rounds):
-            floor.append(bare_pipe(size))
+            bare.append(bare_pipe(size))
+            floor.append(await read_pipe(_producer(size), size))
             ours.append(await _stream(terminal, size))
         grown = max(resident_kib("self") - before[0], resident_kib(guest) - before[1]) / 1024
         beside: list[float] = []
@@ -63,8 +66,10 @@ async def _measure(size: int, rounds: int) -> list[Figure]:
             beside.append(await spent_async(lambda: session.run("true")) * 1e3)
         await streaming
     beside.sort()
+    rate = median(ours) / 1e6
     return [
-        Figure("1 GB of output", "MB/s", median(ours) / 1e6, "bare pipe", median(floor) / 1e6, 1.0, "higher"),
+        Figure("1 GB of output", "MB/s", rate, "bare pipe", median(bare) / 1e6, 1.0, "higher"),
+        Figure("1 GB of output", "MB/s", rate, "floor: bare pipe, event loop", median(floor) / 1e6, None, "higher"),
         Figure("memory that grew", "MiB", grown, "16 MiB", 16.0, 1.0),
         Figure("`true` meanwhile, median", "ms", median(beside), "5 ms", 5.0, 1.0),
         Figure("`true` meanwhile, p99", "ms", beside[int(len(beside) * 0.99)], "25 ms", 25.0, 1.0),
