@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from benchmarks.sandbox import BARE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator
 
 RELAY = r"""
 import ctypes, os, select, subprocess, sys, tempfile
@@ -132,7 +132,7 @@ class LiveBash:
 
 
 @contextlib.contextmanager
-def live_bash() -> Iterator[LiveBash]:
+def live_bash() -> Generator[LiveBash]:
     """A live bash behind a relay."""
     bash = LiveBash()
     try:
