@@ -72,7 +72,7 @@ def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_at_least_97_percent_of_honest_functions_pass_at_the_first_try_and_all_after_one_correction(
+def test_at_least_97_percent_of_honest_functions_pass_at_once_and_the_rest_after_one_correction(
     require: Require, tmp_path: Path
 ) -> None:
     require("bwrap", "makes the sandbox")

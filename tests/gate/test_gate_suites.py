@@ -336,20 +336,18 @@ def test_each_change_that_the_message_on_a_constant_result_names_is_accepted_as_
     case = Case(["NOR_THIS"], "none", Level.PERSON)
     refused = judge(main, test, case)
     assert codes(refused) == {"suites.constant", "suites.mutation"}
-    for each in refused.findings:
-        assert each.kind == "advice" or (
-            "def test_other_value(monkeypatch)" in each.model and "metadata:" in each.model
-        )
+    told = [each.model for each in refused.findings if each.kind != "advice"]
+    assert all("def test_other_value(monkeypatch)" in each and "metadata: {constant:" in each for each in told)
     other = (
         "def test_other_value(monkeypatch):\n    monkeypatch.setenv('MINE', 'x')\n"
         "    assert main.run(name='MINE') != main.run(name='NO_SUCH')\n"
     )
     shown = judge(main, test + other, case)
-    assert (codes(shown), shown.unchecked) == (set(), "only its own tests show another result")
+    assert (codes(shown), shown.unvaried) == (set(), "only its own tests show another result")
     about = "---\nname: sum-two\ndescription: Gives it.\nmetadata:\n  constant: it is never set\n---\n# Use\nCall it.\n"
     declared = judge(main, test, case, about=about)
-    assert codes(declared) == set()
-    assert declared.unchecked.endswith("the same for all arguments: it is never set")
+    assert (codes(declared), bool(declared.unchecked)) == (set(), True)
+    assert declared.unvaried.endswith("the same for all arguments: it is never set")
 
 
 def test_a_file_that_a_case_expects_is_read_by_the_gate(judge: Judge) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.launch import (
         CallResult,
     )
+    from hermes_exec_policies.gate.manifest import Manifest
 
 _SHOWN = 400
 _IMPORT_S = 0.3
@@ -87,7 +88,12 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     """
     seen = SuiteResults()
     if not candidate.tests:
-        seen.findings.append(functional("suites.no-tests", "there are no tests in tests/"))
+        seen.findings.append(
+            functional(
+                "suites.no-tests",
+                "there are no tests in tests/; add one that imports the script and compares results: assert main.run(…) == …",
+            )
+        )
         return seen
     await _run_own_tests(candidate, seen)
     if _is_refused(seen):
@@ -119,7 +125,7 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
     seen.duration_s = run.ended.duration_s
     seen.findings += run.hygiene
     if run.limit:
-        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}"))
+        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}; {launch.MORE}"))
         return
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
@@ -129,7 +135,9 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
         seen.findings.append(
-            functional("suites.tests", "no test of its own passed: they are skipped, or expected to fail")
+            functional(
+                "suites.tests", "no test of its own passed: they are skipped, or expected to fail; add one that is not"
+            )
         )
 
 
@@ -179,7 +187,7 @@ def _case_key(candidate: Candidate, case: Case) -> str:
 def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
     """Describe a failed case. A held-out result is hidden from the model, which would hard-code it; a path is not."""
     if own:
-        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
+        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}; correct the one that is wrong"
         return functional("suites.contradiction", said)
     if case.anything:
         said = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
@@ -240,7 +248,7 @@ async def _check_dependence(candidate: Candidate, seen: SuiteResults, constant: 
             return [advice("suites.constant", f"{said}; its own tests show another result", entry)]
         told = f"what {signature.function} gives does not depend on its arguments"
         return [
-            functional("suites.constant", said, entry, told=f"{entry}: {told}: {_suggest_test(signature.function)}")
+            functional("suites.constant", said, entry, told=f"{entry}: {told}: {_suggest_test(candidate.manifest)}")
         ]
     # An honest search or check also returns an empty result for most arguments, so this is advice. A skill that ignores
     # an argument is refused by the mutants, as neither tests nor cases notice the one that ignores it.
@@ -259,12 +267,13 @@ async def _show_other_result(candidate: Candidate, folder: Path) -> bool:
     return run.ended.exit.code not in {0, None} and not run.limit
 
 
-def _suggest_test(function: str, argument: str = "") -> str:
+def _suggest_test(manifest: Manifest, argument: str = "") -> str:
     """Return the smallest change that shows that the result depends on an argument, or that it rightly does not."""
-    one, other = (f"{argument}={each}" if argument else each for each in ("ONE", "OTHER"))
+    call = f"{manifest.entry.rpartition('/')[2].removesuffix('.py')}.{manifest.signature.function}"
+    one, other = (f"{call}({argument}={each})" if argument else f"{call}({each})" for each in ("ONE", "OTHER"))
     return (
         "a function that ignores its arguments is wrong for most calls. Add a test whose two values have different"
-        f" results: def test_other_value(monkeypatch): assert main.{function}({one}) != main.{function}({other}); if"
+        f" results: def test_other_value(monkeypatch): assert {one} != {other}; if"
         " they depend on a file below /app/data or on a variable, let the test write it or call monkeypatch.setenv."
         ' If every result is rightly the same, give the reason in SKILL.md: metadata: {constant: "REASON"}'
     )
@@ -326,13 +335,21 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
     found += run.hygiene
     if called.error.startswith(("signal", "limit", "lost")) or called.error in {"timeout", "no result"}:
         found.append(
-            functional("suites.bad-input", f"on bad input it ends with {called.error} instead of an error", entry)
+            functional(
+                "suites.bad-input", f"on bad input it ends with {called.error}; raise an exception instead", entry
+            )
         )
     given = cases[0].arguments if cases else extract_call(candidate.tests, signature.function)
     if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
         answers = [(await candidate.call(given))[0] for _ in range(2)]
         if answers[0].result != answers[1].result:
-            found.append(functional("suites.determinism", "it says that it is deterministic and is not", entry))
+            found.append(
+                functional(
+                    "suites.determinism",
+                    "it declares deterministic and is not: return the same for equal arguments, or remove that from SKILL.md",
+                    entry,
+                )
+            )
     return found
 
 
@@ -360,7 +377,8 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
             found.append(
                 functional(
                     "suites.mutation",
-                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name}",
+                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name}; compare its result with"
+                    " the expected one in a test, by assert … == …",
                     entry,
                 )
             )
@@ -399,7 +417,9 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
         mutant = tried[number]
         why = f"neither its tests nor a case notice it when {mutant.name}"
         if mutant.kind == "argument" and not constant and not await _depends_on(candidate, seen, mutant.argument):
-            found.append(functional("suites.mutation", f"{why}: {_suggest_test(function, mutant.argument)}", entry))
+            found.append(
+                functional("suites.mutation", f"{why}: {_suggest_test(candidate.manifest, mutant.argument)}", entry)
+            )
         elif mutant.kind == "write" and unwritten:
             change = "compare the file's whole text in a test after the call: assert open(PATH).read() == TEXT"
             found.append(functional("suites.mutation", f"{why}, so what it writes may be wrong: {change}", entry))
