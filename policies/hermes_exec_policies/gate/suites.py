@@ -91,7 +91,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
         seen.findings.append(
             functional(
                 "suites.no-tests",
-                "there are no tests in tests/; add one that imports the script and compares results: assert main.run(…) == …",
+                "there are no tests in tests/; add one that compares a result: assert main.run(…) == …",
             )
         )
         return seen
@@ -187,7 +187,7 @@ def _case_key(candidate: Candidate, case: Case) -> str:
 def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
     """Describe a failed case. A held-out result is hidden from the model, which would hard-code it; a path is not."""
     if own:
-        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}; correct the one that is wrong"
+        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}; correct one"
         return functional("suites.contradiction", said)
     if case.anything:
         said = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
@@ -346,7 +346,7 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
             found.append(
                 functional(
                     "suites.determinism",
-                    "it declares deterministic and is not: return the same for equal arguments, or remove that from SKILL.md",
+                    "it declares deterministic: return the same for equal arguments, or remove it from SKILL.md",
                     entry,
                 )
             )
@@ -377,8 +377,8 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
             found.append(
                 functional(
                     "suites.mutation",
-                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name}; compare its result with"
-                    " the expected one in a test, by assert … == …",
+                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name};"
+                    " compare its result with the expected one in a test, by assert … == …",
                     entry,
                 )
             )
