@@ -346,7 +346,8 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
             found.append(
                 functional(
                     "suites.determinism",
-                    "it declares deterministic: return the same for equal arguments, or remove it from SKILL.md",
+                    "it declares deterministic, and two equal calls gave two results: let them give the same,"
+                    " or remove that from SKILL.md",
                     entry,
                 )
             )
