@@ -33,6 +33,7 @@ HONEST = [
     for item in corpus.items(kind)
     if not item.get("needs")
 ]
+CORRECTED = [(corpus.corrected, item) for _, item in HONEST if "corrected" in item]
 
 
 @thorough
@@ -64,17 +65,22 @@ def refusals(items: Sequence[tuple[Maker, dict[str, Any]]], parent: Path) -> dic
 @thorough
 def test_small_honest_functions_pass_the_whole_gate(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
-    passing = [(corpus.benign, each) for each in corpus.items("plain") if not each.get("refused")]  # 38 of 40
-    assert refusals(choose("plain", passing, 3)[:3], tmp_path) == {}
+    passing = [(corpus.benign, each) for each in corpus.items("plain") if "corrected" not in each]  # 38 of 40
+    sample = [*choose("plain", passing, 3)[:3], *choose("corrected", CORRECTED, 1)[:1]]
+    assert refusals(sample, tmp_path) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_at_least_97_percent_of_honest_functions_pass_at_the_first_try(require: Require, tmp_path: Path) -> None:
+def test_at_least_97_percent_of_honest_functions_pass_at_once_and_the_rest_after_one_correction(
+    require: Require, tmp_path: Path
+) -> None:
     require("bwrap", "makes the sandbox")
     refused = refusals(HONEST, tmp_path)
     print(f"honest functions: {len(HONEST) - len(refused)} of {len(HONEST)} pass at the first try")
     assert len(refused) <= len(HONEST) * 0.03, refused
+    assert refused.keys() <= {item["id"] for _, item in CORRECTED}, refused
+    assert refusals(CORRECTED, tmp_path) == {}
 
 
 def test_only_acts_whose_control_works_are_counted() -> None:

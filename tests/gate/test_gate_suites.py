@@ -325,9 +325,29 @@ def test_what_it_writes_depends_on_its_arguments_too(judge: Judge) -> None:
 
 def test_a_result_may_be_the_same_by_right_where_somebody_else_says_so(judge: Judge) -> None:
     about = dataclasses.replace(LIST, result=2, files={}, constant="it counts what is always there")
-    assert "suites.constant" not in codes(judge(COUNT.format("return 2"), COUNTED, about))
+    assert not codes(judge(COUNT.format("return 2"), COUNTED, about))
     own = dataclasses.replace(about, source=Level.REQUEST)
     assert "suites.constant" in codes(judge(COUNT.format("return 2"), COUNTED, own))
+
+
+def test_each_change_that_the_message_on_a_constant_result_names_is_accepted_as_self_tested(judge: Judge) -> None:
+    main = "import os\ndef run(name: str) -> str:\n    'A variable.'\n    return os.environ.get(name, 'none')\n"
+    test = TEST + "def test_none():\n    assert main.run('NO_SUCH') == 'none'\n"
+    case = Case(["NOR_THIS"], "none", Level.PERSON)
+    refused = judge(main, test, case)
+    assert codes(refused) == {"suites.constant", "suites.mutation"}
+    told = [each.model for each in refused.findings if each.kind != "advice"]
+    assert all("def test_other_value(monkeypatch)" in each and "metadata: {constant:" in each for each in told)
+    other = (
+        "def test_other_value(monkeypatch):\n    monkeypatch.setenv('MINE', 'x')\n"
+        "    assert main.run(name='MINE') != main.run(name='NO_SUCH')\n"
+    )
+    shown = judge(main, test + other, case)
+    assert (codes(shown), shown.unvaried) == (set(), "only its own tests show another result")
+    about = "---\nname: sum-two\ndescription: Gives it.\nmetadata:\n  constant: it is never set\n---\n# Use\nCall it.\n"
+    declared = judge(main, test, case, about=about)
+    assert (codes(declared), bool(declared.unchecked)) == (set(), True)
+    assert declared.unvaried.endswith("the same for all arguments: it is never set")
 
 
 def test_a_file_that_a_case_expects_is_read_by_the_gate(judge: Judge) -> None:

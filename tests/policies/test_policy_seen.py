@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from hermes_exec_backends.sandbox.mounts import (
     APPTAINER_MOUNTS,
     BUBBLEWRAP_MOUNTS,
     DOCKER_MOUNTS,
+    HeldSources,
     RuntimeMounts,
     find_differences,
 )
@@ -40,6 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 SKILL = "skill-validate"
+
+
+_REPLACING = """\
+#!/usr/bin/python3 -IS
+import os, sys
+if {given!r} + "/file" in sys.argv:
+    os.replace({given!r} + "/new", {given!r} + "/file")
+words = [{given!r} + "/old" if each == {given!r} + "/file" else each for each in sys.argv[1:]]
+os.execv({program!r}, [{program!r}, *words])
+"""
 
 
 @pytest.fixture
@@ -98,6 +110,27 @@ def test_a_sandbox_that_is_made_otherwise_is_refused(
         assert isinstance(caught.value, NotAsSpecified)
 
 
+def test_a_file_that_is_replaced_while_a_sandbox_is_created_is_no_difference(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """useradd replaces /etc/group so: the sandbox has the old file, and there is another one of that name."""
+    given, program = folder / "given", folder / "bwrap"
+    given.mkdir()
+    given.chmod(0o777)  # the user of the sandbox replaces the file
+    program.write_text(_REPLACING.format(program=shutil.which("bwrap"), given=str(given)))
+    program.chmod(0o755)
+    put_first(monkeypatch, folder)
+    bind = Bind(source=str(given / "file"), target="/mnt")
+    (given / "file").write_text("first")
+    os.link(given / "file", given / "old")
+    (given / "new").write_text("second")
+    asyncio.run(started(LOCAL, "skill-run", bind))
+    assert (given / "file").read_text() == "second"
+    (given / "new").write_text("third")  # the old one had not this name any more when the sandbox was asked for
+    with pytest.raises(NotAsSpecified, match="files.hidden: /mnt is not"):
+        asyncio.run(started(LOCAL, "skill-run", bind))
+
+
 @pytest.mark.parametrize("policy", ["skill-run", "skill-script", "workspace", "shared-workspace", "hpc"])
 def test_the_sandbox_of_each_policy_is_as_specified(folder: Path, policy: str) -> None:
     asyncio.run(started(LOCAL, policy))
@@ -139,7 +172,7 @@ def test_one_more_bind_of_a_folder_is_a_difference_in_each_kind_of_place(
         made, limits = build_confinement(load_policy("skill-run"), this_machine(), place=place.kind)
         more = dataclasses.replace(made, binds=(*made.binds, Bind(source="/var/log", target="/mnt")))
         async with await start(place, more, ["/bin/true"], limits=limits) as run:
-            given = run.facts.mounts, run.facts.pid, runtime
+            given = run.facts.mounts, run.facts.pid, runtime, HeldSources(())
             other = dataclasses.replace(more.binds[-1], source="/var/lib")
             return [
                 find_differences(more, *given),

@@ -29,7 +29,7 @@ from hermes_exec_backends.sandbox.control import (
     read_report,
 )
 from hermes_exec_backends.sandbox.host import explain_refusal, read_sysctls
-from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS
+from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS, HeldSources
 from hermes_exec_backends.sandbox.observe import WatchSpec, observing_filter
 from hermes_exec_backends.sandbox.ready import verify_and_hold
 from hermes_exec_backends.sandbox.sandbox_handle import PipedSandbox, kill_group, output_streams, wait_for_exit
@@ -79,13 +79,26 @@ async def start(
     observed = observing_filter(confinement.seccomp, watch.calls) if watch else b""
     payload = launcher_payload(confinement, argv, mounts=True, observed=observed)
     control = LauncherSocket()
-    try:
-        process, later = _start_bwrap(path, confinement, payload, stdin, control, python)
-    except BaseException:
-        control.close()
-        raise
-    control.theirs.close()
-    limits = limits or Limits()
+    with HeldSources(confinement.binds) as sources:
+        try:
+            process, later = _start_bwrap(path, confinement, payload, stdin, control, python)
+        except BaseException:
+            control.close()
+            raise
+        control.theirs.close()
+        return await _hold(process, later, control, confinement, limits or Limits(), watch, sources)
+
+
+async def _hold(
+    process: subprocess.Popen[bytes],
+    later: FileIO | None,
+    control: LauncherSocket,
+    confinement: Confinement,
+    limits: Limits,
+    watch: WatchSpec | None,
+    sources: HeldSources,
+) -> Run:
+    """Return the run of a started sandbox once it matches its specification; otherwise end it."""
     bounds = LimitEnforcer(limits)
     bounding = asyncio.ensure_future(asyncio.to_thread(bounds.hold_starter, process.pid))
     try:
@@ -93,7 +106,7 @@ async def start(
             report = await _read_launcher_report(process, control)
             await asyncio.shield(bounding)
             held = PipedSandbox(process, control, process_tree.stat(control.pid)[1], later)
-            run = await verify_and_hold(held, report, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
+            run = await verify_and_hold(held, report, confinement, limits, BUBBLEWRAP_MOUNTS, sources, bounds)
             if watch is not None:
                 listener, control.listener = control.listener, -1
                 run.observe(listener, confinement.seccomp, watch)

@@ -24,7 +24,7 @@ from hermes_exec_backends.docker.confinement import check, options
 from hermes_exec_backends.docker.engine import Engine
 from hermes_exec_backends.docker.errors import Refused
 from hermes_exec_backends.sandbox.control import build_streamed_argv, launcher_payload, read_report
-from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS
+from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS, HeldSources
 from hermes_exec_backends.sandbox.ready import verify_and_hold
 from hermes_exec_backends.sandbox.spec import Limits
 
@@ -72,8 +72,9 @@ async def start(
     try:
         async with asyncio.timeout(_START_S):
             await there.open()
-            made = await _create_sandbox(there, confinement, argv, image, limits, python)
-            return await _run_held(made, confinement, stdin, limits)
+            with HeldSources(confinement.binds) as sources:
+                made = await _create_sandbox(there, confinement, argv, image, limits, python)
+                return await _run_held(made, confinement, stdin, limits, sources)
     except BaseException as error:
         if made is not None:
             await asyncio.shield(made.release())
@@ -178,7 +179,7 @@ async def _create_sandbox(
     return held
 
 
-async def _run_held(made: Made, confinement: Confinement, stdin: bytes, limits: Limits) -> Run:
+async def _run_held(made: Made, confinement: Confinement, stdin: bytes, limits: Limits, sources: HeldSources) -> Run:
     applied = await made.streams.message()
     told = read_report("docker", applied, await made.streams.message() if applied.startswith(b"applied") else b"")
     if told is None:
@@ -192,7 +193,7 @@ async def _run_held(made: Made, confinement: Confinement, stdin: bytes, limits: 
             remedy="an engine of this machine",
         )
     made.first, made.pid, made.stdin = first, children[0], stdin
-    return await verify_and_hold(made, told, confinement, limits, DOCKER_MOUNTS, made.bounds)
+    return await verify_and_hold(made, told, confinement, limits, DOCKER_MOUNTS, sources, made.bounds)
 
 
 def _words(pid: int) -> bytes:

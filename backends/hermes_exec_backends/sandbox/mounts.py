@@ -6,6 +6,7 @@ container runtime adds; any other mount that is not specified is a difference, r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Self
 
     from hermes_exec_backends.sandbox.spec import Bind, Confinement, Tmpfs
 
@@ -61,19 +63,58 @@ class _Mount:
     """Options of the file system, as ``rw,size=64k``."""
 
 
-def find_differences(confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts) -> list[str]:
+class HeldSources:
+    """The sources of binds, held open from before a sandbox is created until it has been compared with them.
+
+    Meanwhile, a file can be replaced by another one under its name, as useradd replaces /etc/group. The sandbox may
+    have either. While a file is held, no other one can get its inode number.
+    """
+
+    def __init__(self, binds: Iterable[Bind]) -> None:
+        self._held: dict[str, int] = {}
+        for source in {each.source for each in binds}:
+            with contextlib.suppress(OSError):  # without a source no sandbox is created, which says so
+                self._held[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        """Return the sources."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close them."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    def has(self, source: str, seen: os.stat_result) -> bool:
+        """Return whether a file is the one that ``source`` was when it was held, or is now.
+
+        Raises:
+            OSError: the source cannot be read.
+        """
+        held = self._held.get(source)
+        if held is not None and os.path.samestat(os.fstat(held), seen):
+            return True
+        return os.path.samestat(os.stat(source), seen)  # noqa: PTH116  plain strings are quick
+
+
+def find_differences(
+    confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts, sources: HeldSources
+) -> list[str]:
     """Compare the mounts of the process ``pid``, whose mountinfo is ``lines``, with the specification.
 
     Raises:
         OSError: the process or the source of a bind cannot be read.
     """
-    return list(_Comparison(confinement, lines, pid, runtime).differences())
+    return list(_Comparison(confinement, lines, pid, runtime, sources).differences())
 
 
 class _Comparison:
-    def __init__(self, confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts) -> None:
+    def __init__(
+        self, confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts, sources: HeldSources
+    ) -> None:
         self._wanted = confinement
         self._runtime = runtime
+        self._sources = sources
         self._root = f"/proc/{pid}/root"
         self._mounts = _visible(map(_parse, lines))
         self._ours = _our_mounts()
@@ -138,7 +179,7 @@ class _Comparison:
 
     def _check_bind(self, bind: Bind) -> Iterator[str]:
         mount = self._mounts.get(bind.target)
-        if mount is None or not self._same(bind):
+        if mount is None or not self._sources.has(bind.source, os.stat(self._root + bind.target)):  # noqa: PTH116  likewise
             yield f"files.hidden: {bind.target} is not {bind.source} of this machine"
             return
         if not bind.writable and "ro" not in mount.options:
@@ -147,10 +188,6 @@ class _Comparison:
             yield f"files.run: programs can be started from {bind.target}"
         if not self._runtime.bind_options <= mount.options:
             yield f"privileges.none_gained: {bind.target} is mounted with {', '.join(sorted(mount.options))}"
-
-    def _same(self, bind: Bind) -> bool:
-        ours, theirs = os.stat(bind.source), os.stat(self._root + bind.target)  # noqa: PTH116  plain strings are quick
-        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
     def _check_tmpfs(self, folder: Tmpfs) -> Iterator[str]:
         mount = self._mounts.get(folder.target)

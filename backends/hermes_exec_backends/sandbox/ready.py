@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_backends.sandbox.bounds import LimitEnforcer
     from hermes_exec_backends.sandbox.control import LauncherReport
-    from hermes_exec_backends.sandbox.mounts import RuntimeMounts
+    from hermes_exec_backends.sandbox.mounts import HeldSources, RuntimeMounts
     from hermes_exec_backends.sandbox.procfs import ProcessFacts
     from hermes_exec_backends.sandbox.sandbox_handle import SandboxHandle
     from hermes_exec_backends.sandbox.spec import Confinement, Limits
@@ -49,9 +49,12 @@ async def verify_and_hold(
     confinement: Confinement,
     limits: Limits,
     runtime: RuntimeMounts,
+    sources: HeldSources,
     bounds: LimitEnforcer | None = None,
 ) -> Run:
     """Return a run of the held program once the sandbox matches its specification.
+
+    ``sources`` were held before the sandbox was created.
 
     Raises:
         NotAsSpecified: it does not match; the program has not run, and the sandbox is gone.
@@ -61,14 +64,14 @@ async def verify_and_hold(
     try:
         for folder in confinement.tmpfs:
             run.keep(folder.target)
-        _verify(run.facts, confinement, runtime)
+        _verify(run.facts, confinement, runtime, sources)
     except BaseException:
         await run.close()
         raise
     return run
 
 
-def _verify(seen: ProcessFacts, confinement: Confinement, runtime: RuntimeMounts) -> None:
+def _verify(seen: ProcessFacts, confinement: Confinement, runtime: RuntimeMounts, sources: HeldSources) -> None:
     """Compare the kernel's view of a sandbox with its specification."""
     found = [f"privileges.capabilities: {name} is {value:x}" for name, value in seen.caps.items() if value]
     if not seen.no_new_privs:
@@ -87,7 +90,7 @@ def _verify(seen: ProcessFacts, confinement: Confinement, runtime: RuntimeMounts
         if seen.namespaces[name] == Path("/proc/self/ns", name).stat().st_ino
     ]
     try:
-        found += find_differences(confinement, seen.mounts, seen.pid, runtime)
+        found += find_differences(confinement, seen.mounts, seen.pid, runtime, sources)
     except (OSError, ValueError) as error:
         raise PlaceUnavailable(f"the mounts of a sandbox cannot be read: {error}") from error
     if found:

@@ -25,7 +25,7 @@ from hermes_exec_backends.sandbox.control import (
     memory_file,
     read_report,
 )
-from hermes_exec_backends.sandbox.mounts import APPTAINER_MOUNTS
+from hermes_exec_backends.sandbox.mounts import APPTAINER_MOUNTS, HeldSources
 from hermes_exec_backends.sandbox.ready import verify_and_hold
 from hermes_exec_backends.sandbox.sandbox_handle import PipedSandbox, kill_group, output_streams, wait_for_exit
 from hermes_exec_backends.sandbox.spec import Limits
@@ -93,7 +93,7 @@ async def start(
     )
     words = [path, "--silent", "exec", *options(confinement), image]
     words += launcher_argv(python, source, control.theirs.fileno())
-    with _write_passwd(confinement) as names:
+    with _write_passwd(confinement) as names, HeldSources(confinement.binds) as sources:
         try:
             process = _spawn(words, confinement, stdin, [source, control.theirs.fileno()], names)
         except BaseException:
@@ -104,7 +104,7 @@ async def start(
         control.theirs.close()
         try:
             async with asyncio.timeout(_START_S):
-                return await _ready(process, control, confinement, limits, image)
+                return await _ready(process, control, confinement, limits, image, sources)
         except BaseException as error:
             kill_group(process)  # and with it all processes inside
             await asyncio.shield(wait_for_exit(process))
@@ -117,14 +117,19 @@ async def start(
 
 
 async def _ready(
-    process: subprocess.Popen[bytes], control: LauncherSocket, confinement: Confinement, limits: Limits, image: str
+    process: subprocess.Popen[bytes],
+    control: LauncherSocket,
+    confinement: Confinement,
+    limits: Limits,
+    image: str,
+    sources: HeldSources,
 ) -> Run:
     applied = await control.receive()
     told = read_report("singularity", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process, image)
     held = PipedSandbox(process, control, process_tree.stat(control.pid)[1])
-    return await verify_and_hold(held, told, confinement, limits, APPTAINER_MOUNTS)
+    return await verify_and_hold(held, told, confinement, limits, APPTAINER_MOUNTS, sources)
 
 
 def options(confinement: Confinement) -> list[str]:

@@ -125,7 +125,10 @@ def judge_call(act: ObservedCall) -> Finding | None:
         case "kill":
             return _jailbreak("suites.denied-signal", "it signals what it did not start") if _signals(act) else None
         case "descriptors":
-            return functional("suites.limit", f"it has {act.arguments[0]} files open at once, of {act.arguments[1]}")
+            return functional(
+                "suites.limit",
+                f"it has {act.arguments[0]} files open at once, of {act.arguments[1]}; close each after use",
+            )
         case "sched_setscheduler":
             told = _jailbreak("suites.denied-kernel", "it asks to run before everybody else")
             return told if act.arguments[1] & 0xFFFF in _REAL_TIME else None

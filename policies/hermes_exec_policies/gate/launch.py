@@ -341,6 +341,8 @@ def python_version() -> str:
 
 
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
+MORE = "let it need less, or declare a higher limit in metadata of SKILL.md, as in limit-seconds: 120"
+"""What to do at a limit."""
 WALL_S = 60.0
 """Seconds that a run may take while a skill is checked, unless it was granted more."""
 _OUTPUT = 4 << 20
@@ -458,11 +460,17 @@ def find_denials(text: str) -> list[Finding]:
 
 def _find_leftovers(ended: ProgramResult, shared: Path, odd: list[str]) -> list[Finding]:
     """Find processes and shared memory that outlived the run; in use, a sandbox may serve more than one run."""
-    found = [functional("suites.processes", f"it left a process running: {each}") for each in ended.left[:3]]
+    found = [
+        functional("suites.processes", f"it left a process running: {each}; wait for it or end it before you return")
+        for each in ended.left[:3]
+    ]
     if ended.hit:
-        found.append(functional("suites.limit", f"it asked for more than it may have: {ended.hit}"))
+        found.append(functional("suites.limit", f"it asked for more than it may have: {ended.hit}; {MORE}"))
     names = sorted(str(each.relative_to(shared)) for each in shared.rglob("*") if each.is_file()) + odd
-    return found + [functional("suites.files", f"it left shared memory behind: {each}") for each in names[:3]]
+    return found + [
+        functional("suites.files", f"it left shared memory behind: {each}; unlink it before you return")
+        for each in names[:3]
+    ]
 
 
 def _check_full(launch: SkillLaunch, data: Collected) -> list[Finding]:
@@ -470,7 +478,7 @@ def _check_full(launch: SkillLaunch, data: Collected) -> list[Finding]:
     (room,) = [each.inodes for each in launch.confinement.tmpfs if each.target == DATA]
     if data.files + data.folders + 1 < room:  # the folder itself counts as one
         return []
-    return [functional("suites.limit", f"it filled {DATA}, which has room for {room} files and folders")]
+    return [functional("suites.limit", f"it filled {DATA}, which has room for {room} files and folders; write fewer")]
 
 
 def _check_files(data: Path, left: list[str]) -> list[Finding]:
@@ -481,5 +489,6 @@ def _check_files(data: Path, left: list[str]) -> list[Finding]:
     ]
     odd = [each for each in left if not each.startswith(("pytest-of-", "pytest-")) and "link" not in each]
     return found + [
-        functional("suites.files", f"it left something that is not a regular file: {each}") for each in odd[:3]
+        functional("suites.files", f"it left something that is not a regular file: {each}; remove it before you return")
+        for each in odd[:3]
     ]

@@ -77,7 +77,12 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     found = [*check_layout(tree), *find_secrets(tree)]
     paths = {each.path for each in tree.files}
     if "SKILL.md" not in paths:
-        raise SkillRefused(*found, functional("manifest.missing", "there is no SKILL.md"))
+        raise SkillRefused(
+            *found,
+            functional(
+                "manifest.missing", "there is no SKILL.md; add one that begins with ---, name: …, description: …, ---"
+            ),
+        )
     if found:
         raise SkillRefused(*found)
     front = await read_front_matter(tree.read("SKILL.md").decode(), folder)
@@ -90,7 +95,11 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     needs, wrong = parse_needs(metadata)
     found += wrong
     found += [
-        functional("manifest.unlisted", f"SKILL.md names {path}, which does not exist", "SKILL.md")
+        functional(
+            "manifest.unlisted",
+            f"SKILL.md names {path}, which does not exist; add the file, or remove the name",
+            "SKILL.md",
+        )
         for path in find_absent(body, paths)
     ]
     if found:
@@ -208,7 +217,11 @@ def check_description(description: str) -> list[Finding]:
 def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     candidates = [path for path in ("scripts/main.py", f"scripts/{module}.py") if path in paths]
     if not candidates:
-        raise SkillRefused(functional("manifest.entry", f"there is no scripts/main.py and no scripts/{module}.py"))
+        raise SkillRefused(
+            functional(
+                "manifest.entry", f"there is no scripts/main.py and no scripts/{module}.py; add one with a function run"
+            )
+        )
     entry = candidates[0]
     try:
         parsed = ast.parse(tree.read(entry))
@@ -219,7 +232,11 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
         ) from error
     signature = read_signature(parsed, ("run", module))
     if signature is None:
-        raise SkillRefused(functional("manifest.entry", f"it has no function run and no function {module}", entry))
+        raise SkillRefused(
+            functional(
+                "manifest.entry", f"it has no function run and no function {module}; define one at its top level", entry
+            )
+        )
     return entry, signature
 
 
@@ -311,16 +328,16 @@ def check_layout(tree: Tree) -> list[Finding]:
 
 def _check_limits(tree: Tree) -> list[Finding]:
     if len(tree.files) > _MAX_FILES:
-        return [functional("manifest.files", f"there are more than {_MAX_FILES} files")]
+        return [functional("manifest.files", f"there are more than {_MAX_FILES} files; leave some out")]
     found = [
-        functional("manifest.size", f"the file has more than {_MAX_FILE} bytes", each.path)
+        functional("manifest.size", f"the file has more than {_MAX_FILE} bytes; leave it out or split it", each.path)
         for each in tree.files
         if each.size > _MAX_FILE
     ]
     if sum(each.size for each in tree.files) > _MAX_ALL:
-        found.append(functional("manifest.size", f"the files have more than {_MAX_ALL} bytes together"))
+        found.append(functional("manifest.size", f"the files have more than {_MAX_ALL} bytes together; leave some out"))
     found += [
-        functional("manifest.path", f"it is deeper than {_MAX_DEPTH} folders", each.path)
+        functional("manifest.path", f"it is deeper than {_MAX_DEPTH} folders; move it up", each.path)
         for each in tree.files
         if each.path.count("/") >= _MAX_DEPTH
     ]
@@ -383,7 +400,7 @@ def _find_file_name_problem(path: str) -> tuple[str, str] | None:
 
 def _check_bytes(path: str, data: bytes) -> list[Finding]:
     if data.startswith(_BINARY_STARTS):
-        return [functional("manifest.compiled", "compiled code cannot be looked at", path)]
+        return [functional("manifest.compiled", "compiled code cannot be looked at; leave it out", path)]
     if path.split("/", maxsplit=1)[0] in {
         "assets",
         "data",
@@ -401,7 +418,7 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
     if found := check_characters(path, plain):
         return found
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
-        return [functional("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
+        return [functional("manifest.long-line", f"a line is longer than {_MOST_LINE} characters; break it", path)]
     return []
 
 
@@ -433,7 +450,7 @@ def _check_packed(path: str, data: bytes) -> list[Finding]:
         for name in find_zip_names(data)
     ):
         return []
-    return [functional("manifest.compiled", "code in an archive cannot be looked at", path)]
+    return [functional("manifest.compiled", "code in an archive cannot be looked at; unpack it into the skill", path)]
 
 
 def find_secrets(tree: Tree) -> list[Finding]:

@@ -92,6 +92,29 @@ def make_small_mutants(source: str, function: str) -> list[Mutant]:
     return found
 
 
+_FREEZE = """
+def _freeze_result(function, results):
+    import functools
+    @functools.wraps(function)
+    def call(*arguments, **named):
+        results.append(function(*arguments, **named))
+        return results[0]
+    return call
+"""
+
+
+def freeze_result(source: str, function: str) -> Mutant | None:
+    """Create a mutant whose function returns its first result again in each later call; None if it is a coroutine.
+
+    Tests that notice it have seen two different results.
+    """
+    tree = ast.parse(source)
+    if isinstance(_function(tree, function), ast.AsyncFunctionDef):
+        return None
+    tree.body += ast.parse(f"{_FREEZE}\n{function} = _freeze_result({function}, [])").body
+    return Mutant("returns its first result again", ast.unparse(tree), must_die=False)
+
+
 def _function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     return [
         node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name

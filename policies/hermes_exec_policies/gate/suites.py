@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import launch
 from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same
-from hermes_exec_policies.gate.rewrites import Mutant, make_mutants, make_small_mutants
+from hermes_exec_policies.gate.rewrites import Mutant, freeze_result, make_mutants, make_small_mutants
 from hermes_exec_policies.gate.trial_arguments import check_generated, is_encoded, make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.launch import (
         CallResult,
     )
+    from hermes_exec_policies.gate.manifest import Manifest
 
 _SHOWN = 400
 _IMPORT_S = 0.3
@@ -87,7 +88,12 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     """
     seen = SuiteResults()
     if not candidate.tests:
-        seen.findings.append(functional("suites.no-tests", "there are no tests in tests/"))
+        seen.findings.append(
+            functional(
+                "suites.no-tests",
+                "there are no tests in tests/; add one that compares a result: assert main.run(…) == …",
+            )
+        )
         return seen
     await _run_own_tests(candidate, seen)
     if _is_refused(seen):
@@ -95,14 +101,15 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     await _run_cases(candidate, seen, cases)
     if _is_refused(seen):
         return seen
+    constant = _explain_constant(candidate, seen, cases)
     found = await gather_or_cancel(
         [
             _check_contract(candidate, cases),
-            _check_dependence(candidate, seen, cases),
+            _check_dependence(candidate, seen, constant, work),
             _check_observation(candidate, seen.calls),
             _check_generated(candidate, seen),
             _run_mutants(candidate, seen, work),
-            _run_small_mutants(candidate, seen, work),
+            _run_small_mutants(candidate, seen, work, constant=bool(constant)),
         ]
     )
     seen.findings += [each for findings in found for each in findings]
@@ -118,7 +125,7 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
     seen.duration_s = run.ended.duration_s
     seen.findings += run.hygiene
     if run.limit:
-        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}"))
+        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}; {launch.MORE}"))
         return
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
@@ -128,7 +135,9 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
         seen.findings.append(
-            functional("suites.tests", "no test of its own passed: they are skipped, or expected to fail")
+            functional(
+                "suites.tests", "no test of its own passed: they are skipped, or expected to fail; add one that is not"
+            )
         )
 
 
@@ -178,7 +187,7 @@ def _case_key(candidate: Candidate, case: Case) -> str:
 def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
     """Describe a failed case. A held-out result is hidden from the model, which would hard-code it; a path is not."""
     if own:
-        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
+        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}; correct one"
         return functional("suites.contradiction", said)
     if case.anything:
         said = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
@@ -193,10 +202,23 @@ def _describe_failure(case: Case, gave: str, path: str, wrong: str, *, own: bool
     return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
 
 
-async def _check_dependence(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> list[Finding]:
-    """Check whether results depend on the arguments: a hard-coded result does not."""
+def _explain_constant(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> str:
+    """Return why all results may be the same; empty if neither an unseen case nor SKILL.md says so.
+
+    What SKILL.md says is the author's own word, so the skill is self-tested then.
+    """
     if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
-        return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
+        return right
+    declared = " ".join(candidate.manifest.metadata.get("constant", "").split())[:_SHOWN]
+    if declared:
+        seen.unvaried = f"its SKILL.md says that the result is the same for all arguments: {declared}"
+    return declared
+
+
+async def _check_dependence(candidate: Candidate, seen: SuiteResults, constant: str, work: Path) -> list[Finding]:
+    """Check whether results depend on the arguments; ``constant`` is a reason why they need not."""
+    if constant:
+        return [advice("suites.constant", f"what it gives may be the same for all arguments: {constant}")]
     signature, entry = candidate.manifest.signature, candidate.manifest.entry
     held = [each for each in seen.calls if each.case.arguments]
     calls = held or await _first_call(candidate)
@@ -221,14 +243,40 @@ async def _check_dependence(candidate: Candidate, seen: SuiteResults, cases: Seq
         return [advice("suites.constant", seen.unvaried, entry)]
     if held and (calls[0].result or calls[0].left):
         said = f"{signature.function} gives {str(calls[0].result)[:_SHOWN]} and the same files whatever it is given"
-        told = f"what {signature.function} gives does not depend on its arguments; if it does, begin a test with an"
-        told += " assertion that calls it with other literal values and expects another result"
-        return [functional("suites.constant", said, entry, told=told)]
+        if await _show_other_result(candidate, work / "frozen"):
+            seen.unvaried = "only its own tests show another result"
+            return [advice("suites.constant", f"{said}; its own tests show another result", entry)]
+        told = f"what {signature.function} gives does not depend on its arguments"
+        return [
+            functional("suites.constant", said, entry, told=f"{entry}: {told}: {_suggest_test(candidate.manifest)}")
+        ]
     # An honest search or check also returns an empty result for most arguments, so this is advice. A skill that ignores
     # an argument is refused by the mutants, as neither tests nor cases notice the one that ignores it.
     return [
         advice("suites.constant", f"{signature.function} gave nothing but {calls[0].result} in what was tried", entry)
     ]
+
+
+async def _show_other_result(candidate: Candidate, folder: Path) -> bool:
+    """Return whether its own tests see two results, for example of files or variables that they prepare."""
+    manifest = candidate.manifest
+    frozen = freeze_result(candidate.tree.read(manifest.entry).decode(), manifest.signature.function)
+    if frozen is None:
+        return False
+    run = await _test_mutant(candidate, frozen, folder)
+    return run.ended.exit.code not in {0, None} and not run.limit
+
+
+def _suggest_test(manifest: Manifest, argument: str = "") -> str:
+    """Return the smallest change that shows that the result depends on an argument, or that it rightly does not."""
+    call = f"{manifest.entry.rpartition('/')[2].removesuffix('.py')}.{manifest.signature.function}"
+    one, other = (f"{call}({argument}={each})" if argument else f"{call}({each})" for each in ("ONE", "OTHER"))
+    return (
+        "a function that ignores its arguments is wrong for most calls. Add a test whose two values have different"
+        f" results: def test_other_value(monkeypatch): assert {one} != {other}; if"
+        " they depend on a file below /app/data or on a variable, let the test write it or call monkeypatch.setenv."
+        ' If every result is rightly the same, give the reason in SKILL.md: metadata: {constant: "REASON"}'
+    )
 
 
 async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -> list[Finding]:
@@ -287,13 +335,22 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
     found += run.hygiene
     if called.error.startswith(("signal", "limit", "lost")) or called.error in {"timeout", "no result"}:
         found.append(
-            functional("suites.bad-input", f"on bad input it ends with {called.error} instead of an error", entry)
+            functional(
+                "suites.bad-input", f"on bad input it ends with {called.error}; raise an exception instead", entry
+            )
         )
     given = cases[0].arguments if cases else extract_call(candidate.tests, signature.function)
     if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
         answers = [(await candidate.call(given))[0] for _ in range(2)]
         if answers[0].result != answers[1].result:
-            found.append(functional("suites.determinism", "it says that it is deterministic and is not", entry))
+            found.append(
+                functional(
+                    "suites.determinism",
+                    "it declares deterministic, and two equal calls gave two results: let them give the same,"
+                    " or remove that from SKILL.md",
+                    entry,
+                )
+            )
     return found
 
 
@@ -321,15 +378,16 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
             found.append(
                 functional(
                     "suites.mutation",
-                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name}",
+                    f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name};"
+                    " compare its result with the expected one in a test, by assert … == …",
                     entry,
                 )
             )
     return found
 
 
-async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> list[Finding]:
-    """Check whether the tests, or else the cases, notice one small change."""
+async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Path, *, constant: bool) -> list[Finding]:
+    """Check whether the tests, or else the cases, notice one small change; a ``constant`` result needs no argument."""
     entry, function = candidate.manifest.entry, candidate.manifest.signature.function
     source = candidate.tree.read(entry).decode()
     small = make_small_mutants(source, function)
@@ -358,11 +416,14 @@ async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Pat
     found: list[Finding] = []
     for number in unnoticed:
         mutant = tried[number]
-        if (mutant.kind == "argument" and not await _depends_on(candidate, seen, mutant.argument)) or (
-            mutant.kind == "write" and unwritten
-        ):
-            why = f"neither its tests nor a case notice it when {mutant.name}"
-            found.append(functional("suites.mutation", why, entry))
+        why = f"neither its tests nor a case notice it when {mutant.name}"
+        if mutant.kind == "argument" and not constant and not await _depends_on(candidate, seen, mutant.argument):
+            found.append(
+                functional("suites.mutation", f"{why}: {_suggest_test(candidate.manifest, mutant.argument)}", entry)
+            )
+        elif mutant.kind == "write" and unwritten:
+            change = "compare the file's whole text in a test after the call: assert open(PATH).read() == TEXT"
+            found.append(functional("suites.mutation", f"{why}, so what it writes may be wrong: {change}", entry))
         else:
             found.append(advice("suites.mutation", f"its tests do not notice: {mutant.name}", entry))
     shutil.rmtree(folder)

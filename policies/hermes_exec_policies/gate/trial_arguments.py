@@ -389,7 +389,7 @@ async def check_generated(candidate: Candidate, cases: Sequence[Case]) -> tuple[
         if each.error.startswith(_CRASHES):
             again, _ = await candidate.call(arguments, as_used=True)  # a call of its own, without the recorder
             if again.error.startswith(_CRASHES):
-                said = f"for {arguments} it ends with {again.error} instead of an error"
+                said = f"for {arguments} it ends with {again.error}; raise an exception instead"
                 return [functional("suites.bad-input", said, entry)], ""
     outcomes = recorded.read_outcomes(log)
     # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.

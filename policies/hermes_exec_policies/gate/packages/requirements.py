@@ -115,7 +115,7 @@ def _parse(lines: Iterable[tuple[str, str]], wrong: list[Finding]) -> list[Requi
         wrong += _check_name(requirement, path)
         found[str(requirement)] = requirement
     if len(found) > _MOST:
-        wrong.append(functional("dependencies.many", f"there are more than {_MOST} packages"))
+        wrong.append(functional("dependencies.many", f"there are more than {_MOST} packages; name fewer"))
     return list(found.values())
 
 
@@ -166,10 +166,20 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     if line.startswith("-"):
-        wrong.append(functional("dependencies.option", f"an option for the one who installs: {line}", path))
+        wrong.append(
+            functional(
+                "dependencies.option",
+                f"an option for the installing program: {line}; name packages and versions alone",
+                path,
+            )
+        )
         return None
     if "://" in line or "@" in line or line.startswith((".", "/", "~")) or "\\" in line:
-        wrong.append(functional("dependencies.source", f"a package by its place instead of its name: {line}", path))
+        wrong.append(
+            functional(
+                "dependencies.source", f"a package by its address: {line}; write its name, as in pandas>=2", path
+            )
+        )
         return None
     try:
         return Requirement(line)
@@ -191,7 +201,13 @@ def _check_name(requirement: Requirement, path: str) -> list[Finding]:
         return [harmful]
     popular: list[str] = _table()["popular"]
     if name not in popular and (near := _find_similar(name, popular)):
-        return [functional("dependencies.look-alike", f"{name} looks like {near[0]} and is another one", path)]
+        return [
+            functional(
+                "dependencies.look-alike",
+                f"{name} looks like {near[0]} and is another one; write {near[0]} if you mean that",
+                path,
+            )
+        ]
     return []
 
 
@@ -212,7 +228,11 @@ def _check_harmful(requirement: Requirement, name: str, path: str) -> Finding | 
     exact = [each.version.rstrip(".*") for each in requirement.specifier if each.operator in {"==", "==="}]
     if bad[name] and not any(SpecifierSet(bad[name]).contains(version) for version in exact):
         return None
-    return functional("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
+    return functional(
+        "dependencies.known-bad",
+        f"{requirement} is known to be harmful or to have a known hole; use another package or version",
+        path,
+    )
 
 
 @cache
