@@ -190,54 +190,66 @@ def work(body: dict[str, Any]) -> Streamed:
     return Streamed(Reply(Message("assistant", "", (call,)), "tool_calls"), usage=USAGE)
 
 
-@pytest.mark.timeout(600)
-def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path) -> None:
+COMPOSE = Path(__file__).parents[2] / ".cache/compose"
+"""A folder of settings of Docker, in which provisioning puts Compose 2 where the machine has none."""
+REWARDS = {"oracle": 1.0, "nop": 0.0}
+"""The rewards of agents, however a task of Harbor's format is run."""
+
+
+def write_tasks(folder: Path) -> None:
+    """Write a task, and one whose agent is another user."""
+    write_task(folder / "first")
+    user = '[agent]\nuser = "nobody"\n'
+    write_task(folder / "second", user, dockerfile=f"FROM {DEBIAN}\nWORKDIR /app\nRUN chmod 777 /app\n")
+
+
+def run_harbor(folder: Path, environment: str, *agents: dict[str, str], more: dict[str, str]) -> dict[str, Any]:
+    """Run the tasks of a folder by Harbor; return what each agent has of each task."""
     python = install_peer("harbor==0.24.0", extras="agent,docker", interpreter=find_python())
     dock = engine()
     dock.image(DEBIAN)
-    write_task(tmp_path / "tasks/first")
-    user = '[agent]\nuser = "nobody"\n'
-    write_task(tmp_path / "tasks/second", user, dockerfile=f"FROM {DEBIAN}\nWORKDIR /app\nRUN chmod 777 /app\n")
+    (folder / "agents.json").write_text(json.dumps({"agents": agents}))
+    argv = ["run", "-c", "agents.json", "-p", "tasks", "-e", environment, "--jobs-dir", "jobs", "-n", "3", "-y"]
+    done = run_peer(python, str(python.with_name("harbor")), *argv, cwd=folder, more={"DOCKER_HOST": dock.address, **more})
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(run_peer(python, str(PEER / "harbor_job.py"), "jobs", cwd=folder).stdout)
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks")
+    agents = ({"name": "oracle"}, {"name": "nop"}, {"import_path": AGENT})
     with ScriptedEndpoint([work], forever=True) as endpoint:
-        environ = {"DOCKER_HOST": dock.address, "LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url,
-                   "DEFAULT_MODEL": "m"}  # fmt: skip
-        for agent, reward in (("oracle", 1.0), ("nop", 0.0), (AGENT, 1.0)):
-            jobs = str(tmp_path / agent.replace(":", "-"))
-            argv = ["-p", "tasks", "-e", ENVIRONMENT, "-a", agent, "--jobs-dir", jobs, "-n", "2", "-y"]
-            program = str(python.with_name("harbor"))
-            done = run_peer(python, program, "run", *argv, cwd=tmp_path, more=environ)
-            assert done.returncode == 0, done.stderr[-2000:]
-            found = json.loads(run_peer(python, str(PEER / "harbor_job.py"), jobs, cwd=tmp_path).stdout)
-            assert {name: each["rewards"] for name, each in found.items()} == {
-                "first": {"reward": reward}, "second": {"reward": reward}
-            }, found  # fmt: skip
-            if agent == AGENT:
-                assert {(each["tokens"], each["recorded_tokens"]) for each in found.values()} == {(14, 14)}
-                ends: list[list[Any]] = [["agent", ["terminal"]], ["agent", []]]
-                assert all(each["steps"][-2:] == ends and each["steps"][-3][0] == "user" for each in found.values())
-    person = BatchPerson(tmp_path, DOCKER_HOST=dock.address)
-    done = person.run("run", "tasks", "--agent", "oracle", "--into", "batch")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(row)["reward"] for row in person.run("export", "batch").stdout.splitlines()] == [1.0, 1.0]
-    dock.wait_until_none()
+        model = {"LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url, "DEFAULT_MODEL": "m"}
+        found = run_harbor(tmp_path, ENVIRONMENT, *agents, more=model)
+    assert {name: each["rewards"] for name, each in found.items()} == {
+        f"{agent} {task}": {"reward": reward}
+        for agent, reward in {**REWARDS, "hermes-exec": 1.0}.items()
+        for task in ("first", "second")
+    }, found
+    ours = [found["hermes-exec first"], found["hermes-exec second"]]
+    assert {(each["tokens"], each["recorded_tokens"]) for each in ours} == {(14, 14)}
+    ends: list[list[Any]] = [["agent", ["terminal"]], ["agent", []]]
+    assert all(each["steps"][-2:] == ends and each["steps"][-3][0] == "user" for each in ours)
+    person = BatchPerson(tmp_path, DOCKER_HOST=engine().address)
+    for agent, reward in REWARDS.items():
+        done = person.run("run", "tasks", "--agent", agent, "--into", agent)
+        assert done.returncode == 0, done.stderr
+        rows = person.run("export", agent).stdout.splitlines()
+        assert [json.loads(row)["reward"] for row in rows] == [reward, reward]
+    engine().wait_until_none()
 
 
 @pytest.mark.timeout(600)
 def test_the_docker_environment_of_harbor_gives_the_same_rewards(tmp_path: Path) -> None:
-    if subprocess.run(["docker", "compose", "version"], check=False, capture_output=True).returncode:
-        pytest.skip("needs the Compose plugin. Try: apt-get install docker-compose, of Debian 13 or newer")
-    python = install_peer("harbor==0.24.0", extras="agent,docker", interpreter=find_python())
-    dock = engine()
-    dock.image(DEBIAN)
-    write_task(tmp_path / "tasks/first")
-    write_task(tmp_path / "tasks/unsolved", test="#!/bin/sh\necho 0.25 > /logs/verifier/reward.txt\n")
-    found: dict[str, dict[str, Any]] = {}
-    for environment in ("docker", ENVIRONMENT):
-        argv = ["-p", "tasks", "-e", environment, "-a", "oracle", "--jobs-dir", environment[:6], "-n", "2", "-y"]
-        more = {"DOCKER_HOST": dock.address, "DOCKER_BUILDKIT": "0"}
-        done = run_peer(python, str(python.with_name("harbor")), "run", *argv, cwd=tmp_path, more=more)
-        assert done.returncode == 0, done.stderr[-2000:]
-        jobs = run_peer(python, str(PEER / "harbor_job.py"), environment[:6], cwd=tmp_path).stdout
-        found[environment] = {name: each["rewards"] for name, each in json.loads(jobs).items()}
-    assert found["docker"] == found[ENVIRONMENT] == {"first": {"reward": 1.0}, "unsolved": {"reward": 0.25}}
-    dock.wait_until_none()
+    docker = {"DOCKER_CONFIG": str(COMPOSE), "DOCKER_BUILDKIT": "0"}
+    has_compose = subprocess.run(
+        [require_part("docker"), "compose", "version"], check=False, capture_output=True, env={**os.environ, **docker}
+    )
+    require_part("Compose 2", "Harbor's own environment uses it", usable=has_compose.returncode == 0)
+    write_tasks(tmp_path / "tasks")
+    found = run_harbor(tmp_path, "docker", {"name": "oracle"}, {"name": "nop"}, more=docker)
+    assert {name: each["rewards"] for name, each in found.items()} == {
+        f"{agent} {task}": {"reward": reward} for agent, reward in REWARDS.items() for task in ("first", "second")
+    }, found

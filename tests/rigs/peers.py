@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".cache" / "peers"
-_QUIET = {"MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-"""Let peers print less, and fetch no prices, which would take ten seconds of each start."""
+_QUIET = {"MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HARBOR_TELEMETRY": "off"}
+"""Let peers print less, and send and fetch nothing: prices would take ten seconds of each start."""
 
 
 def find_python(newest: int = 14, oldest: int = 12) -> str:

@@ -1,6 +1,7 @@
 """A server of a policy, as a program: it answers chats with the fields of vLLM or of SGLang, and loads adapters.
 
 ``python -m tests.rigs.policy_server --port 8000 --form vllm``. Every second conversation does what its request says.
+With ``--form start`` it loads the adapter of ``HERMES_EXEC_ADAPTER`` at its start, and has no call for it.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ def serve(port: int, policy: Policy, host: str = "127.0.0.1") -> ThreadingHTTPSe
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if self.path == "/v1/chat/completions":
                 self._send(*policy.complete(body))
-            elif self.path == _LOAD[policy.form]:
+            elif self.path == _LOAD.get(policy.form):
                 self._send(policy.load(body), {})
-            elif self.path == _UNLOAD[policy.form]:
+            elif self.path == _UNLOAD.get(policy.form):
                 self._send(policy.unload(body), {})
             else:
                 self._send(404, {"detail": "Not Found"})
@@ -121,8 +122,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--form", choices=_LOAD, default="vllm")
+    parser.add_argument("--form", choices=(*_LOAD, "start"), default="vllm")
     parser.add_argument("--no-ids", action="store_true")
     found = parser.parse_args()
     print(f"process {os.getpid()}", flush=True)
-    serve(found.port, Policy(found.form, ids=not found.no_ids), found.host).serve_forever()
+    served = Policy(found.form, ids=not found.no_ids)
+    if found.form == "start" and "HERMES_EXEC_ADAPTER" in os.environ:
+        at_start = {"lora_path": os.environ["HERMES_EXEC_ADAPTER"], "lora_name": os.environ["HERMES_EXEC_POLICY"]}
+        assert served.load(at_start) == 200
+    serve(found.port, served, found.host).serve_forever()

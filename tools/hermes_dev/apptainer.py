@@ -8,18 +8,16 @@ sources and its lists of packages stay as they are. The finished package is kept
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import struct
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_dev.place import CACHE, DevError, environment
+from hermes_dev import newer
+from hermes_dev.place import CACHE, DevError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
 DEPENDENCIES = ("squashfs-tools", "squashfuse", "fuse2fs", "fuse-overlayfs", "uidmap", "fuse3", "e2fsprogs")
 """What Apptainer mounts images with; all of the machine's own suite."""
@@ -42,54 +40,13 @@ def build_package() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         unpacked = folder / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)
-        _run(["dpkg-deb", "-R", str(_download(folder)), str(unpacked)])
+        newer.run(["dpkg-deb", "-R", str(newer.download("apptainer", DONOR, folder)), str(unpacked)])
         _fit(unpacked)
         made = folder / "made.deb"
-        _run(["dpkg-deb", "-Zgzip", "-z1", "--root-owner-group", "-b", str(unpacked), str(made)])
+        newer.run(["dpkg-deb", "-Zgzip", "-z1", "--root-owner-group", "-b", str(unpacked), str(made)])
         made.rename(finished)
         shutil.rmtree(unpacked)
     return finished
-
-
-def archive() -> str | None:
-    """Where this machine's apt has Debian's own archive; None where it has none, as on Ubuntu."""
-    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"]
-    archives = [line.split("|") for line in _run(targets).splitlines()]
-    return next((uri for uri, origin, label in archives if origin == label == "Debian"), None)
-
-
-def _download(folder: Path) -> Path:
-    """Fetch the package of the newer suite from the archive that this machine's apt is set up with."""
-    uri = archive()
-    if uri is None:
-        raise DevError("no Debian archive is configured here. Try: apt-get update, or install apptainer by hand")
-    for name in ("lists/partial", "archives/partial"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (folder / "sources.list").write_text(f"deb [signed-by={key}] {uri} {DONOR} main\n", encoding="utf-8")
-    (folder / "status").touch()
-    settings = {
-        "Dir::Etc::sourcelist": f"{folder}/sources.list",
-        "Dir::Etc::sourceparts": os.devnull,
-        "Dir::Etc::preferences": os.devnull,
-        "Dir::Etc::preferencesparts": os.devnull,
-        "Dir::State::lists": f"{folder}/lists",
-        "Dir::State::status": f"{folder}/status",
-        "Dir::Cache::archives": f"{folder}/archives",
-        "Dir::Cache::pkgcache": "",
-        "Dir::Cache::srcpkgcache": "",
-        "APT::Sandbox::User": "root",
-        "Debug::NoLocking": "1",
-        "Acquire::Check-Valid-Until": "false",  # a mirror that stands still for some days is good enough
-        "Acquire::Languages": "none",
-    }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    for old in folder.glob("apptainer_*.deb"):
-        old.unlink()
-    _run(["apt-get", *options, "-qq", "update"])
-    _run(["apt-get", *options, "-qq", "download", "apptainer"], folder)
-    shutil.rmtree(folder / "lists")
-    return next(folder.glob("apptainer_*.deb"))
 
 
 def _fit(unpacked: Path) -> None:
@@ -162,18 +119,3 @@ def _versions(data: bytearray, needed: tuple[int, ...]) -> dict[int, tuple[int, 
 def _is_newer(version: str) -> bool:
     match = re.fullmatch(r"GLIBC_2\.([0-9]+)", version)
     return match is not None and int(match[1]) > _NEWEST_MINOR
-
-
-def _run(argv: Sequence[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        argv,
-        check=False,
-        cwd=cwd,
-        env={**environment(), "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise DevError(f"{' '.join(argv[:2])} failed: {done.stderr.strip()[-400:]}")
-    return done.stdout

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_dev import apptainer
+from hermes_dev import apptainer, compose, newer
 from hermes_dev.place import DevError, environment, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,30 @@ def provision() -> None:
         install(root, [*reasons])
     else:
         say(f"provision: nothing to install ({', '.join(part.program for part in PARTS)} are here)")
-    if any(shutil.which(name, path=search_path()) for name in ("apptainer", "singularity")):
+    _provide(
+        "apptainer",
+        install_apptainer,
+        is_missing=not any(shutil.which(name, path=search_path()) for name in ("apptainer", "singularity")),
+    )
+    _provide("Compose 2", _add_compose, is_missing=compose.is_missing())
+
+
+def _provide(name: str, install_it: Callable[[], None], *, is_missing: bool) -> None:
+    """Install what comes from a newer suite of Debian, unless it is here or apt knows no archive of Debian."""
+    if not is_missing:
         return
-    if apptainer.archive() is None:
+    if newer.find_archive() is None:
         say(
-            "provision: apptainer is left out, for apt knows no archive of Debian here (Ubuntu's has none); "
+            f"provision: {name} is left out, for apt knows no archive of Debian here (Ubuntu's has none); "
             "its tests are skipped. Try: install it by hand"
         )
-    else:
-        install_apptainer()
+        return
+    install_it()
+
+
+def _add_compose() -> None:
+    say(f"provision: will put Compose 2 (from {compose.DONOR}) into {compose.CONFIG}, and nowhere else")
+    compose.add_plugin()
 
 
 def in_archive(part: Part) -> str:

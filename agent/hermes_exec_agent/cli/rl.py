@@ -75,6 +75,14 @@ def serve(  # noqa: PLR0913  one parameter an option
         str | None, typer.Option(metavar="NAME", help="Its name for the model; by default the first that it lists.")
     ] = None,
     policy_wait: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds until it has to answer.")] = 1800,
+    policy_restart: Annotated[
+        bool,
+        typer.Option(
+            "--policy-restart",
+            help="Start the server again for each adapter, with its folder in HERMES_EXEC_ADAPTER and its name in "
+            "HERMES_EXEC_POLICY, instead of asking the server to load it.",
+        ),
+    ] = False,
     adapters: Annotated[
         str | None,
         typer.Option(
@@ -124,7 +132,10 @@ def serve(  # noqa: PLR0913  one parameter an option
 
     if not math.isfinite(weight):
         raise UsageError(f"--weight {weight:g}: it is not a finite number")
-    order = _read_policy(policy, command or (), policy_port, policy_model, policy_wait, adapters, model, Path(into))
+    order = _read_policy(
+        policy, command or (), policy_port, policy_model, policy_wait, adapters, model, Path(into),
+        restarts=policy_restart,
+    )  # fmt: skip
     plan = _plan(
         RunArguments(
             tasks,
@@ -166,12 +177,15 @@ def _read_policy(
     adapters: str | None,
     model: str | None,
     into: Path,
+    *,
+    restarts: bool,
 ) -> "PolicyOrder | None":
     """Return the server to run, and let the environment name it as the model."""
     if target is None:
-        if command or adapters or name:
+        if command or adapters or name or restarts:
             raise UsageError(
-                "a server's command line, --policy-model and --adapters need --policy", remedy="--policy TARGET"
+                "a server's command line, --policy-model, --policy-restart and --adapters need --policy",
+                remedy="--policy TARGET",
             )
         return None
     if not command:
@@ -185,9 +199,8 @@ def _read_policy(
     os.environ.update({"LLM_PROVIDER": "vllm", "LLM_BASE_URL": _PLACEHOLDER, "DEFAULT_MODEL": name or "policy"})
     for each in ("FALLBACK_MODELS", "AUXILIARY_MODEL"):
         os.environ.pop(each, None)
-    return PolicyOrder(
-        target, command, port, name or "", wait_s, Path(adapters) if adapters else into / "adapters", into
-    )
+    folder = Path(adapters) if adapters else into / "adapters"
+    return PolicyOrder(target, command, port, name or "", wait_s, folder, into, restarts=restarts)
 
 
 def _plan(arguments: "RunArguments") -> "RunPlan":

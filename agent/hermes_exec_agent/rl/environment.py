@@ -141,8 +141,10 @@ class Environment:
 
     async def _run_round(self, registration: Registration) -> None:
         """Run one round, and post each of its groups once its trials have ended."""
-        number, path = self._record.next_round()
         version = await self._prepare_policy()
+        if self._stop.is_set():
+            return
+        number, path = self._record.next_round()
         tasks = _choose_tasks(self._plan.tasks, number, self._settings.groups)
         settings = self._plan.settings.model_copy(update={"policy": version, "samples": self._settings.group_size})
         run = await asyncio.to_thread(replace(self._plan, tasks=tasks, settings=settings).create, path)
@@ -174,7 +176,7 @@ class Environment:
         """Load the newest adapter, let the trials ask it, and return the version of the policy."""
         if self._policy is None:
             return ""
-        await self._policy.load_newest()
+        await self._until_stopped(self._policy.load_newest())
         os.environ["DEFAULT_MODEL"] = self._policy.model
         return self._policy.version
 

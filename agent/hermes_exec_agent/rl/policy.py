@@ -34,6 +34,7 @@ _LIMIT_S = 10.0
 _LOAD_S = 300.0
 _STEP_S = 60.0
 _END_S = 60.0
+_GRACE_S = 10.0
 _LARGEST = 1 << 20
 _LAST = 4096
 _REASON = 300
@@ -67,17 +68,34 @@ class PolicyOrder:
     """The folder of the environment, in which each adapter is recorded before it is loaded."""
     lease_s: float = 60.0
     """Seconds that it runs on after this process vanished."""
+    restarts: bool = False
+    """Whether it is started again for each adapter, because it loads adapters at its start only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CopiedAdapter:
+    """An adapter whose files are in the target."""
+
+    name: str
+    version: str
+    folder: str
+    """In the target."""
+
+    def list_variables(self) -> dict[str, str]:
+        """Return the variables of a server that loads it at its start."""
+        return {"HERMES_EXEC_ADAPTER": self.folder, "HERMES_EXEC_POLICY": self.name}
 
 
 class PolicyServer:
-    """A server that runs."""
+    """The server, and the adapter that it has loaded."""
 
-    def __init__(self, order: PolicyOrder, terminal: Terminal, job: Job, url: str, say: Callable[[str], None]) -> None:
+    def __init__(self, order: PolicyOrder, terminal: Terminal, url: str, say: Callable[[str], None]) -> None:
         """``url`` is the address on this machine."""
         self._order = order
         self._terminal = terminal
-        self._job = job
         self._say = say
+        self._job: Job | None = None
+        self._watching: asyncio.Task[str] | None = None
         self.url = url
         self.model = order.model
         self.window: int | None = None
@@ -87,24 +105,39 @@ class PolicyServer:
         self._loaded = ""
         self._folder = ""
         """The folder of adapters in the target."""
-        self._watching = asyncio.ensure_future(self._watch())
 
-    async def wait_until_ready(self) -> None:
-        """Wait until the server answers, and find its model.
+    async def start(self) -> None:
+        """Start the server, wait until it answers, and let it load the newest adapter.
 
         Raises:
-            PolicyError: it ended, or does not answer in time.
+            PolicyError: it ended, does not answer in time, or does not load the adapter.
+            HermesError: the target failed.
         """
+        adapter = await self._copy_newest() if self._order.restarts else None
+        await self._run_job(adapter)
+        await self._warn_of_others()
+        await self.load_newest()
+
+    async def _run_job(self, adapter: _CopiedAdapter | None) -> None:
+        """Start the job, wait until it answers, and find its model."""
+        env = adapter.list_variables() if adapter else None
+        job = self._job = await self._terminal.start(
+            list(self._order.argv), name="policy", env=env, keep=False, cap_s=math.inf
+        )
+        self._watching = asyncio.create_task(self._watch(job))
         give_up = time.monotonic() + self._order.wait_s
         while (await self._request("GET", "/health"))[0] != 200:
             self.check()
             if time.monotonic() > give_up:
                 raise PolicyError(
-                    f"the policy's server does not answer within {self._order.wait_s:g} s: {await self._read_log()}",
+                    f"the policy's server does not answer within {self._order.wait_s:g} s: {await _read_log(job)}",
                     remedy="--policy-port with the port of its command line, or a longer --policy-wait",
                 )
             await asyncio.wait([self._watching], timeout=_PAUSE_S)
         models = await self.list_models()
+        if adapter is not None:
+            self._use(adapter, models)
+            return
         self.model = self._order.model or next(iter(models), "")
         if self.model not in models:
             raise PolicyError(
@@ -112,7 +145,37 @@ class PolicyServer:
                 remedy="--policy-model",
             )
         self.version, self.window = self.model, models[self.model]
-        await self._warn_of_others()
+
+    def _use(self, adapter: _CopiedAdapter, models: dict[str, int | None]) -> None:
+        """Let trials ask the adapter.
+
+        Raises:
+            PolicyError: the server does not list it.
+        """
+        if adapter.name not in models:
+            raise PolicyError(
+                f"the policy's server does not list the adapter {adapter.name} as a model",
+                remedy="a command that serves HERMES_EXEC_ADAPTER by the name of HERMES_EXEC_POLICY"
+                if self._order.restarts
+                else None,
+            )
+        self.model = self.version = adapter.name
+        self.window = models[adapter.name] or self.window
+        self._loaded = adapter.version
+        self._say(f"the policy is now the adapter {adapter.name}")
+
+    async def _end_job(self) -> None:
+        """End the server.
+
+        Raises:
+            HermesError: the target failed, or a process could not be ended.
+        """
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            await cancel_and_wait([watching])
+        if self._job is not None:
+            await self._job.kill(grace_s=_GRACE_S)
+            self._job = None
 
     async def _warn_of_others(self) -> None:
         """Warn that other machines reach the server, if it listens on more than the loopback address."""
@@ -129,25 +192,17 @@ class PolicyServer:
         Raises:
             PolicyError: it has ended; the message has the last line of its output.
         """
-        if self._watching.done():
+        if self._watching is not None and self._watching.done():
             raise PolicyError(f"the policy's server ended: {self._watching.result()}", remedy="look at its output")
 
-    async def _watch(self) -> str:
+    @staticmethod
+    async def _watch(job: Job) -> str:
         """Return how the server ended, once it has."""
         try:
-            done = await self._job.wait()
+            done = await job.wait()
         except HermesError as error:
             return flatten(str(error), _REASON)
-        return f"{done.reason}: {await self._read_log()}"
-
-    async def _read_log(self) -> str:
-        """Return the last line of the server's output."""
-        text = b""
-        with contextlib.suppress(HermesError):
-            async for event in self._job.logs(-_LAST):
-                text += getattr(event, "data", b"") or b""
-        lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
-        return flatten(lines[-1], _REASON) if lines else "it wrote nothing"
+        return f"{done.reason}: {await _read_log(job)}"
 
     async def load_newest(self) -> None:
         """Load the newest whole adapter, unless it is loaded.
@@ -157,32 +212,42 @@ class PolicyServer:
             HermesError: it cannot be copied to the target.
         """
         self.check()
-        if self._order.adapters is None:
+        adapter = await self._copy_newest()
+        if adapter is None:
             return
+        before = self._loaded
+        if self._order.restarts:
+            await self._end_job()
+            if (await self._request("GET", "/health"))[0]:
+                raise PolicyError("a server still answers at the policy's port after the policy's server has ended")
+            await self._run_job(adapter)
+        else:
+            await self._call_first(_LOAD_ROUTES, {"lora_name": adapter.name, "lora_path": adapter.folder})
+            self._use(adapter, await self.list_models())
+        if before:
+            if not self._order.restarts:
+                with contextlib.suppress(PolicyError):  # it only takes memory
+                    await self._call_first(_UNLOAD_ROUTES, {"lora_name": f"policy-{before}"})
+            await self._terminal.run(["rm", "-rf", "--", f"{self._folder}/policy-{before}"], timeout=_STEP_S)
+
+    async def _copy_newest(self) -> _CopiedAdapter | None:
+        """Record the newest whole adapter and copy it to the target; return None if it is loaded, or there is none."""
+        if self._order.adapters is None:
+            return None
         found = await asyncio.to_thread(find_adapter, self._order.adapters)
         if found is None or found.version == self._loaded:
-            return
-        name = found.policy
+            return None
         with tempfile.TemporaryDirectory(prefix="hermes-adapter-") as copy:
             try:
                 if not await asyncio.to_thread(copy_adapter, found, Path(copy)):
-                    return  # it is being written; the next round looks again
+                    return None  # it is being written; the next round looks again
             except OSError as error:
                 raise PolicyError(f"the adapter {to_printable(found.folder)}: {error.strerror}") from error
             if self._order.record is not None:
                 await asyncio.to_thread(record_adapter, self._order.record, found)
-            remote = f"{await self._find_folder()}/{name}"
+            remote = f"{await self._find_folder()}/{found.policy}"
             await self._terminal.upload(Path(copy), remote)
-        await self._call_first(_LOAD_ROUTES, {"lora_name": name, "lora_path": remote})
-        models = await self.list_models()
-        if name not in models:
-            raise PolicyError(f"the policy's server does not list the adapter {name} that it loaded")
-        before, self._loaded, self.model, self.version = self._loaded, found.version, name, name
-        self._say(f"the policy is now the adapter {name}")
-        if before:
-            with contextlib.suppress(PolicyError):  # it only takes memory
-                await self._call_first(_UNLOAD_ROUTES, {"lora_name": f"policy-{before}"})
-            await self._terminal.run(["rm", "-rf", "--", f"{self._folder}/policy-{before}"], timeout=_STEP_S)
+        return _CopiedAdapter(found.policy, found.version, remote)
 
     async def _find_folder(self) -> str:
         if not self._folder:
@@ -201,7 +266,8 @@ class PolicyServer:
         if code != 200:
             raise PolicyError(
                 f"the policy's server does not take the adapter: {code or 'no answer'} {flatten(text, _REASON)}",
-                remedy="vllm serve --enable-lora with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, or SGLang --enable-lora",
+                remedy="vllm serve --enable-lora with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, SGLang --enable-lora, or"
+                " --policy-restart for a server that loads adapters at its start only",
             )
 
     async def list_models(self) -> dict[str, int | None]:
@@ -237,9 +303,8 @@ class PolicyServer:
 
     async def close(self) -> None:
         """End the server, and remove the files that were copied for it."""
-        await cancel_and_wait([self._watching])
         with contextlib.suppress(HermesError):
-            await self._job.kill(grace_s=10.0)
+            await self._end_job()
         if self._folder:
             with contextlib.suppress(HermesError):
                 await self._terminal.run(["rm", "-rf", "--", self._folder], timeout=_STEP_S, cwd="/")
@@ -255,16 +320,26 @@ async def serve_policy(order: PolicyOrder, say: Callable[[str], None]) -> AsyncG
     """
     require("rl", "the server of a policy")
     say(f"the policy's server starts on {to_printable(order.target)}")
-    async with hermes_exec.open(order.target, lease_s=order.lease_s) as terminal:
-        job = await terminal.start(list(order.argv), name="policy", keep=False, cap_s=math.inf)
-        async with await terminal.forward("127.0.0.1:0", f"127.0.0.1:{order.port}", on_failure=_ignore) as forward:
-            server = PolicyServer(order, terminal, job, f"http://{forward.address}", say)
-            try:
-                await server.wait_until_ready()
-                await server.load_newest()
-                yield server
-            finally:
-                await shield_to_completion(server.close(), limit_s=_END_S)
+    async with (
+        hermes_exec.open(order.target, lease_s=order.lease_s) as terminal,
+        await terminal.forward("127.0.0.1:0", f"127.0.0.1:{order.port}", on_failure=_ignore) as forward,
+    ):
+        server = PolicyServer(order, terminal, f"http://{forward.address}", say)
+        try:
+            await server.start()
+            yield server
+        finally:
+            await shield_to_completion(server.close(), limit_s=_END_S)
+
+
+async def _read_log(job: Job) -> str:
+    """Return the last line of a server's output."""
+    text = b""
+    with contextlib.suppress(HermesError):
+        async for event in job.logs(-_LAST):
+            text += getattr(event, "data", b"") or b""
+    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+    return flatten(lines[-1], _REASON) if lines else "it wrote nothing"
 
 
 def listens_for_others(table: str, port: int) -> bool:

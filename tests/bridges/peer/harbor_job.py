@@ -12,10 +12,9 @@ for path in Path(sys.argv[1]).glob("*/*/result.json"):
     failure = result.get("exception_info")
     written = path.parent / "agent/trajectory.json"
     trajectory = Trajectory.model_validate_json(written.read_text()) if written.exists() else None
-    found[result["task_name"]] = {
+    found[f"{result['agent_info']['name']} {result['task_name']}"] = {
         "rewards": (result.get("verifier_result") or {}).get("rewards"),
         "failure": failure and failure["exception_message"],
-        "agent": result["agent_info"]["name"],
         "tokens": result["agent_result"]["n_output_tokens"],
         "steps": trajectory and [[each.source, [call.function_name for call in each.tool_calls or ()]]
                                  for each in trajectory.steps],
