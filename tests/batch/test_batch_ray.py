@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 leave_out("takes long")
 
-SCRIPT = Path(__file__).parents[2] / "deploy/examples/ray.sbatch"
+SCRIPTS = Path(__file__).parents[2] / "deploy/examples"
 
 
 @pytest.fixture(scope="module")
@@ -143,23 +143,45 @@ def _find_trials(person: BatchPerson) -> list[TrialState]:
 
 @pytest.mark.timeout(400)
 def test_the_script_for_slurm_runs_a_batch_on_two_nodes(tmp_path: Path) -> None:
+    done, said = _submit(BatchPerson(tmp_path), "ray.sbatch", nodes=2)
+    assert (done.returncode, "6/6 done" in said) == (0, True), (done.stderr, said)
+    assert len(list((tmp_path / "r/shards").glob("s*/ended"))) == 2
+
+
+@pytest.mark.timeout(400)
+def test_the_script_for_exclusive_nodes_runs_a_batch_by_symmetric_run(tmp_path: Path) -> None:
+    # Its end stops every Ray of the user that it sees, so that here it sees its own processes alone, and reaps them.
+    ray = shutil.which("ray", path=BatchPerson(tmp_path).environ["PATH"])
+    alone = "exec unshare --pid --fork --kill-child --mount-proc"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    reaped = f"""{alone} sh -c '{ray} "$@" & wait $!' sh "$@\""""
+    (programs / "ray").write_text(f'#!/bin/sh\n[ "$1" = symmetric-run ] || exec {ray} "$@"\n{reaped}\n')
+    (programs / "ray").chmod(0o755)
     person = BatchPerson(tmp_path)
+    person.environ["PATH"] = f"{programs}:{person.environ['PATH']}"
+    done, said = _submit(person, "ray-exclusive.sbatch", nodes=1)
+    assert (done.returncode, "6/6 done" in said, "Stopped all" in said) == (0, True, True), (done.stderr, said)
+    assert read_state(tmp_path / "r").summarize().reward == 1
+
+
+def _submit(
+    person: BatchPerson, script: str, *, nodes: int
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a script to its end, check that it leaves nothing, and return what it printed."""
     person.write_tasks({"id": f"t{number}", "instruction": "work", "check": "test -s out"} for number in range(6))
     model = person.write_replies("echo done > out; sleep 2")
-    shutil.copy(SCRIPT, tmp_path)
-    with slurm.cluster(nodes=2) as nodes:
-        argv = ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--output=job.txt"]
-        argv += [SCRIPT.name, "tasks.jsonl", "--model", model, "-n", "4", "--per-shard", "2", "--into", "r"]
-        environ = {**person.environ, "SLURM_CONF": str(nodes.conf)}
-        done = subprocess.run(argv, check=False, text=True, cwd=tmp_path, env=environ, capture_output=True)
-        said = (tmp_path / "job.txt").read_text()
-        assert done.returncode == 0, (done.stderr, said)
-        wait_until(lambda: nodes.jobs() == [])
-    assert "6/6 done" in said
-    assert len(list((tmp_path / "r/shards").glob("s*/ended"))) == 2
-    assert not list(tmp_path.glob(".hermes-ray-token-*"))
+    shutil.copy(SCRIPTS / script, person.home)
+    with slurm.cluster(nodes=nodes) as cluster:
+        argv = ["sbatch", "--wait", f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1", "--output=job.txt"]
+        argv += [script, "tasks.jsonl", "--model", model, "-n", "4", "--per-shard", "2", "--into", "r"]
+        environ = {**person.environ, "SLURM_CONF": str(cluster.conf)}
+        done = subprocess.run(argv, check=False, text=True, cwd=person.home, env=environ, capture_output=True)
+        wait_until(lambda: cluster.jobs() == [])
+    assert not list(person.home.glob(".hermes-ray-*"))
     assert not list(Path("/tmp").glob("hermes-ray-*-n?"))
     assert not find_processes("raylet/raylet", "hermes-ray-")
+    return done, (person.home / "job.txt").read_text()
 
 
 @pytest.mark.timeout(200)
