@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -137,13 +138,17 @@ async def _check_folder(transport: Transport, plan: Plan) -> None:
     if plan.cwd is None:
         return
     if plan.backend.type == "local":
-        home = encode(plan.env.get("HOME") or home_folder())
-        if not os.path.isdir(os.path.join(home, encode(plan.cwd))):  # noqa: ASYNC240, PTH112, PTH118  bytes; a thread takes longer
-            raise UsageError(f"cwd: {plan.cwd}: no such folder", remedy="create it, or pass another cwd")
-        return
-    answer = await transport.start("exec", {"argv": [b"true"]}, OutputCollector(0, SpoolFolder())).result()
-    if answer.get("error") == "cwd":
-        raise UsageError(f"cwd: {plan.cwd}: no such folder in {plan.target}", remedy="create it, or pass another cwd")
+        folder = os.path.join(encode(plan.env.get("HOME") or home_folder()), encode(plan.cwd))  # noqa: PTH118  bytes
+        if os.path.isdir(folder):  # noqa: ASYNC240, PTH112  bytes; a thread takes longer
+            return
+        is_other, where = os.path.lexists(folder), ""  # noqa: ASYNC240  the same
+    else:
+        answer = await transport.start("exec", {"argv": [b"true"]}, OutputCollector(0, SpoolFolder())).result()
+        if answer.get("error") != "cwd":
+            return
+        is_other, where = answer.get("errno") == errno.ENOTDIR, f" in {plan.target}"
+    what = f"not a folder{where}" if is_other else f"no such folder{where}"
+    raise UsageError(f"cwd: {plan.cwd}: {what}", remedy="create it, or pass another cwd")
 
 
 def create_terminal(plan: Plan, carrier: Transport, audit: Audit | None) -> Terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -45,12 +46,16 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_the_programs_of_a_page_run_in_order(name: str, tmp_path: Path) -> None:
+def test_the_programs_of_a_page_run_in_order_and_leave_nothing(name: str, tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
     program = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL))
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program], check=False, capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+        [sys.executable, "-I", "-c", program],
+        check=False, capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert list(temporary.iterdir()) == []
     said = [text for text in re.findall(r"print\(.*\)  # (.+)", program) if re.fullmatch(r"[\w/ ]+", text)]
     assert [text for text in said if text not in done.stdout] == []
 

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.environments import copy_tools
+from hermes_exec_policies.gate.packages import copy_tools
 from hermes_exec_policies.gate.rewrites import make_mutants
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load_policy

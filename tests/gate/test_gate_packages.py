@@ -14,13 +14,14 @@ import pytest
 
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.environments import (
+from hermes_exec_policies.gate.packages import (
     Environments,
     Index,
+    collect_requirements,
     environment_digest,
+    find_known_bad,
     refuse_startup_files,
 )
-from hermes_exec_policies.gate.packages.requirements import collect_requirements, find_known_bad
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Report, SkillRefused
 from tests.rigs.breadth import leave_out

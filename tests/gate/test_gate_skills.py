@@ -14,7 +14,7 @@ from hermes_exec_policies.gate.audit import audit, examine_texts, texts_of
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import check_layout, read_manifest
-from hermes_exec_policies.gate.packages.requirements import collect_requirements
+from hermes_exec_policies.gate.packages import collect_requirements
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Kind, Level, SkillRefused
 from tests.rigs import corpus

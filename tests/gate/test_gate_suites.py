@@ -17,7 +17,7 @@ from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, is_same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.environments import copy_tools
+from hermes_exec_policies.gate.packages import copy_tools
 from hermes_exec_policies.gate.suites import SuiteResults, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level

@@ -30,7 +30,7 @@ OPENING: dict[str, tuple[dict[str, Any], str]] = {
     "audit": ({"audit": "yes"}, "audit="),
     "keyword": ({"timeout": 3}, "there is no parameter 'timeout'"),
     "no-folder": ({"cwd": "/no/such/folder"}, "cwd: /no/such/folder: no such folder"),
-    "a-file": ({"cwd": "/etc/passwd"}, "cwd: /etc/passwd: no such folder"),
+    "a-file": ({"cwd": "/etc/passwd"}, "cwd: /etc/passwd: not a folder"),
 }
 Call = Callable[[Any], Any]
 CALLS: dict[str, tuple[Call, str]] = {

@@ -18,7 +18,7 @@ from hermes_exec_agent.skills.run.warm import WarmRunner
 from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.environments import copy_tools
+from hermes_exec_policies.gate.packages import copy_tools
 from hermes_exec_policies.gate.suites import run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level

@@ -21,9 +21,10 @@ from hermes_exec_agent.models.protocol import Reply, Usage
 from hermes_exec_agent.runtime import Conversation, Options
 from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.argument_conversion import adapt
 from hermes_exec_agent.tools.base import BaseTool
 from hermes_exec_agent.tools.dispatch import ResolvedCall, resolve
-from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt
+from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed

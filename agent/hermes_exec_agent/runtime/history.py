@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.images import image_of_record
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.runtime.links import find_hosts
 from hermes_exec_agent.tools.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ BRANCHED = (
 )
 UNANSWERED = "(This branch of the conversation began before the answer.)"
 _NOT_RUN = "not run: the turn ended before."
+_HOST = re.compile(r"(?:(?<=://)|(?<![\w.@-]))((?:[a-z0-9-]+\.)+[a-z0-9-]+|localhost|\[[0-9a-f:]+\])", re.IGNORECASE)
 
 
 class MessageHistory:
@@ -206,6 +207,11 @@ class MessageHistory:
         """Add an assistant's message if the last one is not the assistant's."""
         if self._messages and self._messages[-1].role in ("user", "tool"):
             self._messages.append(Message("assistant", note))
+
+
+def find_hosts(text: str) -> set[str]:
+    """Return the hosts that a text names, in lower case: in addresses, and as words such as ``example.org``."""
+    return {each.lower() for each in _HOST.findall(text)}
 
 
 def parse_message(record: Mapping[str, Any]) -> Message:

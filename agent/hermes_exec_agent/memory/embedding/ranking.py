@@ -1,4 +1,4 @@
-"""Rankings by meaning, and the mixture of several rankings.
+"""Mix several rankings, such as one by words and one by meaning.
 
 The mixture adds the reciprocals of the ranks, so that scores of different kinds are never compared. The weights of
 `WEIGHTS` apply wherever words and meaning are mixed.
@@ -11,35 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from hermes_exec_agent.memory.embedding.protocol import Embedder
-
     T = TypeVar("T", bound=Hashable)
 
 WEIGHTS: Mapping[str, float] = {"words": 2.0, "meaning": 1.0}
 """The weight of each ranking; a ranking without a weight has 1. docs/benchmarks.md compares mixtures."""
 _DAMPING = 60
 """Added to each rank, so that the first ranks of one ranking do not outweigh all others."""
-
-
-def rank_by_meaning(embedder: Embedder, query: str, texts: Sequence[str], limit: int = 0) -> list[int]:
-    """Return the indexes of the texts, the nearest in meaning first.
-
-    Args:
-        embedder: embeds the query and all texts.
-        query: what is searched for.
-        texts: what is searched.
-        limit: the most indexes; all if 0.
-
-    Raises:
-        EmbeddingFailed: a text was not embedded.
-    """
-    import numpy as np
-
-    if not texts:
-        return []
-    scores = embedder.embed(texts, query=False) @ embedder.embed([query], query=True)[0]
-    order = [int(each) for each in np.argsort(-scores, kind="stable")]
-    return order[:limit] if limit else order
 
 
 def fuse(rankings: Mapping[str, Sequence[T]], weights: Mapping[str, float] = WEIGHTS) -> list[T]:

@@ -30,7 +30,7 @@ def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
     Raises:
         Refused: another program changed the registry; nothing was removed.
     """
-    from hermes_exec_policies.gate.packages.environments import Environments
+    from hermes_exec_policies.gate.packages import Environments
 
     if not registry.home.folder.exists():
         return Garbage((), ())

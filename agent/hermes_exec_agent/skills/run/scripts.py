@@ -247,8 +247,7 @@ async def _install(
     Raises:
         Refused: a requirement is invalid, or cannot be had.
     """
-    from hermes_exec_policies.gate.packages.environments import Environments, install, share_environment
-    from hermes_exec_policies.gate.packages.requirements import collect_script_requirements
+    from hermes_exec_policies.gate.packages import Environments, collect_script_requirements, install, share_environment
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import FUNCTION_POLICY, SkillRefused
     from hermes_exec_policies.load import load_policy
