@@ -13,8 +13,6 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.encoding import parse_number
-from hermes_exec_agent.memory.mixed_search import search_conversations
-from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
@@ -108,6 +106,7 @@ def _search(
     person: str,
 ) -> tuple[list[str], list[str]]:
     """Return the conversations with hits and their lines: each with its note, and its best hits."""
+    from hermes_exec_agent.memory.mixed_search import search_conversations
     from hermes_exec_agent.runtime.events.search import SearchFilter  # takes long to import
 
     wanted = SearchFilter(
@@ -162,6 +161,8 @@ def _browse(log: EventLog, args: SessionSearchArguments, current: str, person: s
 
 def _describe(log: EventLog, conversation: str) -> list[str]:
     """Return the title of a conversation, and its note."""
+    from hermes_exec_agent.memory.notes import latest_note
+
     first = log.events(conversation, max(log.last(conversation) - 1, 0))
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(first[-1].at)) if first else ""
     target = quote(log.start(conversation).target, 80)
