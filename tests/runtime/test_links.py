@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from hermes_exec_agent.frontends.chat.screen import ScreenDisplay
-from hermes_exec_agent.runtime.links import LinkFilter, find_hosts, links_to_text
+from hermes_exec_agent.runtime.links import LinkFilter, links_to_text
+from hermes_exec_agent.runtime.named_hosts import find_hosts
 from hermes_exec_agent.runtime.updates import Text
 
 if TYPE_CHECKING:

@@ -59,11 +59,6 @@ class SessionSearch(BaseTool[SessionSearchArguments]):
     available_to_delegates = False
     arguments_type = SessionSearchArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation may read earlier ones."""
-        return context.past is not None
-
     async def run(self, args: SessionSearchArguments, context: Context) -> Envelope:
         """Search in a thread."""
         if context.past is None:

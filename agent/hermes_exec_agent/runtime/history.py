@@ -16,7 +16,7 @@ from hermes_exec._async import wait_done
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.images import image_of_record
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.runtime.links import find_hosts
+from hermes_exec_agent.runtime.named_hosts import find_hosts
 from hermes_exec_agent.tools.provenance import Provenance
 
 if TYPE_CHECKING:

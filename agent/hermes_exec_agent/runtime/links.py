@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-_HOST = re.compile(r"(?:(?<=://)|(?<![\w.@-]))((?:[a-z0-9-]+\.)+[a-z0-9-]+|localhost|\[[0-9a-f:]+\])", re.IGNORECASE)
 _RELATIVE = re.compile(r"(?!//)[^:\\&<>\x00-\x20\x7f]*")
 _ADDRESS = re.compile(r"https?://[^\s\\&<>`]+", re.IGNORECASE)
 _LINK = re.compile(r"\](?=(?:\(|:)\s*<?([^\s)>]*))")
@@ -34,11 +33,6 @@ _UNFINISHED = re.compile(
 )
 _MOST = 2048
 """Characters of an unfinished construct that are held back."""
-
-
-def find_hosts(text: str) -> set[str]:
-    """Return the hosts that a text names, in lower case: in addresses, and as words such as ``example.org``."""
-    return {each.lower() for each in _HOST.findall(text)}
 
 
 def links_to_text(text: str, hosts: Collection[str]) -> str:

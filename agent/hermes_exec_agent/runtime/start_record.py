@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.runtime.history import BRANCHED, UNANSWERED, MessageHistory, to_record
-from hermes_exec_agent.runtime.links import find_hosts
+from hermes_exec_agent.runtime.named_hosts import find_hosts
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 
 if TYPE_CHECKING:

@@ -37,11 +37,6 @@ class CronJob(BaseTool[CronArguments]):
     available_to_delegates = False
     arguments_type = CronArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the configuration lets the agent propose jobs."""
-        return context.proposes_jobs
-
     async def run(self, args: CronArguments, context: Context) -> Envelope:
         """Propose, list or withdraw."""
         from hermes_exec_agent.scheduler.proposed_jobs import describe_jobs, propose, withdraw  # slow to import

@@ -76,8 +76,8 @@ class SkillManage(BaseTool[SkillManageArguments]):
 
     async def _write_guide(self, args: SkillManageArguments, context: Context) -> Version | None:
         """Register the guide that a patch makes or changes; return None if the call is of a function."""
-        from hermes_exec_agent.skills.registry.guides import register_guide
         from hermes_exec_agent.skills.registry.content import private_folder
+        from hermes_exec_agent.skills.registry.guides import register_guide
         from hermes_exec_agent.skills.registry.record import Author, Origin
         from hermes_exec_policies.gate.skill_names import module_name
 

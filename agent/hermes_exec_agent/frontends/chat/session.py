@@ -258,12 +258,15 @@ class ChatSession:
         # These imports take long, and the user can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
 
+        # The client is imported while the target starts. Not earlier, because two threads that import the same packages
+        # block each other. A daemon thread does not delay the end of the program.
+        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
         options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         if self._most_cost is not None:
             options = replace(options, most_cost=self._most_cost)
-        conversation = await self._stack.enter_async_context(
+        return await self._stack.enter_async_context(
             open_conversation(
                 self.target,
                 models=self.models,
@@ -279,10 +282,6 @@ class ChatSession:
                 participant=self.participant,
             )
         )
-        # Not earlier, because two threads that import the same packages block each other. A daemon thread does not
-        # delay the end of the program.
-        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
-        return conversation
 
 
 def _parse_cases(words: Sequence[str]) -> list[Case]:

@@ -18,7 +18,8 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.http import protocol
 from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Usage, sum_usage
-from hermes_exec_agent.runtime.links import LinkFilter, find_hosts, links_to_text
+from hermes_exec_agent.runtime.links import LinkFilter, links_to_text
+from hermes_exec_agent.runtime.named_hosts import find_hosts
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted, Ended, Replied, Retried, Text, Warned
 
 if TYPE_CHECKING:
