@@ -88,7 +88,7 @@ def _local_path(value: object, info: ValidationInfo) -> object:
     return folder / path if folder else path
 
 
-class Bind(BaseModel, frozen=True, extra="forbid", strict=True):
+class Bind(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """A file or folder of the outer target that is visible inside."""
 
     source: Annotated[str, AfterValidator(_argument)]

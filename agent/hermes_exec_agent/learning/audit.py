@@ -213,6 +213,8 @@ def run_audits(log: EventLog, *, early: bool = False) -> list[int]:
 
 def queue_advice(log: EventLog) -> None:
     """Queue the advice of the audits that is not in the queue of proposals yet. It takes no effect."""
+    if not log.last(STREAM):
+        return
     from hermes_exec_agent.learning.proposals import add_advice
 
     add_advice(

@@ -42,11 +42,6 @@ class ProposeChange(BaseTool[ProposalArguments]):
     available_to_delegates = False
     arguments_type = ProposalArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the configuration lets the agent propose changes."""
-        return context.proposals is not None
-
     async def run(self, args: ProposalArguments, context: Context) -> Envelope:
         """Judge the change and queue it."""
         if context.proposals is None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.detached_commands import run_command, start_command
-from hermes_exec_agent.learning.review_queue import ReviewRules, has_pending
 
 if TYPE_CHECKING:
     from hermes_exec.config.settings import Settings
+    from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.runtime.events import EventLog
 
 _RUN = ("review", "run")
@@ -22,6 +22,8 @@ def read_rules(settings: Settings) -> ReviewRules | None:
     """Return when tasks are reviewed; None if the configuration does not enable it."""
     if not settings.learning.review:
         return None
+    from hermes_exec_agent.learning.review_queue import ReviewRules
+
     memory = settings.memory
     remembers = memory.memory_enabled or memory.user_profile_enabled
     return ReviewRules(memory.nudge_interval if remembers else 0, settings.learning.creation_nudge)
@@ -58,6 +60,8 @@ def _is_wanted(log: EventLog) -> bool:
 
 
 def _has_pending(log: EventLog) -> bool:
+    from hermes_exec_agent.learning.review_queue import has_pending
+
     try:
         return has_pending(log)
     except HermesError:

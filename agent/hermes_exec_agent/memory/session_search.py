@@ -13,8 +13,6 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.encoding import parse_number
-from hermes_exec_agent.memory.mixed_search import search_conversations
-from hermes_exec_agent.memory.notes import latest_note
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
@@ -61,11 +59,6 @@ class SessionSearch(BaseTool[SessionSearchArguments]):
     available_to_delegates = False
     arguments_type = SessionSearchArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation may read earlier ones."""
-        return context.past is not None
-
     async def run(self, args: SessionSearchArguments, context: Context) -> Envelope:
         """Search in a thread."""
         if context.past is None:
@@ -108,6 +101,7 @@ def _search(
     person: str,
 ) -> tuple[list[str], list[str]]:
     """Return the conversations with hits and their lines: each with its note, and its best hits."""
+    from hermes_exec_agent.memory.mixed_search import search_conversations
     from hermes_exec_agent.runtime.events.search import SearchFilter  # takes long to import
 
     wanted = SearchFilter(
@@ -162,6 +156,8 @@ def _browse(log: EventLog, args: SessionSearchArguments, current: str, person: s
 
 def _describe(log: EventLog, conversation: str) -> list[str]:
     """Return the title of a conversation, and its note."""
+    from hermes_exec_agent.memory.notes import latest_note
+
     first = log.events(conversation, max(log.last(conversation) - 1, 0))
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(first[-1].at)) if first else ""
     target = quote(log.start(conversation).target, 80)

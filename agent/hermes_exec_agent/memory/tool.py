@@ -73,11 +73,6 @@ class MemoryTool(BaseTool[MemoryArguments]):
         self._ended_turn = 0
         """The number of the request in which no more writes are tried."""
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation has a journal."""
-        return context.journal is not None
-
     def summary(self, args: MemoryArguments) -> str:
         """Return the changes, each with its text."""
         texts = [f"{each.action} {quote(each.content or each.old_text, 1000)}" for each in _list_changes(args)]

@@ -36,11 +36,6 @@ class UserAsk(BaseTool[UserAskArguments]):
     available_to_delegates = False
     arguments_type = UserAskArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation has a user model; that of a guest has none."""
-        return context.user_model is not None
-
     async def run(self, args: UserAskArguments, context: Context) -> Envelope:
         """Ask, for a bounded time; a failure of the provider is the failure of the call."""
         if context.user_model is None:

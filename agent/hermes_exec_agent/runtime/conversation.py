@@ -20,7 +20,6 @@ from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
 from hermes_exec_agent.runtime.history import TIME_LIMIT, EventRecorder
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.request_notices import Inbox, RequestNotices
-from hermes_exec_agent.runtime.rollback import list_steps, rollback
 from hermes_exec_agent.runtime.start_record import create_start_record, read_branch
 from hermes_exec_agent.runtime.token_record import TokenRecorder
 from hermes_exec_agent.runtime.tool_executor import ToolExecutor
@@ -400,6 +399,8 @@ class Conversation:
 
     async def list_steps(self) -> list[RollbackStep]:
         """Return the turns of this conversation, with the files that they changed in its target."""
+        from hermes_exec_agent.runtime.rollback import list_steps
+
         return list_steps(await self._read_events(), self.terminal.target)
 
     async def rollback(self, number: int, *, force: bool = False) -> RollbackReport:
@@ -409,6 +410,8 @@ class Conversation:
             UsageError: a turn runs, there is no such turn, or files would be lost without ``force``.
             HermesError: the target failed, or the log cannot be written.
         """
+        from hermes_exec_agent.runtime.rollback import rollback
+
         self._refuse_if_busy()
         async with self._hold_turn():
             events = await self._read_events()

@@ -15,7 +15,6 @@ from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.agent_shell import mark_plan
 from hermes_exec_agent.learning.review_schedule import read_rules
-from hermes_exec_agent.mcp.definitions import PREFIX
 from hermes_exec_agent.memory.persons import Participant, check_participant, choose_participant
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.delegation import Delegator
@@ -103,8 +102,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     if settings.agent.soul and not chosen:
         soul = await asyncio.to_thread(read_soul, os.environ, tell or _log.warning)
         options = replace(options, instructions="\n\n".join(filter(None, (soul, options.instructions))))
-    named = (*settings.agent.approvals, *settings.agent.descriptions)
-    check_tool_names(name for name in named if not name.startswith(PREFIX))
+    _check_names((*settings.agent.approvals, *settings.agent.descriptions))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
     async with longterm as opened, await _open_terminal(target, cwd, models.main.name) as terminal:
@@ -137,6 +135,14 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
                     await conversation.end_background()
                     await context.close()
                     await _send_words(conversation.id, context, log)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Check the names of tools in the configuration; those of servers are known once these answer."""
+    if names:
+        from hermes_exec_agent.mcp.definitions import PREFIX
+
+        check_tool_names(name for name in names if not name.startswith(PREFIX))
 
 
 def _open_servers(settings: Settings, context: Context, *, wanted: bool) -> AbstractAsyncContextManager[Servers | None]:

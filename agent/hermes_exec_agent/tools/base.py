@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 _SHOWN = 80
+_OBVIOUS = frozenset({("minLength", 1), ("minimum", 0), ("minimum", 1)})
+"""Bounds that a model keeps unasked. They are checked all the same, and each request would pay for their bytes."""
 _COMPLAINTS = 3
 
 
@@ -49,7 +52,7 @@ class BaseTool(Generic[A]):
     """Whether a conversation that a task was delegated to has it, too."""
 
     def __init__(self) -> None:
-        self.spec = ToolSpec(self.name, describe(self.arguments_type), build_schema(self.arguments_type))
+        self.spec = ToolSpec(self.name, describe(self.arguments_type), find_schema(self.arguments_type))
 
     @classmethod
     def is_available(cls, context: Context) -> bool:  # noqa: ARG003  most tools are always available
@@ -139,9 +142,30 @@ def describe(takes: type[BaseModel]) -> str:
     return " ".join((takes.__doc__ or "").split())
 
 
+SCHEMAS = Path(__file__).with_name("schemas.json")
+"""What `build_schema` returns for the arguments of our own tools, by class: building them all takes as long as a turn.
+A test compares the file with the classes, and writes it."""
+
+
+def class_name(takes: type[BaseModel]) -> str:
+    """Return the full name of a class of arguments."""
+    return f"{takes.__module__}.{takes.__qualname__}"
+
+
+@functools.cache
+def _read_schemas() -> dict[str, dict[str, Any]]:
+    schemas: dict[str, dict[str, Any]] = json.loads(SCHEMAS.read_bytes())
+    return schemas
+
+
+def find_schema(takes: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments, which is not to be changed: the prepared one of our own tools."""
+    return _read_schemas().get(class_name(takes)) or build_schema(takes)
+
+
 @functools.lru_cache(maxsize=512)
 def build_schema(takes: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments: no titles, no references, no further properties.
+    """Return the JSON Schema of a tool's arguments: no titles, no references, no obvious bounds, no further properties.
 
     It is built once for each class, and not to be changed.
     """
@@ -163,7 +187,9 @@ def _inline_references(node: Any, parts: dict[str, Any]) -> Any:
         part.pop("description", None)
         return _inline_references(part, parts)
     plain: dict[str, Any] = {
-        key: _inline_references(value, parts) for key, value in schema.items() if key not in {"title", "properties"}
+        key: _inline_references(value, parts)
+        for key, value in schema.items()
+        if key not in {"title", "properties"} and (isinstance(value, list | dict) or (key, value) not in _OBVIOUS)
     }
     if "properties" in schema:
         plain["properties"] = {key: _inline_references(value, parts) for key, value in schema["properties"].items()}
@@ -173,7 +199,7 @@ def _inline_references(node: Any, parts: dict[str, Any]) -> Any:
 
 def describe_errors(name: str, takes: type[BaseModel], error: ValidationError) -> str:
     """Describe the errors in the arguments, and the arguments that the tool takes."""
-    shown = build_schema(takes)["properties"]
+    shown = find_schema(takes)["properties"]
     fields = {field: value for field, value in takes.model_fields.items() if field in shown}
     problems: list[str] = []
     for each in error.errors(include_url=False, include_context=False)[:_COMPLAINTS]:

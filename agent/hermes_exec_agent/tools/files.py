@@ -10,7 +10,6 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads it
 
 from hermes_exec.errors import TransferError, UsageError
-from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.instruction_files import check_instruction_files, is_instruction_file
@@ -20,6 +19,7 @@ from hermes_exec_agent.tools.workspace_bounds import paths_stay
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec_agent.tools import v4a
     from hermes_exec_agent.tools.tool import Context
 
 _PIECE = 1 << 20
@@ -196,6 +196,8 @@ class Patch(BaseTool[PatchArguments]):
 
 
 def _parse_operations(args: PatchArguments) -> list[v4a.PatchOperation]:
+    from hermes_exec_agent.tools import v4a
+
     if args.mode == "patch":
         return v4a.parse(args.patch)
     if not args.path:
@@ -205,6 +207,8 @@ def _parse_operations(args: PatchArguments) -> list[v4a.PatchOperation]:
 
 def _list_paths(operations: list[v4a.PatchOperation]) -> list[str]:
     """Return the paths that operations write, as the call has them."""
+    from hermes_exec_agent.tools import v4a
+
     moved = [each.moved for each in operations if isinstance(each, v4a.Update) and each.moved]
     return [*(each.path for each in operations), *moved]
 

@@ -24,7 +24,7 @@ _MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"
 class Item(BaseModel):
     """One item of the list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     content: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"

@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec.files import ResolvedPath
 from hermes_exec.guest.files.real_path import source
 from hermes_exec_agent.tools.inside.sensitive import is_below, secret_below, secret_of
 from hermes_exec_agent.tools.target_python import build_argv
@@ -18,6 +17,7 @@ from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from hermes_exec.files import ResolvedPath
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.tools.tool import Context
 
@@ -180,6 +180,8 @@ async def _resolve_plainly(path: str, context: Context) -> ResolvedPath:
     Raises:
         TransferError: it cannot be read.
     """
+    from hermes_exec.files import ResolvedPath
+
     result = await context.terminal.run(["sh", "-c", _RESOLVE, "sh", path], timeout=_LIMIT_S)
     real, _, rest = result.stdout.partition(b"\0")
     links, _, mounts = rest.partition(b"\0")

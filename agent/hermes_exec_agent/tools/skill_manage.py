@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.registry.content import private_folder
-from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
@@ -17,7 +15,6 @@ from hermes_exec_agent.tools.provenance import list_origins
 from hermes_exec_agent.tools.skill_list import describe_version
 from hermes_exec_agent.tools.skillset import SANDBOX, Skillset, read_files
 from hermes_exec_agent.tools.tool import Stopwatch
-from hermes_exec_policies.gate.skill_names import module_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +76,10 @@ class SkillManage(BaseTool[SkillManageArguments]):
 
     async def _write_guide(self, args: SkillManageArguments, context: Context) -> Version | None:
         """Register the guide that a patch makes or changes; return None if the call is of a function."""
+        from hermes_exec_agent.skills.registry.content import private_folder
         from hermes_exec_agent.skills.registry.guides import register_guide
         from hermes_exec_agent.skills.registry.record import Author, Origin
+        from hermes_exec_policies.gate.skill_names import module_name
 
         skills = context.service(Skillset)
         before = skills.registry.skills().get(normalize_name(args.name))
@@ -174,6 +173,8 @@ def patch_files(files: Mapping[str, bytes], patch: str) -> dict[str, bytes]:
     Raises:
         UsageError: it is no such patch, or does not fit.
     """
+    from hermes_exec_agent.tools import v4a
+
     changed = dict(files)
     for operation in v4a.parse(patch):
         before = changed.get(operation.path)

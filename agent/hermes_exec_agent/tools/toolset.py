@@ -18,7 +18,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_agent.tools.base import BaseTool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
     from hermes_exec_agent.tools.tool import Context, Tool
@@ -31,6 +31,14 @@ MINIMAL = "minimal"
 """The set of the tool ``terminal`` alone, which suffices for many tasks and for models that more tools confuse."""
 _NAMED_SETS = {"vision": ("vision_analyze",), "web": ("web_search", "web_extract")}
 """Sets of our own tools that are off unless they are named, as the attribute ``tool_set`` of their classes has them."""
+_CONDITIONS: Mapping[str, Callable[[Context], bool]] = {
+    "cronjob": lambda context: context.proposes_jobs,
+    "memory": lambda context: context.journal is not None,
+    "propose_change": lambda context: context.proposals is not None,
+    "session_search": lambda context: context.past is not None,
+    "user_ask": lambda context: context.user_model is not None,
+}
+"""Whether a conversation has what a tool of ours needs, for those that most lack; asked before a module is imported."""
 _OUR_SETS = (CORE, MINIMAL, *_NAMED_SETS)
 
 
@@ -47,17 +55,23 @@ def create_tools(context: Context, names: str | Iterable[str] | None = None) -> 
     """
     if names is None:
         names = load_settings().agent.tools
-    return create_instances(find_tools([names] if isinstance(names, str) else names), context)
+    without = [name for name, is_met in _CONDITIONS.items() if not is_met(context)]
+    return create_instances(find_tools([names] if isinstance(names, str) else names, without=without), context)
 
 
 def create_instances(classes: Iterable[type[BaseTool[Any]]], context: Context) -> Sequence[Tool]:
     """Create one tool of each class that is available in the conversation, and set ``context.tools``."""
-    tools = tuple(each() for each in classes if each.is_available(context))
+    tools = tuple(each() for each in classes if _is_available(each, context))
     for tool in tools:
         if text := context.descriptions.get(tool.name):
             tool.spec = replace(tool.spec, description=" ".join(text.split()))
     context.tools = tools
     return tools
+
+
+def _is_available(tool: type[BaseTool[Any]], context: Context) -> bool:
+    is_met = _CONDITIONS.get(tool.name)
+    return tool.is_available(context) and (is_met is None or is_met(context))
 
 
 def check_tool_names(names: Iterable[str]) -> None:
@@ -75,10 +89,11 @@ def check_tool_names(names: Iterable[str]) -> None:
             raise ConfigError(f"[agent] of your hermes.toml: there is no tool {name!r}; the nearest one is {known!r}")
 
 
-def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:
+def find_tools(names: Iterable[str], *, without: Collection[str] = ()) -> list[type[BaseTool[Any]]]:
     """Return the classes of the tools and sets of tools, in the order in which a model reads them.
 
-    The metadata of other distributions is read only if a name is none of ours.
+    The metadata of other distributions is read only if a name is none of ours. The modules of our own tools ``without``
+    which the list is returned are not imported.
 
     Raises:
         ConfigError: there is no such tool or set, or a distribution uses a name of ours.
@@ -94,7 +109,8 @@ def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:
             others.append(name)
             continue
         for each in sets.get(name, [name]):
-            chosen.setdefault(each, load_class(ours[each], BaseTool))
+            if each not in without:
+                chosen.setdefault(each, load_class(ours[each], BaseTool))
     if others:
         chosen |= _find_plugin_tools(others, ours)
     return sorted(chosen.values(), key=lambda tool: (tool.position, tool.name))

@@ -13,7 +13,6 @@ A variable whose name or value looks like a secret is withheld, unless a pattern
 from __future__ import annotations
 
 import fnmatch
-import functools
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +20,7 @@ from hermes_exec.backend import Inherited
 from hermes_exec.config.paths import home_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Inherit = Literal["clean", "tools", "all"]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,6 +58,7 @@ _SECRET_WORDS = frozenset(
 _SECRET_ENDS = ("TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD")
 _HARMLESS = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 """Names with such a word, of variables that hold a path."""
+_WILD = frozenset("*?[")
 _PASSWORD_IN_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*://|^)[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
 
 
@@ -68,8 +68,8 @@ def select_variables(environ: Mapping[str, str], inherit: Inherit | Sequence[str
         {"clean": CLEAN, "tools": TOOLS, "all": ("*",)}[inherit] if isinstance(inherit, str) else (*CLEAN, *inherit)
     )
     named = frozenset[str]() if isinstance(inherit, str) else frozenset(inherit)
-    chosen = _compile(tuple(patterns))
-    found = {name: value for name, value in environ.items() if chosen.match(name)}
+    chosen = _Names(patterns)
+    found = {name: value for name, value in environ.items() if chosen.matches(name)}
     withheld = [name for name, value in found.items() if name not in named and looks_secret(name, value)]
     variables = {name: value for name, value in found.items() if name not in withheld}
     variables.setdefault("PATH", _PATH)
@@ -77,10 +77,25 @@ def select_variables(environ: Mapping[str, str], inherit: Inherit | Sequence[str
     return Inherited(variables, tuple(sorted(withheld)))
 
 
-@functools.lru_cache(maxsize=32)
-def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression that matches what one of the patterns of a shell does."""
-    return re.compile("|".join(map(fnmatch.translate, patterns)))
+class _Names:
+    """Names by patterns of a shell; one expression of them all takes as long to compile as a target to open."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        kinds: dict[str, list[str]] = {"": [], "*": [], "?": []}
+        for each in patterns:
+            begin = each.removesuffix("*")
+            kinds["?" if _WILD.intersection(begin) else each[len(begin) :]].append(each)
+        self._whole = frozenset(kinds[""])
+        self._begins = tuple(each[:-1] for each in kinds["*"])
+        self._others = kinds["?"]
+
+    def matches(self, name: str) -> bool:
+        """Whether one of the patterns matches."""
+        return (
+            name in self._whole
+            or name.startswith(self._begins)
+            or any(fnmatch.fnmatchcase(name, each) for each in self._others)
+        )
 
 
 def looks_secret(name: str, value: str) -> bool:

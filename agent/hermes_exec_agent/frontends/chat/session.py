@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime import Answer, Conversation
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals, Person
+    from hermes_exec_policies.gate.cases import Case
 
 INTERRUPTED = 130
 _CURSOR = b"\x1b[?2004l\x1b[?25h"
@@ -256,16 +257,16 @@ class ChatSession:
     async def _open(self, resume: str, *, fork: bool) -> Conversation:
         # These imports take long, and the user can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
-        from hermes_exec_policies.gate.cases import Case
-        from hermes_exec_policies.gate.verdict import Level
 
+        # The client is imported while the target starts. Not earlier, because two threads that import the same packages
+        # block each other. A daemon thread does not delay the end of the program.
+        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
         options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         if self._most_cost is not None:
             options = replace(options, most_cost=self._most_cost)
-        cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
-        conversation = await self._stack.enter_async_context(
+        return await self._stack.enter_async_context(
             open_conversation(
                 self.target,
                 models=self.models,
@@ -273,7 +274,7 @@ class ChatSession:
                 log=self.log,
                 cwd=self._cwd,
                 resume="" if fork else resume,
-                cases=cases,
+                cases=_parse_cases(self._cases),
                 repair_skills=self._mends,
                 options=options,
                 approvals=self._approvals,
@@ -281,10 +282,16 @@ class ChatSession:
                 participant=self.participant,
             )
         )
-        # Not earlier, because two threads that import the same packages block each other. A daemon thread does not
-        # delay the end of the program.
-        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
-        return conversation
+
+
+def _parse_cases(words: Sequence[str]) -> list[Case]:
+    """Parse a person's test cases for skills, each JSON."""
+    if not words:
+        return []
+    from hermes_exec_policies.gate.cases import Case
+    from hermes_exec_policies.gate.verdict import Level
+
+    return [Case.parse(word, source=Level.PERSON) for word in words]
 
 
 @contextmanager
