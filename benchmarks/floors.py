@@ -100,7 +100,10 @@ class LiveBash:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self._relay = subprocess.Popen(
-                [sys.executable, "-ISc", RELAY], stdin=theirs.fileno(), stdout=theirs.fileno()
+                [sys.executable, "-ISc", RELAY],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                start_new_session=True,  # out of reach of a terminal's signals; the kernel then schedules it apart
             )
         self.socket.recv(1)
 
