@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.sandbox import BARE
 
@@ -100,7 +100,10 @@ class LiveBash:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self._relay = subprocess.Popen(
-                [sys.executable, "-ISc", RELAY], stdin=theirs.fileno(), stdout=theirs.fileno()
+                [sys.executable, "-ISc", RELAY],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                start_new_session=True,  # out of reach of a terminal's signals; the kernel then schedules it apart
             )
         self.socket.recv(1)
 
@@ -146,7 +149,8 @@ async def read_pipe(argv: list[str], size: int) -> float:
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
     begin = time.perf_counter()
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, pipesize=1 << 20) as process:  # noqa: ASYNC220  what it costs
+    options: Any = {"stdout": subprocess.PIPE, "pipesize": 1 << 20, "start_new_session": True}
+    with subprocess.Popen(argv, **options) as process:  # noqa: ASYNC220  it is measured
         assert process.stdout is not None
         fd = process.stdout.fileno()
         loop.add_reader(fd, lambda: pieces.put_nowait(os.read(fd, _READ)))
