@@ -211,7 +211,7 @@ def _explain_constant(candidate: Candidate, seen: SuiteResults, cases: Sequence[
         return right
     declared = " ".join(candidate.manifest.metadata.get("constant", "").split())[:_SHOWN]
     if declared:
-        seen.unvaried = f"its SKILL.md says that the result is the same for all arguments: {declared}"
+        seen.unvaried = f"SKILL.md alone says that all results are the same ({declared}), and no case has constant"
     return declared
 
 
