@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, Table, as_json, show
 from benchmarks.groups import GROUPS, measured
 
 _PAGE = Path(__file__).parent.parent / "docs/benchmarks.md"
-_OF_ITS_OWN = ("fleet", "gateway", "learning", "mcp", "memory", "recall", "reviews")
+_OF_ITS_OWN = ("bridges", "fleet", "gateway", "learning", "mcp", "memory", "recall", "reviews")
 """Groups that have a part of the page for themselves, so that they can be measured alone."""
 
 

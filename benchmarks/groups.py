@@ -54,6 +54,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "mcp": lambda part: _of("mcp_clients").figures(200 // part),
     "pools": lambda _: _of("orchestrator").in_containers(),
     "fleet": lambda part: _of("fleet").figures(part),
+    "bridges": lambda part: _of("bridges").figures(60 // part),
 }
 """What is measured, given by how much less than the whole."""
 

@@ -210,7 +210,9 @@ def run_harbor(folder: Path, environment: str, *agents: dict[str, str], more: di
     dock.image(DEBIAN)
     (folder / "agents.json").write_text(json.dumps({"agents": agents}))
     argv = ["run", "-c", "agents.json", "-p", "tasks", "-e", environment, "--jobs-dir", "jobs", "-n", "3", "-y"]
-    done = run_peer(python, str(python.with_name("harbor")), *argv, cwd=folder, more={"DOCKER_HOST": dock.address, **more})
+    done = run_peer(
+        python, str(python.with_name("harbor")), *argv, cwd=folder, more={"DOCKER_HOST": dock.address, **more}
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(run_peer(python, str(PEER / "harbor_job.py"), "jobs", cwd=folder).stdout)
     return found

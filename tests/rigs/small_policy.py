@@ -23,9 +23,7 @@ _TENSOR = re.compile(r"base_model\.model\.model\.layers\.(\d+)\.self_attn\.o_pro
 def convert(weights: bytes, alpha: float) -> bytes:
     """Return a file of GGUF for a file of safetensors with adapters of the last projection of attention."""
     length = int.from_bytes(weights[:8], "little")
-    tensors = {
-        name: each for name, each in json.loads(weights[8 : 8 + length]).items() if _TENSOR.fullmatch(name)
-    }
+    tensors = {name: each for name, each in json.loads(weights[8 : 8 + length]).items() if _TENSOR.fullmatch(name)}
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 4)
     for key, value in (("general.architecture", "llama"), ("general.type", "adapter"), ("adapter.type", "lora")):
         head += _text(key) + struct.pack("<I", 8) + _text(value)

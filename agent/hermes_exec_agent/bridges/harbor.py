@@ -140,7 +140,7 @@ class HermesExecEnvironment(BaseEnvironment):
             await self._find_folder(opened)
         except HermesError as error:
             await self._stack.aclose()
-            raise RuntimeError(str(error)) from error
+            raise RuntimeError(str(error)) from None  # Harbor prints the whole chain
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()
 
@@ -267,7 +267,7 @@ class HermesAgent(BaseAgent):
         return find_version()
 
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Check that the environment is a `HermesEnvironment`; see `BaseAgent.setup`."""
+        """Check that the environment is a `HermesExecEnvironment`; see `BaseAgent.setup`."""
         if not isinstance(environment, HermesExecEnvironment):
             raise TypeError("HermesAgent needs -e hermes_exec_agent.bridges.harbor:HermesExecEnvironment")
         if self.mcp_servers:

@@ -5,6 +5,7 @@ import contextlib
 import math
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,10 +133,11 @@ def serve(  # noqa: PLR0913  one parameter an option
 
     if not math.isfinite(weight):
         raise UsageError(f"--weight {weight:g}: it is not a finite number")
-    order = _read_policy(
-        policy, command or (), policy_port, policy_model, policy_wait, adapters, model, Path(into),
-        restarts=policy_restart,
-    )  # fmt: skip
+    order = _read_policy(policy, command or (), policy_port, policy_model, policy_wait, adapters, model, Path(into))
+    if policy_restart:
+        if order is None:
+            raise UsageError("--policy-restart needs --policy", remedy="--policy TARGET")
+        order = replace(order, restarts=True)
     plan = _plan(
         RunArguments(
             tasks,
@@ -177,15 +179,12 @@ def _read_policy(
     adapters: str | None,
     model: str | None,
     into: Path,
-    *,
-    restarts: bool,
 ) -> "PolicyOrder | None":
     """Return the server to run, and let the environment name it as the model."""
     if target is None:
-        if command or adapters or name or restarts:
+        if command or adapters or name:
             raise UsageError(
-                "a server's command line, --policy-model, --policy-restart and --adapters need --policy",
-                remedy="--policy TARGET",
+                "a server's command line, --policy-model and --adapters need --policy", remedy="--policy TARGET"
             )
         return None
     if not command:
@@ -200,7 +199,7 @@ def _read_policy(
     for each in ("FALLBACK_MODELS", "AUXILIARY_MODEL"):
         os.environ.pop(each, None)
     folder = Path(adapters) if adapters else into / "adapters"
-    return PolicyOrder(target, command, port, name or "", wait_s, folder, into, restarts=restarts)
+    return PolicyOrder(target, command, port, name or "", wait_s, folder, into)
 
 
 def _plan(arguments: "RunArguments") -> "RunPlan":

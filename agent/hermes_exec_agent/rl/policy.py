@@ -155,9 +155,7 @@ class PolicyServer:
         if adapter.name not in models:
             raise PolicyError(
                 f"the policy's server does not list the adapter {adapter.name} as a model",
-                remedy="a command that serves HERMES_EXEC_ADAPTER by the name of HERMES_EXEC_POLICY"
-                if self._order.restarts
-                else None,
+                remedy="look at its output; with --policy-restart, serve HERMES_EXEC_ADAPTER as HERMES_EXEC_POLICY",
             )
         self.model = self.version = adapter.name
         self.window = models[adapter.name] or self.window
