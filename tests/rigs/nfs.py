@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from pathlib import Path
 
 EXPORT = Path("/export")
@@ -53,14 +54,19 @@ def start_server() -> None:
 
 
 def stop_server() -> None:
-    """End it, with all that it knows of its clients."""
+    """End it, with all that it knows of its clients, and replies that were not received."""
+    _tell("/proc/sys/net/ipv4/tcp_orphan_retries", "1")
     _tell("/proc/fs/nfsd/threads", "0")
+    give_up = time.monotonic() + 30
+    while any(_is_unacknowledged(line) for line in Path("/proc/net/tcp").read_text().splitlines()[1:]):
+        assert time.monotonic() < give_up, "a connection of the server stays"
+        time.sleep(0.05)
 
 
 def mount() -> None:
-    """Mount the export once for each client."""
+    """Mount the export once for each client; what is cached stays as long as it ever does by default."""
     for number, path in enumerate(CLIENTS, 1):
-        words = f"vers=4.2,proto=tcp,addr=10.128.{number}.1,clientaddr=10.128.{number}.2,sec=sys,hard"
+        words = f"vers=4.2,proto=tcp,addr=10.128.{number}.1,clientaddr=10.128.{number}.2,sec=sys,hard,actimeo=60"
         script = f"hostname client{number} && busybox mount -i -t nfs4 -o {words} 10.128.{number}.1:/ {path}"
         _run("nsenter", f"--net=/run/netns/client{number}", "unshare", "--uts", "sh", "-c", script)
 
@@ -73,6 +79,12 @@ def drop_replies(number: int) -> None:
 def pass_replies(number: int) -> None:
     """Undo it."""
     _run("ip", "neigh", "del", f"10.128.{number}.2", "dev", f"server{number}")
+
+
+def _is_unacknowledged(line: str) -> bool:
+    """Whether a line of /proc/net/tcp is a connection to port 2049 whose end the client has not acknowledged."""
+    _, local, _, state, *_ = line.split()
+    return local.endswith(":0801") and state in ("01", "04")
 
 
 def _connect(number: int) -> None:

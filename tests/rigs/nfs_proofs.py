@@ -7,6 +7,7 @@ each import takes an emulated processor seconds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
@@ -17,8 +18,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
-from hermes_exec_agent.batch import run_folder
 from hermes_exec_agent.batch.ledger import Amounts, Ledger
 from hermes_exec_agent.batch.run_folder import RunFolder
 from hermes_exec_agent.batch.run_state import RunState
@@ -186,23 +187,23 @@ def prove_lost_reply(scale: int) -> dict[str, Any]:
     real = os.link
 
     def link(source: Path, target: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            target.stat()  # so that the link needs no other request
+        source.stat()
         nfs.drop_replies(1)
         healer = threading.Thread(target=_restart_once_made, args=(nfs.EXPORT / target.relative_to(nfs.CLIENTS[0]),))
         healer.start()
         try:
             real(source, target)
         except OSError as error:
-            refused.append(error.strerror)
+            refused.append((error.strerror, source.stat().st_nlink))
             raise
         finally:
             healer.join()
 
-    refused: list[str | None] = []
-    run_folder.os.link = link  # type: ignore[assignment]  the same call, at a chosen moment
-    try:
+    refused: list[tuple[str | None, int]] = []
+    with mock.patch.object(os, "link", link):  # the same call, at a chosen moment
         won = run.claim(key, attempt, {"epoch": 2, "shard": "s0"})
-    finally:
-        run_folder.os.link = real
     return {"won": won, "refused": refused, "again": run.claim(key, attempt, {}),
             "other": _open_all()[1].claim(key, attempt, {})}  # fmt: skip
 

@@ -388,10 +388,12 @@ class RunFolder:
         probe = self.path / "control" / f".clock-{os.getpid()}"
         try:
             probe.touch(mode=0o600)
-            with path.open(
-                "rb"
-            ) as file:  # a network file system may remember an older time of a file until it is opened
-                return max(probe.stat().st_mtime - os.fstat(file.fileno()).st_mtime, 0.0)
+            # A network file system may remember an older time of a file until it is opened.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return max(probe.stat().st_mtime - os.fstat(handle).st_mtime, 0.0)
+            finally:
+                os.close(handle)
         except OSError:
             return 0.0
 
@@ -530,8 +532,8 @@ def exists_now(path: Path) -> bool:
 def link_exclusive(path: Path, content: dict[str, Any]) -> bool:
     """Create ``path`` with a JSON object, whole or not at all; return False if it exists.
 
-    The reply to a ``link`` may be lost on a network file system although it was made; the number of links of our own
-    file tells.
+    The reply to a ``link`` may be lost on a network file system although it was made: then ``path`` is our own file,
+    whose number of links, as the client remembers it, need not tell.
 
     Raises:
         OSError: it cannot be written.
@@ -549,7 +551,7 @@ def link_exclusive(path: Path, content: dict[str, Any]) -> bool:
         try:
             os.link(own, path)
         except OSError as error:
-            if own.stat().st_nlink == 2:
+            if exists_now(path) and own.samefile(path):
                 return True
             if error.errno == errno.EEXIST:
                 return False
