@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from pathlib import Path
 
 EXPORT = Path("/export")
@@ -35,32 +34,16 @@ def serve() -> None:
     for number, client in enumerate(CLIENTS, 1):
         _connect(number)
         client.mkdir()
-    _tell("/proc/fs/nfsd/nfsv4leasetime", "10")
-    _tell("/proc/fs/nfsd/nfsv4gracetime", "10")
-    _tell("/proc/fs/nfsd/versions", "-3 +4 +4.1 +4.2")
-    start_server()
-
-
-def start_server() -> None:
-    """Start the server, whose clients need not wait for those of an earlier one."""
-    for number in range(1, len(CLIENTS) + 1):  # it forgets these at its end
         _tell("/proc/net/rpc/auth.unix.ip/channel", f"nfsd 10.128.{number}.2 {_FOREVER} clients")
     _tell("/proc/net/rpc/nfsd.export/channel", f"clients {EXPORT} {_FOREVER} {_OPTIONS} 65534 65534 0")
     _tell("/proc/net/rpc/nfsd.fh/channel", f"clients 1 \\x00000000 {_FOREVER} {EXPORT}")
+    _tell("/proc/fs/nfsd/nfsv4leasetime", "10")
+    _tell("/proc/fs/nfsd/nfsv4gracetime", "10")
+    _tell("/proc/fs/nfsd/versions", "-3 +4 +4.1 +4.2")
     _tell("/proc/fs/nfsd/portlist", "tcp 2049")
     _tell("/proc/fs/nfsd/threads", "8")
     with contextlib.suppress(OSError):
-        _tell("/proc/fs/nfsd/v4_end_grace", "Y")
-
-
-def stop_server() -> None:
-    """End it, with all that it knows of its clients, and replies that were not received."""
-    _tell("/proc/sys/net/ipv4/tcp_orphan_retries", "1")
-    _tell("/proc/fs/nfsd/threads", "0")
-    give_up = time.monotonic() + 30
-    while any(_is_unacknowledged(line) for line in Path("/proc/net/tcp").read_text().splitlines()[1:]):
-        assert time.monotonic() < give_up, "a connection of the server stays"
-        time.sleep(0.05)
+        _tell("/proc/fs/nfsd/v4_end_grace", "Y")  # there is no client of before to wait for
 
 
 def mount() -> None:
@@ -69,22 +52,6 @@ def mount() -> None:
         words = f"vers=4.2,proto=tcp,addr=10.128.{number}.1,clientaddr=10.128.{number}.2,sec=sys,hard,actimeo=60"
         script = f"hostname client{number} && busybox mount -i -t nfs4 -o {words} 10.128.{number}.1:/ {path}"
         _run("nsenter", f"--net=/run/netns/client{number}", "unshare", "--uts", "sh", "-c", script)
-
-
-def drop_replies(number: int) -> None:
-    """Let no reply reach a client; its requests still reach the server."""
-    _run("ip", "neigh", "replace", f"10.128.{number}.2", "lladdr", "02:00:00:00:00:01", "dev", f"server{number}")
-
-
-def pass_replies(number: int) -> None:
-    """Undo it."""
-    _run("ip", "neigh", "del", f"10.128.{number}.2", "dev", f"server{number}")
-
-
-def _is_unacknowledged(line: str) -> bool:
-    """Whether a line of /proc/net/tcp is a connection to port 2049 whose end the client has not acknowledged."""
-    _, local, _, state, *_ = line.split()
-    return local.endswith(":0801") and state in ("01", "04")
 
 
 def _connect(number: int) -> None:

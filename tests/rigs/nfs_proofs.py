@@ -7,7 +7,6 @@ each import takes an emulated processor seconds.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import multiprocessing
 import os
@@ -30,6 +29,10 @@ from tests.rigs import nfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess
+
+    from hermes_exec_agent.batch.run_folder import Control
 
 _FORK = multiprocessing.get_context("fork")
 _LIMIT_S = 60.0
@@ -164,7 +167,8 @@ def prove_control(scale: int) -> dict[str, Any]:
     """A stop that one client orders, as seen by a shard of the other one that has looked for it before."""
     here, there = _open_all()
     delays: list[float] = []
-    for epoch, word in ((1, "drain"), (1, "end"), (2, "end")):
+    orders: tuple[tuple[int, Control], ...] = ((1, "drain"), (1, "end"), (2, "end"))
+    for epoch, word in orders:
         there.read_control(epoch)
         here.control(epoch, word)
         began = time.monotonic()
@@ -181,40 +185,21 @@ def prove_control(scale: int) -> dict[str, Any]:
 
 
 def prove_lost_reply(scale: int) -> dict[str, Any]:
-    """The server makes a link, its reply is lost, and it restarts, so that it answers the repeated request anew."""
+    """The server has made a link of which its client knows nothing, and answers the repeated request anew."""
     run = _open_all()[0]
-    key, attempt = run.keys[1], 3
-    real = os.link
+    key, real, refused = run.keys[1], os.link, list[tuple[str | None, int]]()
 
     def link(source: Path, target: Path) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            target.stat()  # so that the link needs no other request
-        source.stat()
-        nfs.drop_replies(1)
-        healer = threading.Thread(target=_restart_once_made, args=(nfs.EXPORT / target.relative_to(nfs.CLIENTS[0]),))
-        healer.start()
+        real(*(nfs.EXPORT / path.relative_to(nfs.CLIENTS[0]) for path in (source, target)))
         try:
             real(source, target)
         except OSError as error:
             refused.append((error.strerror, source.stat().st_nlink))
             raise
-        finally:
-            healer.join()
 
-    refused: list[tuple[str | None, int]] = []
-    with mock.patch.object(os, "link", link):  # the same call, at a chosen moment
-        won = run.claim(key, attempt, {"epoch": 2, "shard": "s0"})
-    return {"won": won, "refused": refused, "again": run.claim(key, attempt, {}),
-            "other": _open_all()[1].claim(key, attempt, {})}  # fmt: skip
-
-
-def _restart_once_made(path: Path) -> None:
-    give_up = time.monotonic() + _LIMIT_S
-    while not path.exists() and time.monotonic() < give_up:
-        time.sleep(0.01)
-    nfs.stop_server()
-    nfs.pass_replies(1)
-    nfs.start_server()
+    with mock.patch.object(os, "link", link):  # the same call, and the server's own before it
+        won = run.claim(key, 3, {"epoch": 2, "shard": "s0"})
+    return {"won": won, "refused": refused, "again": run.claim(key, 3, {}), "other": _open_all()[1].claim(key, 3, {})}
 
 
 def _open_all() -> list[RunFolder]:
@@ -223,7 +208,9 @@ def _open_all() -> list[RunFolder]:
 
 def _fork(count: int, work: Callable[[RunFolder, int], Any]) -> list[Any]:
     """Do the work in so many processes at once, those of even numbers by the first client; return what each found."""
-    ready, pipes, workers = _FORK.Barrier(count), [], []
+    ready = _FORK.Barrier(count)
+    pipes: list[Connection] = []
+    workers: list[ForkProcess] = []
     for number in range(count):
         receive, send = _FORK.Pipe(duplex=False)
 
