@@ -165,9 +165,7 @@ def test_the_script_for_exclusive_nodes_runs_a_batch_by_symmetric_run(tmp_path: 
     assert read_state(tmp_path / "r").summarize().reward == 1
 
 
-def _submit(
-    person: BatchPerson, script: str, *, nodes: int
-) -> tuple[subprocess.CompletedProcess[str], str]:
+def _submit(person: BatchPerson, script: str, *, nodes: int) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run a script to its end, check that it leaves nothing, and return what it printed."""
     person.write_tasks({"id": f"t{number}", "instruction": "work", "check": "test -s out"} for number in range(6))
     model = person.write_replies("echo done > out; sleep 2")

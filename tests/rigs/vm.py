@@ -1,13 +1,15 @@
 """A small virtual machine with a Debian kernel that has AppArmor, for machines whose own has none.
 
 Its root folder is this machine's own, read-only over 9p with a folder in memory on top, so what is installed here is
-installed there. It needs no /dev/kvm (the processor is emulated, which takes seconds), and no image: the kernel is
-unpacked from its package, never installed. A folder is shared, and the exit code comes back through another.
+installed there, and also at /lower, where nothing hides it. It needs no /dev/kvm (the processor is emulated, which
+takes seconds), and no image: the kernel is unpacked from its package, never installed. A folder is shared, and the
+exit code comes back through another.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import lzma
 import os
 import re
@@ -22,12 +24,20 @@ from tests.conftest import require_engines, require_part
 from tests.rigs.images import with_libraries
 
 CACHE = Path(__file__).parents[2] / ".cache" / "vm"
+MODULES = CACHE / "modules"
+"""The modules of ``EXTRA`` and those that they need, to be loaded in the order of their names."""
 _MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "algif_hash", "vsock")
+EXTRA = ("veth", "nfsd", "nfsv3", "nfsv4")
+"""Modules that a command in there may load itself."""
 _UUID = "5f0c2a4e-7d1b-4c39-9a86-3e2b1d70c5f4"
 """The machine's number, which its firmware tells."""
 _PROGRAMS = ("qemu-system-x86_64", "busybox", "modprobe", "cpio", "apt-get", "dpkg-deb")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-_START = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable cryptomgr.notests apparmor=1 security=apparmor"
+# A busy machine emulates the timer too late for the kernel's check of it.
+_START = (
+    "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check cryptomgr.notests"
+    " apparmor=1 security=apparmor"
+)
 _INIT = """\
 #!/bin/busybox sh
 b=/bin/busybox
@@ -45,6 +55,7 @@ $b ln -sf /proc/self/fd dev/fd
 $b mount -t securityfs sec sys/kernel/security; $b mount -t cgroup2 cg sys/fs/cgroup
 $b mount -t tmpfs -o mode=755 tmpfs run; $b mount -t tmpfs -o mode=1777 tmpfs tmp
 $b mount -t 9p -o $o,cache=none share share
+$b mkdir -p /new/lower; $b mount --bind /lower /new/lower
 $b ip link set lo up
 exec $b switch_root /new /bin/sh /share/.start
 """
@@ -105,11 +116,13 @@ def machine() -> tuple[Path, Path]:
     for program in _PROGRAMS:
         found = shutil.which(program, path=_PATH)
         require_part(program, "the virtual machine with AppArmor", usable=found is not None)
-    kernel, start = CACHE / "vmlinux", CACHE / "initrd"
+    kernel, start = CACHE / "vmlinux", CACHE / f"initrd-{_digest()}"
     if not (kernel.exists() and start.exists()):
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             tree = _unpacked(Path(folder))
+            shutil.rmtree(MODULES, ignore_errors=True)
+            _copy_modules(tree, EXTRA, MODULES)
             _initrd(tree, Path(folder)).rename(start)
             _plain(next((tree / "boot").glob("vmlinuz-*")), Path(folder)).rename(kernel)
     return kernel, start
@@ -145,18 +158,11 @@ def _plain(image: Path, folder: Path) -> Path:
 
 def _initrd(tree: Path, folder: Path) -> Path:
     """What is there before the root folder: busybox, the modules that reach it, and what mounts it."""
-    (version,) = (entry.name for entry in (tree / "lib/modules").iterdir())
-    _said("depmod", "-b", str(tree), version)
     root = folder / "initrd.d"
-    for name in ("bin", "mod", "proc", "sys", "dev", "lower", "rw", "new"):
+    for name in ("bin", "proc", "sys", "dev", "lower", "rw", "new"):
         (root / name).mkdir(parents=True)
     with_libraries(shutil.which("busybox", path=_PATH) or "", root, "bin/busybox")
-    needed: dict[str, None] = {}
-    for module in _MODULES:
-        shown = _said("modprobe", "-d", str(tree), "-S", version, "--show-depends", module)
-        needed |= dict.fromkeys(re.findall(r"^insmod (\S+)", shown, re.MULTILINE))
-    for number, path in enumerate(needed):
-        shutil.copy(path, root / "mod" / f"{number:03}-{Path(path).name}")
+    _copy_modules(tree, _MODULES, root / "mod")
     (root / "init").write_text(_INIT, encoding="utf-8")
     (root / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
@@ -166,6 +172,25 @@ def _initrd(tree: Path, folder: Path) -> Path:
     made = folder / "initrd"
     made.write_bytes(packed.stdout)
     return made
+
+
+def _copy_modules(tree: Path, names: tuple[str, ...], into: Path) -> None:
+    """Copy modules and what they need, numbered in the order in which they load."""
+    (version,) = (entry.name for entry in (tree / "lib/modules").iterdir())
+    if not (tree / "lib/modules" / version / "modules.dep").exists():
+        _said("depmod", "-b", str(tree), version)
+    needed: dict[str, None] = {}
+    for module in names:
+        shown = _said("modprobe", "-d", str(tree), "-S", version, "--show-depends", module)
+        needed |= dict.fromkeys(re.findall(r"^insmod (\S+)", shown, re.MULTILINE))
+    into.mkdir(exist_ok=True)
+    for number, path in enumerate(needed):
+        shutil.copy(path, into / f"{number:03}-{Path(path).name}")
+
+
+def _digest() -> str:
+    """Tell what is packed now from what an earlier version of this module has packed."""
+    return hashlib.sha256(repr((_INIT, _MODULES, EXTRA)).encode()).hexdigest()[:12]
 
 
 def _said(*argv: str, cwd: Path | None = None) -> str:

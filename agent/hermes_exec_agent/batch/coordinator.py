@@ -13,7 +13,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.batch.claims import may_try
 from hermes_exec_agent.batch.engine import ShardOrder, find_engine
 from hermes_exec_agent.batch.formats.function_grading import find_check
-from hermes_exec_agent.batch.run_folder import BEGUN, HANGS_S, HEARTBEAT_S
+from hermes_exec_agent.batch.run_folder import BEGUN, HANGS_S, HEARTBEAT_S, exists_now
 from hermes_exec_agent.batch.run_state import RunState
 from hermes_exec_agent.batch.settlement import Settlement
 from hermes_exec_agent.batch.shard_log import ShardLog
@@ -216,7 +216,7 @@ class Coordinator:
         ended = self._live.keys() - running
         for id in ended:
             del self._live[id]
-            if not (self._run.shard(id) / "ended").exists():
+            if not exists_now(self._run.shard(id) / "ended"):
                 self._deaths += 1
         if ended:
             self.state.update()

@@ -352,7 +352,7 @@ class RunFolder:
 
     def find_holder(self, number: int) -> str:
         """Return a description of the process of an epoch if it may still run; else an empty text."""
-        if (self.path / "epochs" / f"{number}.ended").exists():
+        if exists_now(self.path / "epochs" / f"{number}.ended"):
             return ""
         owner = Owner.from_values(_read_json(self.path / "epochs" / f"{number}.json")["owner"])
         life = owner.liveness
@@ -388,7 +388,12 @@ class RunFolder:
         probe = self.path / "control" / f".clock-{os.getpid()}"
         try:
             probe.touch(mode=0o600)
-            return max(probe.stat().st_mtime - path.stat().st_mtime, 0.0)
+            # A network file system may remember an older time of a file until it is opened.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return max(probe.stat().st_mtime - os.fstat(handle).st_mtime, 0.0)
+            finally:
+                os.close(handle)
         except OSError:
             return 0.0
 
@@ -402,8 +407,11 @@ class RunFolder:
 
     def read_control(self, epoch: int) -> Control | None:
         """Return how the shards of an epoch stop; None while they go on."""
+        path = self.path / "control" / str(epoch)
         try:
-            word = (self.path / "control" / str(epoch)).read_text()
+            if not exists_now(path):
+                return None
+            word = path.read_text()
         except OSError:
             return None
         return next((each for each in CONTROLS if each == word), None)
@@ -455,10 +463,10 @@ class RunFolder:
 
     def read_result(self, key: str, attempt: int) -> dict[str, Any] | None:
         """Return the result of an attempt; None if it has none yet."""
-        try:
-            return _read_json(self.path / "results" / key[:2] / f"{key}.{attempt}")
-        except FileNotFoundError:
-            return None
+        path = self.path / "results" / key[:2] / f"{key}.{attempt}"
+        if exists_now(path.parent) and exists_now(path):
+            return _read_json(path)
+        return None
 
     def read_claim(self, key: str, attempt: int) -> dict[str, Any]:
         """Return the claim of an attempt."""
@@ -479,7 +487,7 @@ class RunFolder:
     def is_shard_over(self, id: str) -> bool | None:
         """Whether a shard's process has ended; None if that is not known, as it ran on another machine."""
         folder = self.shard(id)
-        if (folder / "ended").exists() or (folder / LOST).exists():
+        if exists_now(folder / "ended") or (folder / LOST).exists():
             return True
         try:
             owner = Owner.from_values(_read_json(folder / "owner.json"))
@@ -507,11 +515,25 @@ class RunFolder:
         return self.silence(self.shard(id) / "heartbeat") > lease_s + _SKEW_S
 
 
+def exists_now(path: Path) -> bool:
+    """Whether a file exists that another machine may just have made.
+
+    A client of NFS remembers that a name is missing for up to a minute, or until the folder is opened.
+    """
+    if path.exists():
+        return True
+    try:
+        os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return path.exists()
+
+
 def link_exclusive(path: Path, content: dict[str, Any]) -> bool:
     """Create ``path`` with a JSON object, whole or not at all; return False if it exists.
 
-    The reply to a ``link`` may be lost on a network file system although it was made; the number of links of our own
-    file tells.
+    The reply to a ``link`` may be lost on a network file system although it was made: then ``path`` is our own file,
+    whose number of links, as the client remembers it, need not tell.
 
     Raises:
         OSError: it cannot be written.
@@ -529,7 +551,7 @@ def link_exclusive(path: Path, content: dict[str, Any]) -> bool:
         try:
             os.link(own, path)
         except OSError as error:
-            if own.stat().st_nlink == 2:
+            if exists_now(path) and own.samefile(path):
                 return True
             if error.errno == errno.EEXIST:
                 return False

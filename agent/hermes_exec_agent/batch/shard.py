@@ -180,6 +180,8 @@ class Shard:
                 self._check_heartbeat()  # before it is renewed: this process may have been stopped
                 if await asyncio.to_thread(self._run.beat, self._folder / "heartbeat"):
                     self._beaten = time.monotonic()
+                with contextlib.suppress(OSError):  # other machines see events of a network file system only then
+                    await self._context.log.sync()
                 if self._detached and await asyncio.to_thread(self._run.is_unattended, self._epoch.number):
                     self.stop("drain")
                 due = loop.time() + HEARTBEAT_S
