@@ -62,7 +62,7 @@ MCP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,28}(?<!_)\Z")
 """The name of a server of the Model Context Protocol, which is a part of its tools' names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FileContents(Sections):
     """The content of one file; a missing section has its defaults."""
 

@@ -439,7 +439,7 @@ class Sections:
     """The user's tables of models, which the agent checks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Settings(Sections):
     """Every setting, with its source."""
 
