@@ -25,6 +25,7 @@ from hermes_exec.config.settings import (
     MemorySettings,
     Origin,
     ProfileEntry,
+    Sections,
 )
 from hermes_exec.config.targets import PROFILE_NAME
 from hermes_exec.config.type_names import resolve_alias
@@ -62,23 +63,11 @@ MCP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,28}(?<!_)\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class FileContents:
+class FileContents(Sections):
     """The content of one file; a missing section has its defaults."""
 
     entries: dict[str, ProfileEntry] = field(default_factory=dict[str, ProfileEntry])
-    groups: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     default: str | None = None
-    limits: LimitSettings = field(default_factory=LimitSettings.model_construct)
-    audit: AuditSettings = field(default_factory=AuditSettings.model_construct)
-    log: LogSettings = field(default_factory=LogSettings.model_construct)
-    hooks: tuple[str, ...] = ()
-    agent: AgentSettings = field(default_factory=AgentSettings.model_construct)
-    memory: MemorySettings = field(default_factory=MemorySettings.model_construct)
-    learning: LearningSettings = field(default_factory=LearningSettings.model_construct)
-    gateway: GatewaySettings = field(default_factory=GatewaySettings.model_construct)
-    mail: MailSettings = field(default_factory=MailSettings.model_construct)
-    mcp: dict[str, McpSettings] = field(default_factory=dict[str, McpSettings])
-    models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
 def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:

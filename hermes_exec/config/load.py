@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -27,6 +27,7 @@ from hermes_exec.config.settings import (
     Overrides,
     ProfileEntry,
     Profiles,
+    Sections,
     Settings,
 )
 from hermes_exec.config.starter import write_default
@@ -103,24 +104,20 @@ def merge_layers(layers: Layers, environ: Mapping[str, str], flags: Overrides | 
     user, project = layers.user, layers.project
     default, origin = _default(flags or Overrides(), environ, layers.project_path, project, layers.user_path, user)
     spoken = layers.overrides
+    sections: dict[str, Any] = {each.name: getattr(user, each.name) for each in fields(Sections)}
+    sections |= {
+        "groups": {**project.groups, **user.groups},
+        "limits": _merge_sections(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
+        "audit": _merge_sections(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
+        "log": _merge_sections(LogSettings, [user.log, *(layer.log for layer in spoken)]),
+    }
     return Settings(
         profiles=_profiles(project, user, layers.warnings),
-        groups=project.groups | user.groups,
         default=default,
         default_origin=origin,
-        limits=_merge_sections(LimitSettings, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
-        audit=_merge_sections(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
-        log=_merge_sections(LogSettings, [user.log, *(layer.log for layer in spoken)]),
-        agent=user.agent,
-        memory=user.memory,
-        learning=user.learning,
-        gateway=user.gateway,
-        mail=user.mail,
-        hooks=user.hooks,
-        mcp=user.mcp,
-        models=user.models,
         files=tuple(path for path in (layers.project_path, layers.user_path) if path),
         warnings=tuple(layers.warnings),
+        **sections,
     )
 
 

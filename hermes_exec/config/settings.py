@@ -417,16 +417,12 @@ class Profiles(Mapping[str, "Profile"]):
         return len(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Every setting, with its source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sections:
+    """The sections of a file with their defaults, apart from profiles and the default target."""
 
-    profiles: Profiles
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Names of several targets each, for commands that run in all of them."""
-    default: str = "local"
-    """The target that is meant when none is named."""
-    default_origin: Origin = BUILT_IN
     limits: LimitSettings = field(default_factory=LimitSettings.model_construct)
     audit: AuditSettings = field(default_factory=AuditSettings.model_construct)
     log: LogSettings = field(default_factory=LogSettings.model_construct)
@@ -441,6 +437,16 @@ class Settings:
     """Servers of the Model Context Protocol, by name."""
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Sections):
+    """Every setting, with its source."""
+
+    profiles: Profiles
+    default: str = "local"
+    """The target that is meant when none is named."""
+    default_origin: Origin = BUILT_IN
     files: tuple[Path, ...] = ()
     """The files that were read, the strongest first."""
     warnings: tuple[str, ...] = ()

@@ -1,5 +1,7 @@
 """The orchestrator: many terminals in one process, and their recovery after a crash. See docs/orchestrator.md."""
 
+from hermes_exec._lazy import lazy_loader
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec.pool.lease import Lease
@@ -19,11 +21,4 @@ _HOME = {
 __all__ = ["Fate", "Lease", "Orchestrator", "Pool", "PoolStatus", "Recovered"]
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name at its first use, so that importing `owner` alone does not load the other modules."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _HOME)

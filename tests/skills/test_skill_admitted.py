@@ -16,6 +16,7 @@ from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.rigs.breadth import leave_out
 from tests.rigs.skill_makers import PERSON, home_in
+from tests.rigs.walks import Walk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +73,11 @@ def admitted(home: RegistryHome, source: Path, cases: list[Case]) -> AdmissionRe
 def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(
     home: RegistryHome, source: Path, tmp_path: Path
 ) -> None:
-    done = admitted(home, source, HELD_OUT)
+    with Walk() as walk:
+        done = admitted(home, source, HELD_OUT)
     assert done.version is not None, done.report.facts()
     assert (done.version.number, done.version.level) == (1, "person")
+    assert len(gate := walk.files("policies/hermes_exec_policies/gate")) <= 17, gate  # as ARCHITECTURE.md says
     registry = Registry(home)
     assert asyncio.run(runner.run(registry, "add-numbers", {"a": 2, "b": 3})).result == 5
 

@@ -14,7 +14,7 @@ from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note, say
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json
-from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.cli.background import run_background
 from hermes_exec_agent.cli.options import Improve, MostCost
@@ -230,17 +230,9 @@ def resolve_token(source: str | None) -> "tuple[Secret, Path | None]":
     Raises:
         ConfigError: the token is missing or too short, or other users can read it.
     """
-    from hermes_exec.config.secrets import SecretSource, resolve_secrets
-    from hermes_exec_agent.frontends.http.token_file import SHORTEST_TOKEN, load_token, token_file
+    from hermes_exec_agent.frontends.http.token_file import load_token, resolve_token, token_file
 
     if source is None and not os.environ.get(_TOKEN):
         kept = token_file(os.environ)
         return load_token(kept), kept
-    try:
-        parsed = SecretSource.parse(source or _TOKEN_FROM)
-    except ValueError as error:
-        raise UsageError(f"--token-from: {error}") from None
-    token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
-    if len(token.reveal()) < SHORTEST_TOKEN:
-        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
-    return token, None
+    return resolve_token(source or _TOKEN_FROM, _TOKEN, os.environ), None

@@ -182,19 +182,11 @@ def _create_access(arguments: _WebArguments) -> "Access":
 
 
 def _resolve_token(source: str | None) -> "Secret | None":
-    from hermes_exec.config.secrets import SecretSource, resolve_secrets
-    from hermes_exec_agent.frontends.http.token_file import SHORTEST_TOKEN
+    from hermes_exec_agent.frontends.http.token_file import resolve_token
 
     if source is None and not os.environ.get(_TOKEN):
         return None
-    try:
-        parsed = SecretSource.parse(source or f"env:{_TOKEN}")
-    except ValueError as error:
-        raise UsageError(f"--token-from: {error}") from None
-    token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
-    if len(token.reveal()) < SHORTEST_TOKEN:
-        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
-    return token
+    return resolve_token(source or f"env:{_TOKEN}", _TOKEN, os.environ)
 
 
 def _find_runs(arguments: _WebArguments) -> "ServedRuns | None":

@@ -16,8 +16,8 @@ from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.admission import judge, list_expected_files
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
+from hermes_exec_agent.tools.skill_manage import write_files
 from hermes_exec_policies.gate.cases import Case, extract_cases
-from hermes_exec_policies.gate.tree import SkillTreeWriter
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def merge(registry: Registry, keep: Version, drop: Version) -> Version:
     with private_folder() as folder:
         files, other = (_read_files(registry, each, folder / each.digest) for each in (keep, drop))
         merged = _merge_functions(files, drop) if keep.is_function else _merge_guides(files, other, drop)
-        tree = _write(merged, folder / keep.name, keep)
+        tree = write_files(merged, folder / keep.name, keep)
         report = await _judge(registry, tree, keep, drop, other)
         if not report.accepted:
             raise NotMerged(f"the gate did not accept it: {'; '.join(report.reasons[:3])}")
@@ -74,14 +74,6 @@ def _read_files(registry: Registry, version: Version, into: Path) -> dict[str, b
     """Return the files of a version, compared with the signed list."""
     content.copy_verified(registry.tree(version), version.files, into)
     return {each.path: (into / each.path).read_bytes() for each in version.files}
-
-
-def _write(files: Mapping[str, bytes], root: Path, keep: Version) -> Tree:
-    executable = {each.path for each in keep.files if each.mode & 0o111}
-    writer = SkillTreeWriter(root)
-    for path, data in files.items():
-        writer.add(path, path in executable, data)
-    return writer.tree()
 
 
 async def _judge(registry: Registry, tree: Tree, keep: Version, drop: Version, dropped: Mapping[str, bytes]) -> Report:

@@ -1,6 +1,6 @@
 """Models behind one protocol, so that an endpoint and a script are interchangeable."""
 
-from hermes_exec_agent._lazy import lazy_loader
+from hermes_exec._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

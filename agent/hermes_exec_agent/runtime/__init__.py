@@ -1,6 +1,6 @@
 """The agent's loop: ask the model, run its tool calls, return their results, until it answers."""
 
-from hermes_exec_agent._lazy import lazy_loader
+from hermes_exec._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Scheduled jobs: requests to the agent and plain commands that run at their time, each recorded whatever happens."""
 
-from hermes_exec_agent._lazy import lazy_loader
+from hermes_exec._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ _LEAST_NEARNESS = 1.0
 """The nearness, with the evidence by words, that a skill needs."""
 _EVIDENCE_OF_SKILL = 0.8
 """The weight of the evidence by words in that sum."""
+_NO_SKILLS = SkillIndex([])
 
 
 class SkillRecall:
@@ -46,7 +47,7 @@ class SkillRecall:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._skills: Mapping[str, Skill] | None = None
-        self._index = SkillIndex([])
+        self._index = _NO_SKILLS
 
     async def find_parts(self, request: str, messages: Sequence[Message]) -> list[dict[str, object]]:
         """Return the part that names the skills which fit a request; none if no skill does, or all were named.
@@ -65,7 +66,10 @@ class SkillRecall:
     def _find_parts(
         self, request: str, comparison: Comparison | None, messages: Sequence[Message]
     ) -> list[dict[str, object]]:
-        found = find_fitting(self._read_index(), request, comparison)
+        index = self._read_index()
+        if not index.entries:
+            return []
+        found = find_fitting(index, request, comparison)
         new = [entry for place, entry in enumerate(found) if not _is_known(entry, messages, is_best=place == 0)]
         note = format_note(new)
         return [{"source": SOURCE, "content": note}] if note else []
@@ -76,13 +80,13 @@ class SkillRecall:
 
         try:
             if not default_home().log.exists():
-                return SkillIndex([])
+                return _NO_SKILLS
             registry = self._context.service(Skillset).registry
             skills = registry.skills()
             if skills is not self._skills:
                 self._index, self._skills = SkillIndex(read_entries(registry)), skills
         except HermesError:  # a registry that cannot be read offers nothing; the tools say why
-            return SkillIndex([])
+            return _NO_SKILLS
         return self._index
 
 

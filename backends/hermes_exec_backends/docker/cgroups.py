@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec.guest.core.process_tree import read_file
 from hermes_exec.guest.limits import cgroups
 from hermes_exec.guest.limits.cgroups import CPU, CPUS, MEMORY, PROCESSES, CgroupParent
 from hermes_exec_backends.sandbox.bounds import LimitEnforcer
@@ -33,7 +34,7 @@ class ContainerBounds(LimitEnforcer):
         for kind, home in _homes(first).items():
             if kind not in self._limits:
                 continue
-            said = cgroups.read(f"{home.folder}/{home.file(kind)}").strip()
+            said = read_file(f"{home.folder}/{home.file(kind)}").strip()
             bound = int(said) if kind != CPU and said.isdigit() else _UNBOUND
             if kind == CPU or bound <= self._limits[kind] + 1:
                 self._groups[kind] = home, home.folder
@@ -64,7 +65,7 @@ class ContainerBounds(LimitEnforcer):
 def _homes(pid: int) -> dict[str, CgroupParent]:
     """Return the groups of a process, by the resource that they limit."""
     paths: dict[frozenset[str], str] = {}
-    for line in cgroups.read(f"/proc/{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
+    for line in read_file(f"/proc/{pid}/cgroup").decode("utf-8", "surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
         paths[frozenset(names.split(",")) - {""}] = path
     found: dict[str, CgroupParent] = {}

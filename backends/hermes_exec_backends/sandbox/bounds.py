@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.core import process_tree
+from hermes_exec.guest.core.process_tree import read_file
 from hermes_exec.guest.limits import cgroups
 from hermes_exec.guest.limits.cgroups import CPU, CPUS, MEMORY, PROCESSES
 
@@ -60,7 +61,7 @@ class LimitEnforcer:
         if not self._limits:
             return
         # The limit on processes is set before they join, and also counts our own processes.
-        homes = _homes(cgroups.read("/proc/self/cgroup"))
+        homes = _homes(read_file("/proc/self/cgroup"))
         for kind in self._limits.keys() & homes.keys():
             home = homes[kind]
             folder = f"{home.folder}/{self._name}"
@@ -69,7 +70,7 @@ class LimitEnforcer:
                     Path(folder).mkdir(exist_ok=True)
                     self._made.add(folder)
                     self._apply_limit(home, folder, kind)
-                there = set(map(int, cgroups.read(f"{folder}/cgroup.procs").split()))
+                there = set(map(int, read_file(f"{folder}/cgroup.procs").split()))
                 for pid in pids:
                     if pid not in there:
                         cgroups.write(f"{folder}/cgroup.procs", str(pid).encode())
@@ -116,7 +117,7 @@ class LimitEnforcer:
             return sum(map(_ticks, [self._root, *pids])) / os.sysconf("SC_CLK_TCK")
         home, folder = self._groups[CPU]
         if home.version == 1:
-            return int(cgroups.read(f"{folder}/cpuacct.usage") or 0) / 1e9
+            return int(read_file(f"{folder}/cpuacct.usage") or 0) / 1e9
         return cgroups.counter(f"{folder}/cpu.stat", b"usage_usec") / 1e6
 
     def find_kernel_hit(self) -> str:
@@ -147,11 +148,11 @@ def _homes(_ours: bytes) -> Mapping[str, cgroups.CgroupParent]:
 
 def _memory(pid: int) -> int:
     """The bytes of resident memory of a process that no file backs."""
-    words = cgroups.read(f"/proc/{pid}/statm").split()
+    words = read_file(f"/proc/{pid}/statm").split()
     return max(0, int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE") if len(words) > 2 else 0
 
 
 def _ticks(pid: int) -> int:
     """The CPU ticks of a process and of its children that have ended."""
-    fields = cgroups.read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+    fields = read_file(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
     return sum(map(int, fields[11:15])) if len(fields) > 14 else 0

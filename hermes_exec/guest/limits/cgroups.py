@@ -10,6 +10,7 @@ Groups are named after the guest's process, so that a later guest can recognize 
 import os
 
 from ..core import process_tree
+from ..core.process_tree import read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,20 +20,6 @@ MEMORY, PROCESSES, CPU, CPUS = "memory", "processes", "cpu", "cpus"
 _CONTROLLERS = {MEMORY: "memory", PROCESSES: "pids", CPU: "cpuacct", CPUS: "cpu"}
 _USUAL = (MEMORY, PROCESSES, CPU)
 _UNBOUND = {"memory.max": b"max", "memory.high": b"max", "cpu.max": b"max"}
-
-
-def read(path: str) -> bytes:
-    """Return the content of a control file; empty if it does not exist."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, 1 << 20)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def write(path: str, value: bytes) -> None:
@@ -46,7 +33,7 @@ def write(path: str, value: bytes) -> None:
 
 def counter(path: str, name: bytes) -> int:
     """Return one number of a file that has a name and a number on each line."""
-    for line in read(path).splitlines():
+    for line in read_file(path).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name:
             return int(words[1])
@@ -100,7 +87,7 @@ def _can_join(path: str) -> bool:
 
 def mounts() -> "Iterator[tuple[set[str], str, str]]":
     """Yield for each mounted hierarchy: its controllers (none: version 2), its root, its folder (see proc(5))."""
-    for line in read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
+    for line in read_file("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(), after.split()
         if len(fields) > 4 and len(kinds) > 2 and kinds[0] in ("cgroup", "cgroup2"):
@@ -109,7 +96,7 @@ def mounts() -> "Iterator[tuple[set[str], str, str]]":
 
 def _own(controllers: "set[str]", root: str, mount: str) -> str:
     """Return the folder of our own group in a hierarchy; its top if our path is not visible from here."""
-    for line in read("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
+    for line in read_file("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
         if (set(names.split(",")) & controllers) if controllers else not names:
             if root != "/" and (path + "/").startswith(root + "/"):
@@ -124,13 +111,13 @@ def _handing_on(own: str, mount: str) -> "str | None":
     """Return the nearest ancestor that delegates memory and pids without escaping a limit."""
     folder = own
     while True:
-        handed = read(folder + "/cgroup.subtree_control").split()
+        handed = read_file(folder + "/cgroup.subtree_control").split()
         if b"memory" in handed and b"pids" in handed:
             return folder
         if folder == mount:
             return None
         for name, value in _UNBOUND.items():
-            if not (read("{}/{}".format(folder, name)) or value).startswith(value):
+            if not (read_file("{}/{}".format(folder, name)) or value).startswith(value):
                 return None
         folder = os.path.dirname(folder)
 

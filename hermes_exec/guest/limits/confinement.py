@@ -9,6 +9,7 @@ import os
 import resource
 
 from ..core import process_tree
+from ..core.process_tree import read_file
 from ..shell.shell_text import quote
 from . import cgroups, rlimits
 from .cgroups import CPU, MEMORY, PROCESSES
@@ -108,7 +109,7 @@ class CommandLimits:
     def _read_used_s(self) -> float:
         home, folder = self._groups[CPU]
         if home.version == 1:
-            return int(cgroups.read(folder + "/cpuacct.usage") or 0) / 1e9
+            return int(read_file(folder + "/cpuacct.usage") or 0) / 1e9
         return cgroups.counter(folder + "/cpu.stat", b"usage_usec") / 1e6
 
     def _look(self) -> None:
@@ -127,7 +128,7 @@ class CommandLimits:
             self._loop.call_later(_LOOK_S, self._kill_on)
 
     def _kill(self, number: int) -> bool:
-        pids = [int(pid) for pid in cgroups.read(self._groups[CPU][1] + "/cgroup.procs").split()]
+        pids = [int(pid) for pid in read_file(self._groups[CPU][1] + "/cgroup.procs").split()]
         for process in process_tree.living_processes(pids):
             process_tree.send(process, number)
         return bool(pids)

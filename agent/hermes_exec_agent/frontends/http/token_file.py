@@ -1,4 +1,4 @@
-"""The token of a server without a configured one, created at the first start in a file for this user only."""
+"""The token of a server: the configured one, or one that is created at the first start in a file for this user only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import make_private_folder, state_folder, to_printable
-from hermes_exec.config.secrets import Secret
-from hermes_exec.errors import ConfigError
+from hermes_exec.config.secrets import Secret, SecretSource, resolve_secrets
+from hermes_exec.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,23 @@ def load_token(path: Path, remedy: str = "--token-from env:NAME or file:/path, o
             remedy="remove it; the next start creates a new one",
         )
     return Secret("the server's token", text.strip())
+
+
+def resolve_token(source: str, variable: str, environ: Mapping[str, str]) -> Secret:
+    """Return the token that ``--token-from`` names, as the value of ``variable``.
+
+    Raises:
+        UsageError: ``source`` names no secret.
+        ConfigError: there is no such secret, or it is too short.
+    """
+    try:
+        parsed = SecretSource.parse(source)
+    except ValueError as error:
+        raise UsageError(f"--token-from: {error}") from None
+    token = resolve_secrets({variable: parsed}, environ)[variable]
+    if len(token.reveal()) < SHORTEST_TOKEN:
+        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
+    return token
 
 
 def _create(path: Path) -> None:

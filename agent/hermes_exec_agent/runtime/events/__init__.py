@@ -1,6 +1,6 @@
 """The append-only log of conversations, from which they are resumed, listed, searched and exported."""
 
-from hermes_exec_agent._lazy import lazy_loader
+from hermes_exec._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
