@@ -107,13 +107,21 @@ class ChatSession:
         opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # the first turn raises it
         return opening
 
+    def choose_opening(self, resume: str = "", *, fork: bool = False) -> None:
+        """Choose the conversation that `open_chosen` opens, as for `open_soon`."""
+        self._resume, self._fork = resume, fork
+
+    def open_chosen(self) -> asyncio.Task[Conversation]:
+        """Start to open the chosen conversation, unless one is open or opens."""
+        return self._opening or self.open_soon(self._resume, fork=self._fork)
+
     async def conversation(self) -> Conversation:
         """Return the conversation, once it is open.
 
         Raises:
             HermesError: it cannot be opened; the next call tries again.
         """
-        opening = self._opening or self.open_soon(self._resume, fork=self._fork)
+        opening = self.open_chosen()
         try:
             return await opening
         except BaseException:
