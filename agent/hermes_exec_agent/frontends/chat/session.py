@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -266,15 +265,12 @@ class ChatSession:
         # These imports take long, and the user can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
 
-        # The client is imported while the target starts. Not earlier, because two threads that import the same packages
-        # block each other. A daemon thread does not delay the end of the program.
-        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
         options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         if self._most_cost is not None:
             options = replace(options, most_cost=self._most_cost)
-        return await self._stack.enter_async_context(
+        conversation = await self._stack.enter_async_context(
             open_conversation(
                 self.target,
                 models=self.models,
@@ -290,6 +286,9 @@ class ChatSession:
                 participant=self.participant,
             )
         )
+        # For most targets not earlier, because two threads that import the same packages block each other.
+        self.models.start_preparing()
+        return conversation
 
 
 def _parse_cases(words: Sequence[str]) -> list[Case]:
