@@ -6,7 +6,6 @@ import json
 import shlex
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,6 +97,8 @@ def explain_import_error(error: ImportError) -> MissingExtra | None:
 
 def install_command(extra: str, *, upgrade: bool = False) -> str:
     """Return the command that installs ``extra`` here, from the source that hermes_exec itself was installed from."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import
+
     options = " --upgrade" if upgrade else ""
     try:
         installed = distribution(DISTRIBUTION)

@@ -23,7 +23,7 @@ def main(command: str = "") -> int:
     if sys.platform == "win32":
         print("hermes-exec: Windows is not supported. Try: run it inside WSL2", file=sys.stderr)
         return 125
-    gc.set_threshold(200_000, 20, 20)  # imports leave no garbage, and looking for it takes a tenth of a short command
+    gc.set_threshold(120_000, 20, 20)  # imports leave no garbage, and looking for it takes a tenth of a short command
     try:
         _open_standard_files()
         if "_HERMES_EXEC_COMPLETE" in os.environ:

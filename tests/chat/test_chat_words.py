@@ -12,7 +12,11 @@ import pytest
 
 from hermes_exec_agent.cli.start_chat import parse_chat
 from hermes_exec_agent.frontends.chat.arguments import ChatArguments
+from hermes_exec_agent.models import ask
+from hermes_exec_agent.models import say as say_so
+from hermes_exec_agent.models.http_api import encode_body
 from tests.chat.conftest import say
+from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +98,7 @@ def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path
         "from hermes_exec_agent.models import load_models\n"
         "open_target.plan_target(None)\n"
         "load_models()\n"
+        "start.choose_participant(start.read_settings())\n"
         "screen.ScreenDisplay()\n"
         "print(*sys.modules)\n"
     )
@@ -104,3 +109,35 @@ def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path
     assert "prompt_toolkit" in loaded
     slow = {"pydantic", "openai", "httpx2", "rich", "typer", "aiohttp", "jsonschema", "hermes_exec_policies"}
     assert sorted(loaded & slow) == []
+
+
+UNUSED = (
+    "hermes_exec.files", "hermes_exec_agent.learning.proposals_edit", "hermes_exec_agent.mcp",
+    "hermes_exec_agent.memory.journal", "hermes_exec_agent.memory.session_search", "hermes_exec_agent.memory.tool",
+    "hermes_exec_agent.scheduler", "hermes_exec_agent.skills.registry.registry", "hermes_exec_agent.tools.v4a",
+    "hermes_exec_policies.gate", "jsonschema", "openai", "prompt_toolkit", "rich", "typer",
+)  # fmt: skip
+"""What no question needs that runs a command, and what takes long to import."""
+
+
+def test_a_question_that_runs_a_command_imports_nothing_else_and_its_request_is_small(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nos._exit = lambda code: print(code, *sys.modules)\nfrom hermes_exec.cli import main\nmain()\n"
+    )
+    bodies: list[bytes] = []
+
+    def reply(body: dict[str, Any]) -> Streamed:
+        bodies.append(encode_body(body))
+        return Streamed(ask(("terminal", {"command": "true"})) if len(bodies) == 1 else say_so("Done."))
+
+    with ScriptedEndpoint([reply], forever=True) as endpoint:
+        env = {
+            "HOME": str(tmp_path), "PATH": os.environ["PATH"], "LLM_PROVIDER": "custom", "LLM_BASE_URL": endpoint.url,
+            "DEFAULT_MODEL": "one", "OPENAI_API_KEY": KEY,
+        }  # fmt: skip
+        argv = [sys.executable, "-I", "-c", code, "chat", "-q", "go", "--approve", "allow"]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env, cwd=tmp_path)
+    answer, status, *loaded = done.stdout.split()
+    assert (answer, status, len(bodies)) == ("Done.", "0", 2), done.stderr
+    assert [name for name in loaded if f"{name}.".startswith(tuple(f"{each}." for each in UNUSED))] == []
+    assert len(bodies[0]) < 10_000

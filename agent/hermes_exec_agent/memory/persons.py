@@ -63,12 +63,12 @@ def parse_person(word: str) -> str:
 
 
 def choose_participant(
-    settings: Settings, name: str | None = None, *, guest: bool = False, environ: Mapping[str, str] | None = None
+    settings: Settings | None, name: str | None = None, *, guest: bool = False, environ: Mapping[str, str] | None = None
 ) -> Participant | None:
     """Return the person of new conversations; None if neither the arguments nor the configuration name one.
 
     Args:
-        settings: of the user.
+        settings: of the user; None if there are none.
         name: from the command line or a request.
         guest: whether the person is a guest.
         environ: has ``HERMES_EXEC_PERSON``, which comes before ``[agent] person``.
@@ -79,7 +79,8 @@ def choose_participant(
     """
     word = name
     if word is None:
-        word = (os.environ if environ is None else environ).get(VARIABLE) or settings.agent.person or None
+        word = (os.environ if environ is None else environ).get(VARIABLE)
+        word = word or (settings.agent.person if settings is not None else "") or None
     if word is None:
         return Participant(is_guest=True) if guest else None
     try:
@@ -88,7 +89,8 @@ def choose_participant(
         if name is not None:
             raise
         raise ConfigError(f"{VARIABLE} or [agent] person: {error.what}", remedy=error.remedy) from None
-    return Participant(chosen, guest or (bool(chosen) and chosen in settings.memory.guests))
+    guests = settings.memory.guests if settings is not None else ()
+    return Participant(chosen, guest or (bool(chosen) and chosen in guests))
 
 
 def read_participant(log: EventLog, conversation: str) -> Participant:

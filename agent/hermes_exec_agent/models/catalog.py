@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import ConfigError
@@ -85,6 +86,10 @@ class Models:
     def prepare(self) -> None:
         """Prepare the main model; see `protocol.prepare`."""
         prepare(self.main)
+
+    def start_preparing(self) -> None:
+        """Prepare the main model in a thread, which does not delay the end of the program."""
+        threading.Thread(target=self.prepare, name="prepare the model", daemon=True).start()
 
     async def close(self) -> None:
         """Close all connections."""

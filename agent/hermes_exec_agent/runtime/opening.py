@@ -105,7 +105,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     _check_names((*settings.agent.approvals, *settings.agent.descriptions))
     remembers = settings.memory.memory_enabled and not participant.is_guest
     longterm = _open_longterm(log, settings.memory, tell) if remembers else nullcontext()
-    async with longterm as opened, await _open_terminal(target, cwd, models.main.name) as terminal:
+    async with longterm as opened, await _open_terminal(target, cwd, models) as terminal:
         context = Context(
             terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
             repair_skills=repair_skills, delegate=Delegator(models, log, options.guardrails), participant=participant,
@@ -271,10 +271,12 @@ def _create_skill_meaning(memory: LongTermMemory) -> SkillMeaning:
     return SkillMeaning(memory)
 
 
-async def _open_terminal(target: str | None, cwd: str | None, model: str) -> Terminal:
+async def _open_terminal(target: str | None, cwd: str | None, models: Models) -> Terminal:
     plan = plan_open(target, cwd=cwd)
-    mark_plan(plan, model)
+    mark_plan(plan, models.main.name)
     limit_lease(plan)
+    if plan.backend.traits.shares_host:  # such a target imports no vendor's SDK, whose packages could be the same
+        models.start_preparing()
     return await open_plan(plan, plan.create_audit(wanted=None))
 
 

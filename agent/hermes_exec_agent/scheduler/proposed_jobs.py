@@ -20,31 +20,32 @@ from hermes_exec_agent.tools.planning import HERE
 if TYPE_CHECKING:
     from hermes_exec_agent.scheduler.job import Job
     from hermes_exec_agent.scheduler.storage import CronStore
-    from hermes_exec_agent.scheduler.tool import CronArguments
     from hermes_exec_agent.tools.tool import Context
 
 _LISTED = 50
 _WHAT = 80
 
 
-def propose(store: CronStore, args: CronArguments, context: Context) -> Envelope:
+def propose(
+    store: CronStore, context: Context, *, name: str, schedule: str, prompt: str, command: str, report: str
+) -> Envelope:
     """Add a job that waits for a person.
 
     Raises:
         UsageError: it cannot be scheduled or reported as it is described.
     """
     spec = JobSpec(
-        schedule=args.schedule,
+        schedule=schedule,
         zone=find_local_zone(),
-        prompt=args.prompt,
-        command=args.command,
+        prompt=prompt,
+        command=command,
         target=context.place,
-        deliver=_find_addresses(args.report, context),
+        deliver=_find_addresses(report, context),
     )
     plan_job(spec)
     origin = {"conversation": context.conversation, **context.provenance.sources_record()}
     author = context.model or "unknown"
-    job = add_job(store, spec, time.time(), name=args.name, author=author, origin=origin)
+    job = add_job(store, spec, time.time(), name=name, author=author, origin=origin)
     following = "" if job.next is None else f", first at {format_moment(job.next, spec.zone)}"
     return Envelope(
         ok=True,

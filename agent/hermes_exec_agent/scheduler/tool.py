@@ -48,7 +48,7 @@ class CronJob(BaseTool[CronArguments]):
             if args.action == "remove":
                 return await asyncio.to_thread(withdraw, store, args.name)
             if args.action == "create":
-                return await asyncio.to_thread(propose, store, args, context)
+                return await asyncio.to_thread(propose, store, context, **args.model_dump(exclude={"action"}))
         raise UsageError(
             f"cronjob has no action {args.action[:40]!r} for you",
             remedy="create, list or remove; a person does the rest",

@@ -29,7 +29,7 @@ async def run_interactive(
 ) -> int:
     """Chat until the user leaves. ``say`` reports an error in one line."""
     chat = _InteractiveChat(talk, say)
-    talk.open_soon(resume, fork=fork)
+    talk.choose_opening(resume, fork=fork)
     main = talk.models.main
     if main.scripted:
         print(f"{SCRIPTED}{escape_text(main.name)}: the replies come from a file, and no model is asked.")
@@ -49,7 +49,10 @@ class _InteractiveChat:
     def __init__(self, talk: ChatSession, say: Callable[[HermesError], None]) -> None:
         self._talk = talk
         self._say = say
-        self._prompt = Prompt(state_folder(os.environ) / "chat_history", COMMAND_HELP, lambda: _status(talk))
+        # The imports of a conversation take longer than the prompt, which the user waits for.
+        self._prompt = Prompt(
+            state_folder(os.environ) / "chat_history", COMMAND_HELP, lambda: _status(talk), shown=talk.open_chosen
+        )
         self._commands = SlashCommands(talk, print)
         self._commands_in_turn = SlashCommands(talk, talk.display.print_beside)
         self._input = TurnInput(talk.display.show_typed, self._enter)

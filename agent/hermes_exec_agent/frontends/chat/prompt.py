@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from prompt_toolkit.application import Application
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
@@ -34,8 +35,22 @@ _STYLE = Style.from_dict({"sign": "bold ansicyan", "bottom-toolbar": "noreverse 
 class Prompt:
     """Reads messages from the user."""
 
-    def __init__(self, history: Path, commands: Mapping[str, str], status: Callable[[], str]) -> None:
-        """``commands`` are slash commands with their descriptions; ``status`` returns the line below the prompt."""
+    def __init__(
+        self,
+        history: Path,
+        commands: Mapping[str, str],
+        status: Callable[[], str],
+        *,
+        shown: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Create a prompt.
+
+        Args:
+            history: the file of the messages of before.
+            commands: slash commands with their descriptions.
+            status: returns the line below the prompt.
+            shown: called once, after the first prompt is on the screen.
+        """
         self._status = status
         self._leaving = False
         self._session: PromptSession[str] = PromptSession(
@@ -50,6 +65,8 @@ class Prompt:
             search_ignore_case=True,
         )
         self._session.default_buffer.on_text_changed += self._stay
+        self._shown = shown
+        self._session.app.after_render += self._tell_shown
 
     def remember(self, line: str) -> None:
         """Add a line to the history that was typed elsewhere."""
@@ -66,6 +83,10 @@ class Prompt:
 
     def _toolbar(self) -> FormattedText:
         return FormattedText([("", self._status())])
+
+    def _tell_shown(self, app: Application[str]) -> None:
+        app.after_render -= self._tell_shown
+        self._shown()
 
     def _stay(self, _: Buffer) -> None:
         self._leaving = False

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -107,13 +106,21 @@ class ChatSession:
         opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # the first turn raises it
         return opening
 
+    def choose_opening(self, resume: str = "", *, fork: bool = False) -> None:
+        """Choose the conversation that `open_chosen` opens, as for `open_soon`."""
+        self._resume, self._fork = resume, fork
+
+    def open_chosen(self) -> asyncio.Task[Conversation]:
+        """Start to open the chosen conversation, unless one is open or opens."""
+        return self._opening or self.open_soon(self._resume, fork=self._fork)
+
     async def conversation(self) -> Conversation:
         """Return the conversation, once it is open.
 
         Raises:
             HermesError: it cannot be opened; the next call tries again.
         """
-        opening = self._opening or self.open_soon(self._resume, fork=self._fork)
+        opening = self.open_chosen()
         try:
             return await opening
         except BaseException:
@@ -258,15 +265,12 @@ class ChatSession:
         # These imports take long, and the user can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
 
-        # The client is imported while the target starts. Not earlier, because two threads that import the same packages
-        # block each other. A daemon thread does not delay the end of the program.
-        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
         options = Options(unattended=self._unattended, branch_of=resume if fork else "", instructions=self._personality)
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         if self._most_cost is not None:
             options = replace(options, most_cost=self._most_cost)
-        return await self._stack.enter_async_context(
+        conversation = await self._stack.enter_async_context(
             open_conversation(
                 self.target,
                 models=self.models,
@@ -282,6 +286,9 @@ class ChatSession:
                 participant=self.participant,
             )
         )
+        # For most targets not earlier, because two threads that import the same packages block each other.
+        self.models.start_preparing()
+        return conversation
 
 
 def _parse_cases(words: Sequence[str]) -> list[Case]:

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.config.plan import is_unconfigured
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.frontends.chat.approver import TerminalApprover
@@ -57,7 +58,7 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
-    settings = _load_settings()
+    settings = read_settings()
     participant = choose_participant(settings, asked.person, guest=asked.guest)
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -84,7 +85,7 @@ async def start_chat(
             participant=participant,
             check=asked.check,
         )
-        if line := check_configuration(log, os.environ, enabled=settings.learning.proposals):
+        if line := check_configuration(log, os.environ, enabled=settings is not None and settings.learning.proposals):
             print(f"hermes-exec: {to_safe_line(line)}", file=sys.stderr)
         try:
             return await _talk(talk, asked, query, replay, say)
@@ -98,8 +99,11 @@ async def start_chat(
             _wait_for_audits()
 
 
-def _load_settings() -> Settings:
-    from hermes_exec.config.load import load_settings  # slow to import
+def read_settings() -> Settings | None:
+    """Return the settings; None if nothing is configured, as what checks them takes as long to import as the prompt."""
+    if is_unconfigured(os.environ):
+        return None
+    from hermes_exec.config.load import load_settings
 
     return load_settings()
 

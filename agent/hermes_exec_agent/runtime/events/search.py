@@ -36,9 +36,9 @@ SCOPES: tuple[Scope, ...] = ("messages", "results", "notes", "thoughts")
 Order: TypeAlias = Literal["relevance", "newest", "oldest"]
 _ORDERS: dict[Order, str] = {"relevance": "rank", "newest": "rowid DESC", "oldest": "rowid"}
 
-_TERM = re.compile(rf"[{CJK}]+|[^\W{CJK}]+")
-_RUN = re.compile(rf"[{CJK}]{{3,}}")
-_CODE = re.compile(rf"_|\d|[a-z][A-Z]|[{CJK}]")
+_TERM = rf"[{CJK}]+|[^\W{CJK}]+"  # compiled by its first use, which takes milliseconds
+_RUN = rf"[{CJK}]{{3,}}"
+_CODE = rf"_|\d|[a-z][A-Z]|[{CJK}]"
 """Marks of a term that may be a part of a longer one."""
 _RANKED = 5_000
 """Matches that FTS5 ranks, which takes 5 ms for 1,000 of them. A word with more matches only narrows the results of
@@ -136,7 +136,7 @@ def select(
 
 def _split_terms(text: str) -> list[str]:
     """Return the words of a query without those that say little, unless it has no others."""
-    words = list(dict.fromkeys(match.group() for match in _TERM.finditer(text)))
+    words = list(dict.fromkeys(match.group() for match in re.finditer(_TERM, text)))
     telling = [word for word in words if word.lower() not in _STOP] or words
     return telling[:_MOST_TERMS]
 
@@ -177,7 +177,7 @@ class _Searcher:
         """Return the terms, with pairs of letters in place of each Chinese, Japanese or Korean run that is nowhere."""
         parts: list[str] = []
         for term in terms:
-            pairs = _split_pairs(term) if _RUN.fullmatch(term) else []
+            pairs = _split_pairs(term) if re.fullmatch(_RUN, term) else []
             if any(self._count(table, _quote(term), 1) for table in tables):
                 pairs = []
             self.pairs += pairs
@@ -219,7 +219,7 @@ class _Searcher:
 
     def _may_be_parts(self, terms: Sequence[str]) -> bool:
         """Whether a term looks like code, or is no word of the log, so that it may be a part of one."""
-        return any(_CODE.search(term) or not self._count("words", _quote(term), 1) for term in terms)
+        return any(re.search(_CODE, term) or not self._count("words", _quote(term), 1) for term in terms)
 
     def _match_parts(self, terms: Sequence[str]) -> Iterator[_Row]:
         """Yield the events that contain all terms of three or more letters as parts of their text."""

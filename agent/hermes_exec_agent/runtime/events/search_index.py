@@ -55,6 +55,7 @@ _INDEXED = {
 _FRAGMENTS = {"user": 20_000, "assistant": 20_000, "result": 2_000}
 """The same for trigrams, which take more space."""
 CJK = r"\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
+_LETTER = f"([{CJK}])"  # compiled by its first use, which takes milliseconds
 _FOREIGN = ("no such module", "no such tokenizer", "no such function", "fts5: syntax")
 """Beginnings of errors that a damaged table does not cause."""
 
@@ -190,7 +191,7 @@ def _text_of(name: str, kind: str, data: Mapping[str, Any]) -> str:
 
 def space_letters(text: str) -> str:
     """Return the text with a space on both sides of each letter of Chinese, Japanese and Korean."""
-    return text if text.isascii() else re.sub(f"([{CJK}])", r" \1 ", text)  # compiled at its first use
+    return text if text.isascii() else re.sub(_LETTER, r" \1 ", text)
 
 
 def read_fragments(kind: str, data: Mapping[str, Any]) -> str:
