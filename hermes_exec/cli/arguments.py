@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
@@ -21,7 +23,8 @@ _LIMITS = {
     "file-size": "file_size_mib",
     "open-files": "open_files",
 }
-__all__ = ["parse_duration", "parse_limits", "parse_variables"]
+_SINCE = "30s, 10m, 2h, 3d, 2026-01-31 or 2026-01-31T18:00"
+__all__ = ["parse_duration", "parse_limits", "parse_since", "parse_variables"]
 
 
 def parse_variables(args: list[str]) -> dict[str, str]:
@@ -39,6 +42,24 @@ def parse_variables(args: list[str]) -> dict[str, str]:
             value = os.environ[name]
         found[name] = value
     return found
+
+
+def parse_since(text: str) -> float:
+    """Return the seconds that have passed since a time span before now, or since a date with or without a time.
+
+    Raises:
+        UsageError: the text has another form, or the date is in the future.
+    """
+    try:
+        passed_s = time.time() - datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        try:
+            return parse_duration(text)
+        except UsageError:
+            raise UsageError(f"--since {text!r} is not a time", remedy=_SINCE) from None
+    if passed_s <= 0:
+        raise UsageError(f"--since {text} is in the future", remedy=_SINCE)
+    return passed_s
 
 
 def parse_limits(args: list[str]) -> Limits | None:

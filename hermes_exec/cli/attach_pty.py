@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
@@ -53,6 +54,7 @@ async def attach(pty: Pty, *, kept: bool, json: bool = False) -> int:
     if json:
         show_json({"job": pty.name, "detached": result is None, "result": None if result is None else to_json(result)})
     if result is None:
+        print(file=sys.stderr)  # the cursor is behind the program's last line
         running = f"detached; {pty.name} keeps running. Try: hermes-exec attach {pty.name}, or kill"
         note(running if kept else "detached, which ended the program. Try: hermes-exec shell --keep")
         return 0

@@ -114,6 +114,8 @@ def sync(
             "sync needs one local path and one TARGET:PATH", remedy="hermes-exec sync src/ TARGET:/srv/src"
         )
     check_source(here)
+    if here.target is None and not Path(here.path).is_dir():
+        raise UsageError(f"{here.path} is not a folder", remedy="hermes-exec cp, which copies files too")
     return interruptible.run(_sync(here, there, options, json=json))
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from hermes_exec.cli.console import note
 from hermes_exec.cli.open_target import plan_target
 from hermes_exec.config.paths import audit_file
+from hermes_exec.config.registry import suggest_name
 from hermes_exec.errors import HermesError, PlaceUnavailable, UsageError
 from hermes_exec.observe.history import find_unfinished
 from hermes_exec.terminal.guest_records import read_records, remove_record
 from hermes_exec.terminal.job import Job, list_jobs
+from hermes_exec.terminal.job_status import JobState
 from hermes_exec.terminal.opening import create_guest_transport
 from hermes_exec.terminal.output import SpoolFolder
 from hermes_exec.terminal.pty_status import PtyStatus, list_ptys
@@ -152,7 +154,7 @@ async def find_job_or_pty(
         newest: of several jobs with the name take the one that started last, and say so.
 
     Raises:
-        UsageError: there is none, or several have the name and ``newest`` is not set.
+        UsageError: there is none, or several that run have the name and ``newest`` is not set.
     """
     async with guests_with_jobs(on) as guests:
         jobs = [(guest, status) for guest in guests for status in guest.jobs]
@@ -164,6 +166,9 @@ async def find_job_or_pty(
             others = ", ".join(status.id for _, status in chosen[:-1])
             chosen = chosen[-1:]
             note(f"{name}: the newest job of this name, {chosen[0][1].id}; others: {others}")
+        if len(chosen) + len(ptys) > 1 and not newest:
+            running = [each for each in chosen if each[1].state is not JobState.ENDED]
+            chosen = running if running or ptys else chosen
         if len(chosen) + len(ptys) > 1:
             ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])
             raise UsageError(f"{len(chosen) + len(ptys)} jobs are named {name!r}", remedy=f"one of the ids {ids}")
@@ -173,7 +178,11 @@ async def find_job_or_pty(
             guest, status = chosen[0]
             yield guest.link, guest.job(status)
         else:
-            raise UsageError(f"there is no job {name!r}", remedy="hermes-exec jobs")
+            known = {status.id for _, status in jobs} | {
+                each.name for guest in guests for each in guest.jobs + guest.ptys
+            }
+            near = suggest_name(name, sorted(known - {""}), "; the nearest is")
+            raise UsageError(f"there is no job {name!r}{near}", remedy="hermes-exec jobs")
 
 
 @asynccontextmanager

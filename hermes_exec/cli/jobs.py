@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,7 +13,7 @@ import typer
 
 from hermes_exec._async import cancel_and_wait
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.arguments import parse_duration
+from hermes_exec.cli.arguments import parse_duration, parse_since
 from hermes_exec.cli.completion.values import complete_jobs
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
@@ -116,7 +115,7 @@ def logs(
     chosen = [option for option, value in given.items() if value is not None]
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} excludes {chosen[1]}", remedy="leave one of them out")
-    end = LogEnd(lines=tail, size=size, since_s=None if since is None else _parse_since(since))
+    end = LogEnd(lines=tail, size=size, since_s=None if since is None else parse_since(since))
     return interruptible.run(_logs(job, on, end, follow=follow, stream=stream.value, json=json))
 
 
@@ -140,7 +139,7 @@ def kill(
 ) -> int:
     """End jobs and all their processes. A job that has ended stays unchanged.
 
-    A name that several jobs have is refused.
+    A name that several running jobs have is refused.
     """
     return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
@@ -278,17 +277,6 @@ async def _logs(name: str, on: str | None, end: LogEnd, *, follow: bool, stream:
         if follow:
             await job.status()  # records the end
     return 0
-
-
-def _parse_since(text: str) -> float:
-    """Return the seconds before now of a time span, or of a date with a time."""
-    try:
-        passed_s = time.time() - datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError:
-        return parse_duration(text)
-    if passed_s <= 0:
-        raise UsageError(f"--since {text} is in the future", remedy="10m")
-    return passed_s
 
 
 async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:

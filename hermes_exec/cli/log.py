@@ -4,12 +4,11 @@ import os
 import re
 import time
 from collections import deque
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.cli.arguments import parse_duration
+from hermes_exec.cli.arguments import parse_since
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import format_times, show_json, show_table
@@ -50,14 +49,16 @@ def log(
     pattern = _compile_pattern(grep)
     found: deque[AuditRecord] = deque(maxlen=last or None)
     target = None if on is None else _resolve_target(on)
-    for record in read_audit(audit_file(os.environ), target=target, since=_parse_since(since), failed=failed):
+    begin = None if since is None else time.time() - parse_since(since)
+    for record in read_audit(audit_file(os.environ), target=target, since=begin, failed=failed):
         if pattern is None or pattern.search(record.command):
             found.append(record)
+    records = sorted(found, key=lambda record: record.at)
     if json:
-        show_json([_facts(record) for record in found])
-    elif found:
+        show_json([_facts(record) for record in records])
+    elif records:
         heads = ("AT", "TARGET", "SESSION", "END", "TIME", "OUTPUT", "COMMAND")
-        rows = [_row(record) for record in sorted(found, key=lambda record: record.at)]
+        rows = [_row(record) for record in records]
         show_table(heads, rows, drop=("OUTPUT", "SESSION", "TIME", "TARGET"))
     else:
         note("no recorded command matches")
@@ -79,16 +80,9 @@ def _compile_pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise UsageError(f"--grep {text!r} is not a regular expression: {error}") from None
-
-
-def _parse_since(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError:
-        return time.time() - parse_duration(text)
+        raise UsageError(
+            f"--grep {text!r} is not a regular expression: {error}", remedy=r"\ before ( [ * + ?"
+        ) from None
 
 
 def _facts(record: AuditRecord) -> dict[str, Any]:

@@ -99,8 +99,12 @@ class _Fleet:
             try:
                 end.code = await self._work(text, plan)
                 end.reason = ""
+            except BrokenPipeError:
+                end.reason = "ended, because the reader of the output has ended"
+                raise
             except (HermesError, OSError) as error:
-                end.code, end.reason = OURS, flags.clean(describe_error(error))
+                reason = error.strerror if isinstance(error, OSError) else None
+                end.code, end.reason = OURS, flags.clean(reason or describe_error(error))
                 if self._arguments.json:
                     print_json_line({"target": text, "error": end.reason})
             finally:

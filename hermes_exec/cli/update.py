@@ -199,5 +199,9 @@ def _run(argv: tuple[str, ...], failed: str) -> str:
         raise PlaceUnavailable(f"{failed}: {error}") from error
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise PlaceUnavailable(f"{failed}: {lines[-1]:.{_LONGEST}}" if lines else failed)
+        reason = lines[-1].removeprefix("cause: ").rstrip(".") if lines else ""
+        raise PlaceUnavailable(
+            f"{failed}: {reason:.{_LONGEST}}" if reason else failed,
+            remedy="check the network, and the package index of the installer",
+        )
     return done.stdout

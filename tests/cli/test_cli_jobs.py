@@ -122,6 +122,9 @@ def test_of_a_name_that_several_jobs_have_the_newest_is_read_and_none_is_killed(
     assert refused.returncode == 2
     assert all(id.encode() in refused.stderr for id in (older, newer))
     assert [job["state"] for job in cli.json("jobs", "--json")] == ["running", "running"]
+    assert "there is no job 'twim'; the nearest is 'twin'" in cli("logs", "twim").stderr.decode()
+    assert cli("kill", older).returncode == 0
+    assert cli("kill", "twin").stdout.split()[0].decode() == newer  # the other one has ended
 
 
 def test_a_job_outlives_the_kill_of_who_follows_it(cli: Cli) -> None:

@@ -74,6 +74,16 @@ def test_ctrl_c_ends_all(several: Cli, running: Running, until: Until, nap: str)
     assert not running(nap)
 
 
+def test_a_reader_that_ends_ends_all(several: Cli, running: Running, nap: str) -> None:
+    child = several.start("run", "--on", "a", "--on", "bb", f"yes & {nap}")
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.wait(20) == 141
+    assert not running(nap)
+    assert child.stderr is not None
+    assert b"the reader of the output has ended" in child.stderr.read()
+
+
 def test_at_most_so_many_run_at_once(several: Cli, tmp_path: Path) -> None:
     words = ("run", "--max-parallel", "1", "--on", "group:both")
     assert several(*words, f"mkdir {tmp_path}/one && sleep 0.2 && rmdir {tmp_path}/one").returncode == 0

@@ -25,7 +25,7 @@ def test_replies_come_in_their_order() -> None:
 
 def test_it_says_when_it_has_ended() -> None:
     model = ScriptedModel([])
-    with pytest.raises(ScriptEnded, match="asked 1 times, and has 0 replies"):
+    with pytest.raises(ScriptEnded, match="ends before request 1; replies: 0"):
         asyncio.run(complete(model, HELLO))
 
 

@@ -48,9 +48,9 @@ def test_a_turn_ends_with_a_last_word_once_its_dollars_are_spent(talk: Talk, log
             assert (answer.outcome, answer.text, answer.steps) == ("budget", "That is all.", 3)
             assert answer.usage.cost == pytest.approx(0.7)
             (warned,) = [each for each in told if isinstance(each, Warned)]
-            assert warned.content.startswith(
-                "The budget of $0.50 for this request is spent: $0.60. Call no more tools."
-            )
+            assert warned.content == "The budget of $0.50 for this request is spent: $0.60."
+            told_model = [event.data["content"] for event in log.events(one.id) if event.kind == "warning"]
+            assert told_model[0].startswith(f"{warned.content} Call no more tools.")
             assert log.events(one.id)[-1].data == {"reason": "cost"}
             assert (await one.ask("again")).outcome == "answered"
 

@@ -11,6 +11,7 @@ from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import format_times, show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.cli.options import Output, complete_conversations
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations
@@ -121,7 +122,7 @@ def search(
         ]
         show_table(("ID", "AT", "WHAT", "TEXT"), rows)
     else:
-        note("nothing there has these words")
+        note(f"nothing in {', '.join(map(to_printable, within)) if within else 'the log'} has these words")
     return 0
 
 

@@ -246,7 +246,7 @@ def list_jobs(*, json: Json = False) -> int:
         ]  # fmt: skip
         show_table(("NAME", "STATE", "SCHEDULE", "NEXT", "LATEST", "WHAT"), rows)
     else:
-        note("there is no job: hermes-exec cron add")
+        note("there is no job. Try: hermes-exec cron add")
     return 0
 
 

@@ -144,7 +144,7 @@ def status(*, json: Json = False) -> int:
         shown = [format_times(each, "since") for each in platforms]
         show_json({"running": running, "platforms": shown, "outbox": counts})
         return 0
-    note("the gateway is running" if running else "the gateway is not running: hermes-exec gateway run")
+    note("the gateway is running" if running else "the gateway is not running. Try: hermes-exec gateway run")
     if platforms:
         rows = [
             [each["platform"], each["account"], each["state"], f"{each['lag_s']:.0f} s", _format_error(each)]

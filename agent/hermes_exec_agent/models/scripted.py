@@ -115,7 +115,9 @@ class ScriptedModel:
         """
         self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema, tool_choice))
         if self.left < 0:
-            raise ScriptEnded(f"{self.name}: asked {len(self.requests)} times, and has {len(self._replies)} replies")
+            raise ScriptEnded(
+                f"{self.name}: it ends before request {len(self.requests)}; replies: {len(self._replies)}"
+            )
         written = self._replies[len(self.requests) - 1]
         entry = written(messages, tools) if callable(written) else written
         if isinstance(entry, ModelError):

@@ -334,9 +334,10 @@ class Conversation:
         async with self._hold_turn():
             requests = self._recorder.history.requests
             if not 1 <= turns <= len(requests):
-                known = f"{len(requests)} can be taken back" if requests else "none can be taken back"
+                known = f"only the latest {len(requests)} can be taken back" if requests else "none can be taken back"
                 raise UsageError(
-                    f"{turns} requests: {known}, as earlier ones are not in the model's context one by one"
+                    f"{turns} request{'s' * (turns != 1)}: {known}; earlier ones are gone from the model's context, "
+                    "a part of its summary, or older than this branch"
                 )
             taken = requests[-turns:]
             await self._recorder.record("rewound", {"turns": turns})

@@ -185,7 +185,7 @@ async def rollback(
     """
     steps = list_steps(events, terminal.target)
     if not 1 <= number <= len(steps):
-        raise UsageError(f"there is no turn {number}", remedy="/rollback lists the turns")
+        raise UsageError(f"there is no turn {number}", remedy="the list that rollback shows without N")
     plan, lost = _plan(steps[number - 1 :])
     uncovered = [line for step in steps[number - 1 :] for line in step.list_uncovered()]
     uncovered = [line for line in dict.fromkeys(uncovered) if line not in lost]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _EMPTY = 2
 """How often a reply without text and calls is requested again."""
-_BUDGET = "The budget of {} steps for this request is spent."
+_BUDGET = "The budget of {} step{} for this request is spent."
 _SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
 _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
 _GO_ON = "A hook of the person wants you to go on, and says: {}"
@@ -178,7 +178,8 @@ class Turn:
                 return await self._last_word("stopped", verdict.reason, verdict.content, _STOPPED)
             if verdict.content:
                 await self._warn(verdict.reason, verdict.content)
-        return await self._last_word("budget", "budget", _BUDGET.format(self._budget.limit), _SPENT)
+        ended = _BUDGET.format(self._budget.limit, "s" * (self._budget.limit != 1))
+        return await self._last_word("budget", "budget", ended, _SPENT)
 
     async def _deliver(self) -> None:
         """Record what the model reads meanwhile besides its results."""
@@ -226,16 +227,17 @@ class Turn:
         ]
         return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=GuardrailAction())
 
-    async def _warn(self, reason: str, content: str) -> None:
+    async def _warn(self, reason: str, content: str, shown: str = "") -> None:
+        """Record a warning for the model, and show it, or ``shown`` without the orders to the model."""
         await self._recorder.record("warning", {"reason": reason, "content": content})
-        self._tell(Warned(reason, content))
+        self._tell(Warned(reason, shown or content))
 
     async def _last_word(self, outcome: Outcome, reason: str, ended: str, notice: str) -> Answer:
         """Request a summary. Calls in it do not run; if it has some, or there is none, the program's list follows.
 
         The tools stay in the request, as endpoints cache its beginning.
         """
-        await self._warn(reason, notice.format(ended))
+        await self._warn(reason, notice.format(ended), ended)
         try:
             message = (await self._record_reply("none")).message
         except ModelError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_exec.config.paths import to_printable
+from hermes_exec.errors import ConfigError
 from hermes_exec_agent.models import ScriptedModel
 from hermes_exec_agent.models.scripted import read_script
 
@@ -34,5 +35,7 @@ def read_replay(word: str) -> Replay:
     demo = word == DEMO
     path = _DEMO if demo else Path(word)
     requests, replies = read_script(path)
+    if not replies:
+        raise ConfigError(f"{to_printable(path)}: the script has no reply", remedy='{"content": "…"} on a line')
     model = ScriptedModel(replies, name=f"scripted: {DEMO if demo else to_printable(path.name)}")
     return Replay(tuple(requests), model, frozenset({"terminal"}) if demo else frozenset())

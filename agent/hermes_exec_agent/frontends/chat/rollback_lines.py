@@ -30,7 +30,9 @@ def parse_rollback(words: str) -> tuple[int, bool]:
         return 0, False
     number = parse_number(numbers[0], 1) if len(numbers) == 1 else None
     if number is None:
-        raise UsageError(f"/rollback {to_line(words)}", remedy="/rollback, or /rollback N [--force]")
+        raise UsageError(
+            f"/rollback {to_line(words)}: N is the number of a turn", remedy="/rollback, or /rollback N [--force]"
+        )
     return number, force
 
 

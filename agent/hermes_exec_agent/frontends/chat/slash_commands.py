@@ -15,7 +15,7 @@ from hermes_exec_agent.frontends.chat.clipboard import copy_text
 from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_update
 from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time, parse_format, to_markdown, to_messages
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
-from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
+from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line, wrap_words
 from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
 from hermes_exec_agent.frontends.chat.status import describe_context, describe_status
 from hermes_exec_agent.memory.mixed_search import search_as_configured
@@ -71,6 +71,7 @@ COMMAND_HELP = {
     "/export": f"write this conversation to a file: /export [{'|'.join(EXPORT_FORMATS)}] [FILE]",
     "/quit": "leave; also Ctrl-D",
 }
+_NAMES = max(map(len, COMMAND_HELP))
 _ALSO = {"/cost": "/usage", "/clear": "/new", "/fork": "/branch", "/exit": "/quit"}
 _AT_ONCE = frozenset({"/context", "/help", "/status", "/steer", "/stop", "/todo", "/tools", "/usage"})
 """Commands that run during a turn."""
@@ -111,12 +112,12 @@ class SlashCommands:
             return False
         if name not in COMMAND_HELP:
             near = difflib.get_close_matches(name, [*COMMAND_HELP, *_ALSO], 1)
-            self._show(f"{to_line(word)}: there is no such command. Try: {' '.join([*near, '/help'])}")
+            self._show(f"{to_line(word)}: there is no such command. Try: {' '.join(dict.fromkeys([*near, '/help']))}")
             return True
         try:
             await getattr(self, f"_{name[1:]}")(rest.strip())
         except HermesError as error:
-            self._show(escape_text(str(error)))
+            self._show(wrap_words(escape_text(str(error))))
         except OSError as error:
             self._show(escape_text(f"{error.filename or name}: {error.strerror}"))
         return True
@@ -132,8 +133,8 @@ class SlashCommands:
 
     async def _help(self, _: str) -> None:
         for name, about in COMMAND_HELP.items():
-            self._show(f"{name:<10} {about}")
-        self._show(_KEYS)
+            self._show(wrap_words(f"{name:<{_NAMES}} {about}", _NAMES + 1))
+        self._show(wrap_words(_KEYS))
 
     async def _model(self, name: str) -> None:
         models = self._talk.models
@@ -298,7 +299,7 @@ class SlashCommands:
     async def _compact(self, _: str) -> None:
         conversation = await self._talk.conversation()
         if not await conversation.compact(lambda update: self._show(describe_update(update))):
-            self._show("the context cannot be shortened")
+            self._show("the context cannot be shortened: it has too few messages before the latest request")
 
     async def _undo(self, count: str) -> None:
         for request in await (await self._talk.conversation()).rewind(_parse_count("/undo", count)):
@@ -370,7 +371,10 @@ class SlashCommands:
             verb, _, text = words.partition(" ")
             number = parse_number(text, 1, len(lasting))
             if verb != "remove" or number is None:
-                raise UsageError(f"/approvals {to_line(words)}", remedy="/approvals, or /approvals remove N")
+                raise UsageError(
+                    f"/approvals {to_line(words)}: N is the number of a line of /approvals",
+                    remedy="/approvals, or /approvals remove N",
+                )
             tool, scope = lasting[number - 1]
             if isinstance(person, TerminalApprover):
                 person.forget(tool, scope)
@@ -473,9 +477,14 @@ def write_export(path: str, log: EventLog, conversation: str, form: ExportFormat
     """Write a new file that only this user can read, and return its path.
 
     Raises:
-        OSError: the file exists, or cannot be created.
+        UsageError: the file exists.
+        OSError: it cannot be created.
     """
     path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
-    with create_private_file(path) as file:
+    try:
+        file = create_private_file(path)
+    except FileExistsError:
+        raise UsageError(f"{to_line(path)}: File exists", remedy="another name; no file is replaced") from None
+    with file:
         file.writelines(f"{each.rstrip()}\n" for each in format_export(log, conversation, form))
     return path
