@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -149,10 +151,25 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         columns.count(column, report.outcome, skip_reason(report) if report.skipped else "")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep the counts of a run in full; those of a worker are counted by its controller."""
-    if IN_FULL and not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput"):
+        return
+    if IN_FULL:
         columns.write()
+    if _checks_file and not WHOLE and exitstatus == pytest.ExitCode.OK:
+        session.config.add_cleanup(partial(_remove_temporary_folders, session.config))
+
+
+def _remove_temporary_folders(config: pytest.Config) -> None:
+    """Leave nothing outside of the checkout after ``./dev test`` has passed; a failure leaves its folders."""
+    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    shutil.rmtree(folder, ignore_errors=True)
+    latest = folder.with_name(f"{folder.name.partition('-')[0]}-current")
+    with contextlib.suppress(OSError):
+        if not latest.exists():
+            latest.unlink()
+        folder.parent.rmdir()  # unless another run is in use, or was left by a failure
 
 
 def skip_reason(report: pytest.TestReport) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
 
 AGENT = "HERMES_EXEC_AGENT"
+_OWN_TERMINAL = "the same command in a terminal that a person opened"
 """The variable that has the model's name in shells of an agent: skills registered from there are the agent's."""
 
 
@@ -33,7 +34,8 @@ def refuse_agent(command: str = "this") -> None:
         UsageError: it is.
     """
     if AGENT in os.environ:
-        raise UsageError(f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)")
+        what = f"{command} is for a person, and this is the shell of an agent ({AGENT} is set)"
+        raise UsageError(what, remedy=_OWN_TERMINAL)
 
 
 def refuse_agents_descendant() -> None:
@@ -54,10 +56,11 @@ def refuse_agents_descendant() -> None:
         except OSError as error:
             raise UsageError(
                 f"this command is for a person; whether an agent started process {pid}, its ancestor, is unknown",
-                remedy="the same command in a new terminal",
+                remedy=_OWN_TERMINAL,
             ) from error
         if marked:
-            raise UsageError(f"this is for a person, and process {pid} above it is the shell of an agent")
+            what = f"this is for a person, and process {pid} above it is the shell of an agent"
+            raise UsageError(what, remedy=_OWN_TERMINAL)
         pid = parent
 
 

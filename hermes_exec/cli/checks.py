@@ -23,6 +23,7 @@ from hermes_exec.extras import EXTRAS, install_command, missing_modules
 from hermes_exec.pool.journal import Journal
 from hermes_exec.pool.owner import Liveness
 from hermes_exec.terminal.limits import Enforcement, Enforcer
+from hermes_exec.terminal.requests import PYTHON_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -249,7 +250,8 @@ async def _check_terminal(terminal: Any) -> list[Check]:
         checks.append(Check("session", "warning", note, _POLLED) if note else Check("session", "ok", "it answers"))
     if lacks:
         text = f"without {', '.join(lacks).replace('_', ' ')}"
-        checks.append(Check("capabilities", "warning", text, "install Python 3.6 or later there"))
+        remedy = PYTHON_REMEDY if capabilities["carrier"] == "shell" else ""
+        checks.append(Check("capabilities", "warning", text, remedy))
     else:
         checks.append(Check("capabilities", "ok", "everything"))
     if has := capabilities["features"]:

@@ -86,8 +86,11 @@ def nearest_name(word: str, known: Iterable[str]) -> str:
 
 
 def describe_unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown key, with the nearest known one."""
-    return f"unknown key {key!r}; the nearest known one is {nearest_name(key, known)!r}"
+    """Return the error text for an unknown key, with the nearest known one, or all if none is near."""
+    names = sorted(known)
+    if close := difflib.get_close_matches(key, names, n=1):
+        return f"unknown key {key!r}; the nearest known one is {close[0]!r}"
+    return f"unknown key {key!r}; known ones are {', '.join(names)}"
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from hermes_exec.config.check import describe_unknown_key, profile_from_table, validate_table
 from hermes_exec.config.paths import read_regular, to_printable
+from hermes_exec.config.registry import suggest_name
 from hermes_exec.config.settings import (
     AgentSettings,
     AuditSettings,
@@ -82,7 +83,8 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> FileContents:
         data = {"backends": data}
     for key in data:
         if key not in KEYS:
-            remedy = f"[backends.{key}]" if isinstance(data[key], Mapping) else ""
+            is_profile = isinstance(data[key], Mapping) and not suggest_name(key, KEYS, "")
+            remedy = f"[backends.{key}]" if is_profile else ""
             raise ConfigError(f"{where}: {describe_unknown_key(key, KEYS)}", remedy=remedy)
         if origin.layer == "project" and key in USERS_ALONE:
             name = f"[{key}]" if isinstance(data[key], Mapping) else repr(key)
@@ -144,7 +146,10 @@ def _decode(content: bytes, path: Path) -> Mapping[str, object]:
         data: object = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{to_printable(path)}: nested too deeply") from None
-    except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the position, none the text there
+    except UnicodeDecodeError as error:
+        what = f"{to_printable(path)}: byte {error.start + 1} is not valid UTF-8"
+        raise ConfigError(what, remedy="save it as UTF-8, or move the file away") from None
+    except ValueError as error:  # of TOML and of JSON; each names the position, none the text there
         raise ConfigError(f"{to_printable(path)}: {error}", remedy="fix that line, or move the file away") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{to_printable(path)}: should hold a table of profiles")

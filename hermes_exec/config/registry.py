@@ -167,6 +167,8 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
     if group == BACKENDS and name in _plugins(PROFILES):
         raise Unsupported(f"{name}: the plugin describes such targets, but has no backend for them")
     near = suggest_name(name, [*list_types(), *ALIASES], "; the nearest known one is")
+    if name == "podman":
+        near = "; its containers are of the type 'docker', which finds Podman's socket"
     raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(list_types()))
 
 

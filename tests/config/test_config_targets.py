@@ -139,6 +139,7 @@ def test_an_unknown_name_is_told_with_the_nearest_profile() -> None:
 
 def test_an_unknown_type_is_told_with_the_nearest_one() -> None:
     assert "unknown type 'dokcer'; the nearest known one is 'docker'" in refused("dokcer:x")
+    assert "unknown type 'podman'; its containers are of the type 'docker'" in refused("podman:x")
 
 
 @pytest.mark.parametrize("text", ["nope", "nope:x"])

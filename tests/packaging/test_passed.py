@@ -13,6 +13,7 @@ import pytest
 
 from hermes_dev import checks, passed
 from hermes_dev.passed import Snapshot, find_affected, read_committed, take_snapshot
+from tests.conftest import require_part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,8 @@ def test_without_a_pass_under_these_settings_everything_is_checked(checkout: Pat
 
 
 def test_in_a_new_checkout_what_is_committed_counts_as_passed(checkout: Path) -> None:
+    require_part("git")
+
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", checkout, "-c", "user.name=x", "-c", "user.email=x@x", *words], check=True)
 

@@ -24,6 +24,7 @@ from hermes_exec_agent.tools.dispatch import perform
 from hermes_exec_agent.tools.file_checkpoints import FileCheckpoints
 from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import create_tools
+from tests.conftest import require_part
 from tests.runtime.conftest import Nobody
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(work: Path) -> Path:
-    subprocess.run(["git", "init", "-q", work], check=True)
+    subprocess.run([require_part("git"), "init", "-q", work], check=True)
     return work
 
 
@@ -102,7 +103,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     (programs := tmp_path / "bin").mkdir()
     for each in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
         (programs / each).symlink_to(busybox)
-    (programs / "git").symlink_to(str(shutil.which("git")))
+    (programs / "git").symlink_to(require_part("git"))
     (programs / "bash").symlink_to("/bin/bash")
     return {"carrier": "plain", "env": {"PATH": str(programs)}}
 

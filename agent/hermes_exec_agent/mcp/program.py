@@ -113,7 +113,8 @@ class Program:
             )
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise PlaceUnavailable(f"{self._argv[0]} cannot be started: {why}") from None
+            remedy = "install it, or give its full path" if isinstance(error, FileNotFoundError) else ""
+            raise PlaceUnavailable(f"{self._argv[0]} cannot be started: {why}", remedy=remedy) from None
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         if process.stderr is not None:

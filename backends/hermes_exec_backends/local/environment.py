@@ -28,7 +28,7 @@ _MARK = "HERMES_EXEC_AGENT"
 """The mark of an agent's shell, which no inner command loses."""
 CLEAN = (
     "HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TERMINFO", "TMPDIR",
-    "XDG_RUNTIME_DIR", _MARK,
+    "XDG_RUNTIME_DIR", "XDG_STATE_HOME", _MARK,
 )  # fmt: skip
 TOOLS = (
     *CLEAN,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from shlex import join, quote
 from typing import TYPE_CHECKING
 
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, UsageError
 from hermes_exec.transport.shell.target import run_helper
 from hermes_exec_backends.slurm.options import submit_options
@@ -25,6 +27,7 @@ code=$?
 echo "$code" >"$at.part" && mv "$at.part" "$at.code"
 exit "$code"
 """
+_WRITABLE = '[ -d "$1" ] && [ -w "$1" ]'
 _CODES = 'cd "$1" || exit; for file in "$2".*.code; do [ -e "$file" ] && echo "hx $file $(cat "$file")"; done; true'
 
 
@@ -60,6 +63,7 @@ async def run_array(
         outer: an open target with Slurm's commands; this machine if omitted.
 
     Raises:
+        UsageError: ``folder`` is no directory that can be written; nothing ran.
         PlaceUnavailable: Slurm refuses the array; nothing ran.
         OutcomeUnknown: the outer target was lost; the array continues.
         asyncio.CancelledError: the task was cancelled; the array is cancelled too.
@@ -71,6 +75,7 @@ async def run_array(
     numbers = sorted(set(indices))
     if not numbers or numbers[0] < 0:
         raise UsageError("an array needs at least one index, and none below 0")
+    await _check_folder(outer, folder)
     job = await _submit(outer, profile, argv, numbers, folder)
     try:
         await _until_over(outer, job)
@@ -84,9 +89,17 @@ async def run_array(
     ]
 
 
-async def _submit(outer: Backend, profile: SlurmProfile, argv: Sequence[str], numbers: list[int], folder: str) -> str:
-    from shlex import join, quote
+async def _check_folder(outer: Backend, folder: str) -> None:
+    """Without the folder each task fails before its program starts, and has no place for the reason."""
+    reply = await run_helper(outer, ["/bin/sh", "-c", _WRITABLE, "sh", folder])
+    if reply.exit.code == 1:
+        what = f"slurm: {to_printable(folder)} is no folder at {outer.target} in which an array can write"
+        raise UsageError(what, remedy=f"create it where all nodes see it: mkdir -p {quote(folder)}")
+    if reply.exit.code != 0:
+        raise PlaceUnavailable(f"slurm: {to_printable(folder)} at {outer.target}: {reply.failure}")
 
+
+async def _submit(outer: Backend, profile: SlurmProfile, argv: Sequence[str], numbers: list[int], folder: str) -> str:
     script = _TASK % {"folder": quote(folder), "words": join(argv)}
     wanted = f"--array={','.join(map(str, numbers))}"
     reply = await run_helper(outer, ["sbatch", "--parsable", *submit_options(profile), wanted], script.encode())

@@ -174,7 +174,8 @@ class SlurmBackend(Wrapper):
             if not now.waiting and self.options.reopen:
                 raise self._build_gone_error(now)
             if not now.waiting:
-                raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")
+                what = f"slurm: the allocation {self._job} ended before it began: {now.why_ended}"
+                raise PlaceUnavailable(what, remedy="squeue --me, which lists your allocations")
             expected = f", expected to begin at {now.start}" if now.start not in {"", "N/A"} else ""
             why = f": {now.why_waiting}" if now.why_waiting else ""
             text = f"slurm: allocation {self._job} waits in the queue{why}{expected}"

@@ -189,7 +189,8 @@ class Master(SharedConnection):
         try:
             channel = ProcessChannel(["ssh", *self._words, *control, self._host, launch.COMMAND], start, os.environ)
         except OSError as error:
-            raise PlaceUnavailable(f"ssh: the program ssh cannot be started: {error.strerror}") from error
+            what = f"ssh: the program ssh cannot be started: {error.strerror}"
+            raise PlaceUnavailable(what, remedy="apt-get install openssh-client, or transport = 'paramiko'") from error
         channel.write(line)
         return channel
 
