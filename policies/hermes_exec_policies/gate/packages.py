@@ -198,20 +198,12 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     if line.startswith("-"):
-        wrong.append(
-            functional(
-                "dependencies.option",
-                f"an option for the installing program: {line}; name packages and versions alone",
-                path,
-            )
-        )
+        said = f"an option for the installing program: {line}; name packages and versions alone"
+        wrong.append(functional("dependencies.option", said, path))
         return None
     if "://" in line or "@" in line or line.startswith((".", "/", "~")) or "\\" in line:
-        wrong.append(
-            functional(
-                "dependencies.source", f"a package by its address: {line}; write its name, as in pandas>=2", path
-            )
-        )
+        said = f"a package by its address: {line}; write its name, as in pandas>=2"
+        wrong.append(functional("dependencies.source", said, path))
         return None
     try:
         return Requirement(line)
@@ -226,20 +218,14 @@ def _check_name(requirement: Requirement, path: str) -> list[Finding]:
 
     name = str(canonicalize_name(requirement.name))
     if name.replace("-", "_") in sys.stdlib_module_names:
-        return [
-            functional("dependencies.standard", f"{name} is part of Python; no package of that name is needed", path)
-        ]
+        said = f"{name} is part of Python; no package of that name is needed"
+        return [functional("dependencies.standard", said, path)]
     if harmful := _check_harmful(requirement, name, path):
         return [harmful]
     popular: list[str] = _table()["popular"]
     if name not in popular and (near := _find_similar(name, popular)):
-        return [
-            functional(
-                "dependencies.look-alike",
-                f"{name} looks like {near[0]} and is another one; write {near[0]} if you mean that",
-                path,
-            )
-        ]
+        said = f"{name} looks like {near[0]} and is another one; write {near[0]} if you mean that"
+        return [functional("dependencies.look-alike", said, path)]
     return []
 
 
@@ -260,11 +246,8 @@ def _check_harmful(requirement: Requirement, name: str, path: str) -> Finding | 
     exact = [each.version.rstrip(".*") for each in requirement.specifier if each.operator in {"==", "==="}]
     if bad[name] and not any(SpecifierSet(bad[name]).contains(version) for version in exact):
         return None
-    return functional(
-        "dependencies.known-bad",
-        f"{requirement} is known to be harmful or to have a known hole; use another package or version",
-        path,
-    )
+    said = f"{requirement} is known to be harmful or to have a known hole; use another package or version"
+    return functional("dependencies.known-bad", said, path)
 
 
 @cache
