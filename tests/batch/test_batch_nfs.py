@@ -27,17 +27,7 @@ _SEEN_S = 10.0
 
 @pytest.mark.timeout(400)
 def test_two_clients_share_a_run() -> None:
-    found = _prove(1)
-    _check(found, trials=16, events=60)
-
-
-@pytest.mark.soak
-def test_two_clients_of_nfs_share_a_large_run() -> None:
-    found = _prove(10)
-    _check(found, trials=160, events=600)
-
-
-def _check(found: dict[str, dict[str, Any]], trials: int, events: int) -> None:
+    found, trials, events = _prove(1), 16, 60
     claims = found["prove_claims"]
     assert (claims["trials"], claims["won_once"], claims["named"], claims["left"]) == (trials, trials, trials, [])
     assert found["prove_ledger"]["drawn"] == 400

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from pydantic_core import from_json
 
+from hermes_exec_agent.batch.run_folder import exists_now
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -82,10 +84,9 @@ class LogTail:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Return the events since the last call."""
-        try:
-            file = self._path.open("rb")
-        except FileNotFoundError:
+        if not exists_now(self._path):
             return
+        file = self._path.open("rb")
         with file:
             file.seek(self._offset)
             for line in file:
