@@ -237,7 +237,7 @@ def test_log_shows_what_was_asked_for(cli: Cli) -> None:
     assert [record["exit_code"] for record in cli.json("log", "--json", "--failed")] == [1]
     assert len(cli.json("log", "--json", "--last", "2")) == 2
     assert len(cli.json("log", "--json", "--grep", "t(wo|hree);")) == 2
-    assert cli.json("log", "--json", "--since", "2030-01-01") == []
+    assert b"is in the future" in cli("log", "--since", "2999-01-01").stderr
     assert len(cli.json("log", "--json", "--since", "1h")) == 3
     assert cli.json("log", "--json", "--on", "elsewhere") == []
 
