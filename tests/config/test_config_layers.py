@@ -171,7 +171,10 @@ def test_checking_tells_every_problem(person: Person) -> None:
         ("backends = 3", "'backends' should be a table"),
         ("limits = 3", "'limits' should be a table"),
         ("defualt = 'x'", "unknown key 'defualt'; the nearest known one is 'default'"),
-        ("[sandbox]\ntype = 'docker'", r"unknown key 'sandbox'; known ones are agent, .*, models\. Try: \[backends.sandbox\]"),
+        (
+            "[sandbox]\ntype = 'docker'",
+            r"unknown key 'sandbox'; known ones are agent, .*, models\. Try: \[backends.sandbox\]",
+        ),
         ("[backend.build]\ntype = 'docker'", r"unknown key 'backend'; the nearest known one is 'backends'$"),
         ("[limits]\ntimeout = 3", r"\[limits\] in .*: unknown key 'timeout'; .* 'timeout_s'"),
         ("[limits]\ntimeout_s = '3'", "'timeout_s' should be a number, not text"),
