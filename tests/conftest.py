@@ -163,7 +163,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _remove_temporary_folders(config: pytest.Config) -> None:
     """Leave nothing outside of the checkout after ``./dev test`` has passed; a failure leaves its folders."""
-    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # a private attribute of pytest
     shutil.rmtree(folder, ignore_errors=True)
     latest = folder.with_name(f"{folder.name.partition('-')[0]}-current")
     with contextlib.suppress(OSError):

@@ -36,6 +36,7 @@ from hermes_exec_agent.learning.proposals_edit import Conflict, make_diff, read_
 from hermes_exec_agent.learning.proposals_git import ConfigRepository
 from hermes_exec_agent.learning.proposals_watch import check_configuration, find_changes, proposals_folder
 from hermes_exec_agent.runtime.events import EventLog
+from tests.conftest import require_part
 from tests.learning.conftest import add_task
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Person:
 
 @pytest.fixture
 def person(tmp_path: Path) -> Person:
+    require_part("git", "it keeps each change")
     return Person(tmp_path)
 
 

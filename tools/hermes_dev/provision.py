@@ -52,6 +52,7 @@ PARTS = (
     Part("kmod", "modprobe", "finds the modules of the virtual machine's kernel"),
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("ngircd", "ngircd", "the IRC server that the tests start, with a port of its own"),
+    Part("git", "git", "what keeps and restores changes in work trees"),
     Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
     Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),
     Part("podman", "podman", "the other engine that speaks Docker's API, with a service and data of its own"),
