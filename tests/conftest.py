@@ -11,7 +11,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -163,7 +163,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _remove_temporary_folders(config: pytest.Config) -> None:
     """Leave nothing outside of the checkout after ``./dev test`` has passed; a failure leaves its folders."""
-    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # a private attribute of pytest
+    factory = cast("pytest.TempPathFactory", config._tmp_path_factory)  # type: ignore[attr-defined]  # private
+    folder = factory.getbasetemp()
     shutil.rmtree(folder, ignore_errors=True)
     latest = folder.with_name(f"{folder.name.partition('-')[0]}-current")
     with contextlib.suppress(OSError):

@@ -61,4 +61,5 @@ def _prove(scale: int) -> dict[str, dict[str, Any]]:
         words = [*(f"{name}={value}" for name, value in environ.items()), python, "-m", "tests.rigs.nfs_proofs"]
         done = vm.run(["env", *words, str(scale)], Path(share), seconds=380 * scale)
     assert done.code == 0, done.err
-    return json.loads(done.out)
+    found: dict[str, dict[str, Any]] = json.loads(done.out)
+    return found

@@ -335,10 +335,8 @@ class Conversation:
             requests = self._recorder.history.requests
             if not 1 <= turns <= len(requests):
                 known = f"only the latest {len(requests)} can be taken back" if requests else "none can be taken back"
-                raise UsageError(
-                    f"{turns} request{'s' * (turns != 1)}: {known}; earlier ones are gone from the model's context, "
-                    "a part of its summary, or older than this branch"
-                )
+                why = "earlier ones are gone from the model's context, a part of its summary, or older than this branch"
+                raise UsageError(f"{turns} request{'s' * (turns != 1)}: {known}; {why}")
             taken = requests[-turns:]
             await self._recorder.record("rewound", {"turns": turns})
         return taken

@@ -97,17 +97,6 @@ def make_small_mutants(source: str, function: str) -> list[Mutant]:
     return found
 
 
-_FREEZE = """
-def _freeze_result(function, results):
-    import functools
-    @functools.wraps(function)
-    def call(*arguments, **named):
-        results.append(function(*arguments, **named))
-        return results[0]
-    return call
-"""
-
-
 def freeze_result(source: str, function: str) -> Mutant | None:
     """Create a mutant whose function returns its first result again in each later call; None if it is a coroutine.
 
@@ -116,7 +105,8 @@ def freeze_result(source: str, function: str) -> Mutant | None:
     tree = ast.parse(source)
     if isinstance(_function(tree, function), ast.AsyncFunctionDef):
         return None
-    tree.body += ast.parse(f"{_FREEZE}\n{function} = _freeze_result({function}, [])").body
+    again = "lambda *args, **named: (seen.append(call(*args, **named)), seen[0])[1]"
+    tree.body += ast.parse(f"{function} = (lambda call, seen: {again})({function}, [])").body
     return Mutant("returns its first result again", ast.unparse(tree), must_die=False)
 
 
@@ -210,11 +200,7 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_text(node: ast.AST) -> bool:
     """Return whether a node is a docstring."""
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-        case _:
-            return False
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _omit_write(node: ast.AST) -> str | None:
@@ -241,11 +227,7 @@ def _writes(call: ast.Call) -> bool:
 
 def _is_stream(node: ast.expr) -> bool:
     """Return whether a node is ``sys.stdout`` or ``sys.stderr``, whose text is a message and no file."""
-    match node:
-        case ast.Attribute(attr="stdout" | "stderr"):
-            return True
-        case _:
-            return False
+    return isinstance(node, ast.Attribute) and node.attr in {"stdout", "stderr"}
 
 
 def _change_literal(node: ast.AST) -> str | None:
@@ -371,13 +353,7 @@ def instrument(source: str, function: str) -> Instrumented:
 
 def _stays_first(node: ast.stmt, number: int) -> bool:
     """Whether a statement must stay at the beginning of a module: its docstring, and imports from the future."""
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return number == 0
-        case ast.ImportFrom(module="__future__"):
-            return True
-        case _:
-            return False
+    return (number == 0 and _is_text(node)) or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 
 
 def _swallows_errors(node: ast.AST) -> bool:
