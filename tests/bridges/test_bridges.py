@@ -246,10 +246,11 @@ def test_tasks_of_harbor_score_the_same_by_harbor_and_by_batches(tmp_path: Path)
 @pytest.mark.timeout(600)
 def test_the_docker_environment_of_harbor_gives_the_same_rewards(tmp_path: Path) -> None:
     docker = {"DOCKER_CONFIG": str(COMPOSE), "DOCKER_BUILDKIT": "0"}
-    has_compose = subprocess.run(
-        [require_part("docker"), "compose", "version"], check=False, capture_output=True, env={**os.environ, **docker}
-    )
-    require_part("Compose 2", "Harbor's own environment uses it", usable=has_compose.returncode == 0)
+    argv = [require_part("docker"), "compose", "version"]
+    if subprocess.run(argv, check=False, capture_output=True, env={**os.environ, **docker}).returncode:
+        pytest.skip(
+            "Harbor's own environment needs Compose 2. Try: ./dev test --provision, where apt has Debian's archive"
+        )
     write_tasks(tmp_path / "tasks")
     found = run_harbor(tmp_path, "docker", {"name": "oracle"}, {"name": "nop"}, more=docker)
     assert {name: each["rewards"] for name, each in found.items()} == {

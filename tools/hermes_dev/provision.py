@@ -110,7 +110,10 @@ def _provide(name: str, install_it: Callable[[], None], *, is_missing: bool) -> 
 
 def _add_compose() -> None:
     say(f"provision: will put Compose 2 (from {compose.DONOR}) into {compose.CONFIG}, and nowhere else")
-    compose.add_plugin()
+    try:
+        compose.add_plugin()
+    except DevError as error:  # one test needs it, and is skipped without it
+        say(f"provision: {error}")
 
 
 def in_archive(part: Part) -> str:
