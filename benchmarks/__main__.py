@@ -30,9 +30,10 @@ def main() -> int:
     part = 10 if chosen.quick else 1
     if unknown := set(chosen.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
-    if chosen.docs and (shared := [name for name in chosen.groups if name not in _OF_ITS_OWN]):
+    main_table = [name for name in GROUPS if name not in _OF_ITS_OWN]
+    if chosen.docs and 0 < len(set(main_table) & set(chosen.groups)) < len(main_table):
         parser.error(
-            f"--docs with {', '.join(shared)} would leave the other groups out of their table; name no group, "
+            f"--docs would leave groups out of the main table; name no group, all of {', '.join(main_table)}, "
             f"or only groups of {', '.join(_OF_ITS_OWN)}"
         )
     results: dict[str, list[Figure | Table]] = {}

@@ -219,8 +219,13 @@ def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
 
     person = Somebody()
     (made, ran, read, wrong, unfit, no_json), lines = with_agent(tmp_path, done, [draft()], person)
+    run = "cases from outside do not cover all of generate-csv-report 1; run it with"
     assert [why for _, why in person.asked] == [
-        "scripted runs commands without a sandbox; register generate-csv-report as unprotected all the same?"
+        "scripted runs commands without a sandbox; register generate-csv-report as unprotected all the same?",
+        *(
+            f"{run} {given}?"
+            for given in ('{"rows": [{"Product": "a", "Revenue": 1}]}', '{"rows": [{}]}', '{"rows": 1}')
+        ),
     ]
     assert made["ok"], made["error"]["message"]
     assert made["backend"] == ran["backend"] == "sandbox"

@@ -148,6 +148,6 @@ _REACH = {
     "mcp test": ("mcp test files", "mcp test files --accept"),
     "mcp remove": ("mcp remove files",),
     "mcp login": ("mcp login notes", "mcp login notes --scope 'notes:read notes:write'"),
-    "mcp logout": ("mcp logout notes",),
+    "mcp logout": ("mcp logout notes", "mcp logout notes --json"),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {**_CHAT, **_MEMORY, **_SKILLS, **_LEARNING, **_BATCH, **_CRON, **_REACH}
