@@ -52,6 +52,7 @@ def environment() -> dict[str, str]:
     caches = {
         "UV_CACHE_DIR": "uv",
         "PIP_CACHE_DIR": "pip",
+        "npm_config_cache": "npm-cache",
         "HYPOTHESIS_STORAGE_DIRECTORY": "hypothesis",
     }
     quiet = {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # it would ask the network for a newer version
