@@ -81,11 +81,11 @@ async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, roun
     relay = _channel(raw, remote_text(RELAY))
     _live_bash(relay)
 
-    async def relayed() -> None:
+    async def pass_relay() -> None:
         _live_bash(relay, b"true")
 
-    await in_turns_async(1, lambda: session.run("true"), echoed, relayed)
-    ours, echo, floor = await in_turns_async(rounds, lambda: session.run("true"), echoed, relayed)
+    await in_turns_async(1, lambda: session.run("true"), echoed, pass_relay)
+    ours, echo, floor = await in_turns_async(rounds, lambda: session.run("true"), echoed, pass_relay)
     relay.close()
     client = [spent(lambda: subprocess.run(words, check=True)) for _ in range(rounds // 10)]
     many = [await terminal.session() for _ in range(100)]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from hermes_exec.config.plan import Plan
 
 AGENT = "HERMES_EXEC_AGENT"
-_OWN_TERMINAL = "the same command in a terminal that a person opened"
 """The variable that has the model's name in shells of an agent: skills registered from there are the agent's."""
+_OWN_TERMINAL = "the same command in a terminal that a person opened"
 
 
 def mark_plan(plan: Plan, model: str) -> None:

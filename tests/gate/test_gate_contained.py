@@ -33,7 +33,7 @@ HONEST = [
     for item in corpus.items(kind)
     if not item.get("needs")
 ]
-CORRECTED = [(corpus.corrected, item) for _, item in HONEST if "corrected" in item]
+CORRECTED = [(corpus.correct, item) for _, item in HONEST if "corrected" in item]
 
 
 @thorough

@@ -46,7 +46,7 @@ def write_skill(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def corrected(item: dict[str, Any], parent: Path) -> Path:
+def correct(item: dict[str, Any], parent: Path) -> Path:
     """The skill of a benign item that is refused at first, after the change that the message names."""
     return write_skill(benign(item, parent), item["corrected"])
 

@@ -40,6 +40,7 @@ class Models:
         self._named: dict[str, Model] = {**(named or {}), "main": main}
         self.secrets = tuple(secrets)
         """The models' keys."""
+        self._is_preparing = False
         self.redactor = Redactor(self.secrets)
         """Removes the keys from text."""
 
@@ -88,7 +89,10 @@ class Models:
         prepare(self.main)
 
     def start_preparing(self) -> None:
-        """Prepare the main model in a thread, which does not delay the end of the program."""
+        """Prepare the main model in a thread, which does not delay the end of the program; once for many targets."""
+        if self._is_preparing:
+            return
+        self._is_preparing = True
         threading.Thread(target=self.prepare, name="prepare the model", daemon=True).start()
 
     async def close(self) -> None:
