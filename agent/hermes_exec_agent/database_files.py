@@ -184,18 +184,22 @@ def translate_database_errors(path: Path, variable: str) -> Generator[None]:
     """Turn errors of a database into one line; ``variable`` has the path of another file."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if "fts5" in str(error) or "tokenizer" in str(error):
-            raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
-        if is_disk_full(path.parent):
-            raise _unusable_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), variable) from error
-        remedy = f"look at free space and rights there, or {_elsewhere(variable)}"
-        raise HermesError(f"{to_printable(path)}: {error}", remedy=remedy) from error
-    except OSError as error:
-        raise _unusable_error(path, error, variable) from error
-    except sqlite3.Error as error:
-        remedy = f"move it away, or {_elsewhere(variable)}"
-        raise HermesError(f"{to_printable(path)}: {error}", remedy=remedy) from error
+    except (sqlite3.Error, OSError) as error:
+        raise translate_database_error(error, path, variable) from error
+
+
+def translate_database_error(error: sqlite3.Error | OSError, path: Path, variable: str) -> HermesError:
+    """Return an error of a database in one line; ``variable`` has the path of another file."""
+    if isinstance(error, OSError):
+        return _unusable_error(path, error, variable)
+    if not isinstance(error, sqlite3.OperationalError):
+        return HermesError(f"{to_printable(path)}: {error}", remedy=f"move it away, or {_elsewhere(variable)}")
+    if "fts5" in str(error) or "tokenizer" in str(error):
+        return HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python")
+    if is_disk_full(path.parent):
+        return _unusable_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), variable)
+    remedy = f"look at free space and rights there, or {_elsewhere(variable)}"
+    return HermesError(f"{to_printable(path)}: {error}", remedy=remedy)
 
 
 def _unusable_error(path: Path, error: OSError, variable: str) -> HermesError:

@@ -140,15 +140,20 @@ def _round(value: Any) -> Any:
     return int(value) if value.is_integer() else round(value, 6)
 
 
-def start_due_audit(log: EventLog, tasks: int) -> None:
-    """Start a thread for the audits if one is due after ``tasks`` tasks; one of this program that runs does it, too."""
-    if tasks - read_end(log)[1] < TASKS:
-        return
-    with _lock:
-        if log.path not in _running:
-            thread = threading.Thread(target=_run_in_background, args=(log.path,), name="hermes-audit", daemon=True)
-            _running[log.path] = thread
-            thread.start()
+def start_due_audit(log: EventLog, tasks: int) -> range:
+    """Start a thread for the audits if one is due after ``tasks`` tasks; one of this program that runs does it, too.
+
+    Return the numbers of tasks after which none is due. Audits that other programs record only move it further.
+    """
+    audited = read_end(log)[1]
+    due = audited + TASKS
+    if tasks >= due:
+        with _lock:
+            if log.path not in _running:
+                thread = threading.Thread(target=_run_in_background, args=(log.path,), name="hermes-audit", daemon=True)
+                _running[log.path] = thread
+                thread.start()
+    return range(audited + 1, due)
 
 
 def wait_for_audits(limit_s: float) -> None:

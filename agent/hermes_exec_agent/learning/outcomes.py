@@ -33,6 +33,7 @@ from hermes_exec_agent.tools.envelope import find_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.runtime.events.event import Event
@@ -79,6 +80,8 @@ _TABLE = "CREATE TABLE IF NOT EXISTS outcomes_position (seq INTEGER NOT NULL, at
 _THERE = "SELECT 1 FROM sqlite_schema WHERE name = 'outcomes_position'"
 _READ = "SELECT coalesce(max(seq), 0) FROM outcomes_position JOIN events USING (seq, at)"
 _FOUND = "SELECT seq, at FROM events WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+_no_audit_due: dict[Path, range] = {}
+"""The numbers of tasks after which no audit of a log is due, as the program read them last."""
 _STEP = 1_000
 """Events after which the position is worth a write."""
 
@@ -165,9 +168,10 @@ def record_task(
             return
         record = derive_outcome(events, model=model, target=target)
         tasks = _append(log, lambda tasks: [{**record, "task": tasks + 1, "tasks": tasks + 1}])
-        from hermes_exec_agent.learning.audit import start_due_audit
+        if tasks not in _no_audit_due.get(log.path, ()):
+            from hermes_exec_agent.learning.audit import start_due_audit
 
-        start_due_audit(log, tasks)
+            _no_audit_due[log.path] = start_due_audit(log, tasks)
         if reviews is not None:
             from hermes_exec_agent.learning.review_queue import queue_after_task
             from hermes_exec_agent.learning.review_schedule import start_worker

@@ -400,7 +400,7 @@ class Conversation:
         """Return the turns of this conversation, with the files that they changed in its target."""
         from hermes_exec_agent.runtime.rollback import list_steps
 
-        return list_steps(await self._read_events(), self.terminal.target)
+        return list_steps(await self._recorder.read_since(0), self.terminal.target)
 
     async def rollback(self, number: int, *, force: bool = False) -> RollbackReport:
         """Restore the files that turn ``number`` and later ones changed; see `rollback.rollback`.
@@ -413,11 +413,8 @@ class Conversation:
 
         self._refuse_if_busy()
         async with self._hold_turn():
-            events = await self._read_events()
+            events = await self._recorder.read_since(0)
             return await rollback(events, self.terminal, number, self._recorder.record, force=force)
-
-    async def _read_events(self) -> list[Event]:
-        return await asyncio.get_running_loop().run_in_executor(self._log.executor, self._log.events, self.id)
 
     async def _run(self, turn: Turn, request: str, images: Sequence[Image], tell: Callable[[Update], None]) -> Answer:
         if self._context.meter is not None and not self.options.parent:

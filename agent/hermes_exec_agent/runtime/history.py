@@ -281,12 +281,15 @@ class EventRecorder:
 
     async def load(self) -> list[Event]:
         """Read the recorded events."""
-        events = await asyncio.get_running_loop().run_in_executor(
-            self._log.executor, self._log.events, self.conversation
-        )
+        events = await self.read_since(0)
         self.history = MessageHistory(events)
         self._last = events[-1].number if events else 0
         return events
+
+    async def read_since(self, number: int) -> list[Event]:
+        """Read the recorded events after one."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._log.executor, self._log.events, self.conversation, number)
 
     async def acquire(self, lease_s: float) -> list[Event]:
         """Hold the turn, and read the events that other programs added; return them. See `EventLog.acquire_turn`."""
@@ -299,7 +302,7 @@ class EventRecorder:
             await self.release()
             raise asyncio.CancelledError
         try:
-            added = await loop.run_in_executor(self._log.executor, self._log.events, self.conversation, self._last)
+            added = await self.read_since(self._last)
         except BaseException:
             await self.release()
             raise

@@ -15,7 +15,7 @@ from hermes_exec_agent.runtime.history import to_record
 from hermes_exec_agent.runtime.options import BUDGET
 from hermes_exec_agent.runtime.request_notices import Inbox
 from hermes_exec_agent.runtime.token_record import TokenRecorder
-from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
+from hermes_exec_agent.runtime.turn_report import format_report, is_call_as_text
 from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Steered, Text, Thought, Warned
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ class Turn:
         self._guard = GuardrailMonitor(
             options.guardrails or Guardrails(), stops=options.unattended, patient=options.patient
         )
-        self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""
         """The text of a reply that is not complete yet."""
@@ -169,7 +168,7 @@ class Turn:
                 continue
             if not calls:
                 return await self._end(reply)
-            acted = await self._executor.run(calls, self._watch, cut=reply.finish == "length")
+            acted = await self._executor.run(calls, self._tell, cut=reply.finish == "length")
             self._calls += len(acted)
             if all(each.call.name in self._options.refunded and each.envelope.ok for each in acted):
                 self._budget.refund()
@@ -199,17 +198,13 @@ class Turn:
             await self._warn("hook", _GO_ON.format(self._executor.clean(reason)))
         return bool(reason)
 
-    def _watch(self, update: Update) -> None:
-        self._report.update(update)
-        self._tell(update)
-
     async def _end(self, reply: Reply) -> Answer:
         outcome: Outcome = "answered"
         if reply.finish in ("length", "content_filter"):
             outcome = "length" if reply.finish == "length" else "filtered"
         elif not reply.message.content.strip():
             outcome = "empty"
-        if self._report and not reply.message.content.strip():
+        if self._calls and not reply.message.content.strip():
             why = _SILENT.get(outcome, "said nothing")
             return await self._end_with_list(outcome, outcome, f"the model {why}", why=why)
         if outcome != "answered":
@@ -262,10 +257,11 @@ class Turn:
         return self.answer(f"{last}\n\n{text}" if last else text, outcome)
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
-        """Return the program's list of this turn; see `TurnReport.text`."""
+        """Return the program's list of this turn; see `format_report`."""
         running = await self._executor.list_running()
+        events = await self._recorder.read_since(self.request)
         request = self._recorder.history.request
-        text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
+        text = format_report(events, request=request, ended=ended, why=why, refused=refused, running=running)
         return self._executor.clean(text)
 
     async def _record_reply(self, tool_choice: ToolChoice | None = None) -> Reply:

@@ -1,4 +1,4 @@
-"""List the events of a turn without a model: the answer of a turn that stops before the model writes one."""
+"""List the calls of a turn without a model: the answer of a turn that stops before the model writes one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_agent.runtime.updates import CallEnded, CallStarted
+from hermes_exec_agent.models.messages import ToolCall
+from hermes_exec_agent.tools.envelope import find_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hermes_exec_agent.models.messages import ToolCall
-    from hermes_exec_agent.runtime.updates import Update
-    from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.runtime.events.event import Event
 
 _FIRST, _LAST = 10, 20
 """Lines of a section that are listed at its beginning and at its end."""
@@ -26,54 +25,48 @@ _CALL_AS_TEXT = re.compile(
 """How models write calls that their server does not parse, as some do not with ``tool_choice: "none"``."""
 
 
-class TurnReport:
-    """Collects the calls of a turn: `update` takes each update, and `text` returns the list."""
+def format_report(
+    events: Iterable[Event], *, request: str, ended: str, why: str, refused: Iterable[ToolCall], running: Sequence[str]
+) -> str:
+    """Return the list of a turn as Markdown.
 
-    def __init__(self) -> None:
-        self._done: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        self._open: dict[str, str] = {}
-        """Calls that began and did not end."""
-
-    def __bool__(self) -> bool:
-        return bool(self._done or self._failed or self._open)
-
-    def update(self, update: Update) -> None:
-        """Count a call that began or ended."""
-        if isinstance(update, CallStarted):
-            self._open[update.call.id] = format_call(update.call)
-        elif isinstance(update, CallEnded):
-            self._open.pop(update.call.id, None)
-            title, reason = format_call(update.call), _failure(update.envelope)
+    Args:
+        events: of the turn.
+        request: the person's.
+        ended: why the turn stops.
+        why: what the model did instead of answering, as a clause without its subject.
+        refused: calls of the model that did not run.
+        running: background processes that still run.
+    """
+    written: dict[str, str] = {}
+    done, failed, begun = Counter[str](), Counter[str](), dict[str, str]()
+    for event in events:
+        data = event.data
+        if event.kind == "assistant":
+            written = {str(each["id"]): str(each["arguments"]) for each in data.get("tool_calls", ())}
+        elif event.kind == "call":
+            arguments = data.get("arguments", written.get(data["id"], ""))
+            begun[data["id"]] = format_call(ToolCall(data["id"], data["name"], arguments))
+        elif event.kind == "result":
+            title, reason = begun.pop(data["id"]), _find_reason(data["content"])
             if reason:
-                self._failed[f"{title}: {reason}"] += 1
+                failed[f"{title}: {reason}"] += 1
             else:
-                self._done[title] += 1
-
-    def text(self, *, request: str, ended: str, why: str, refused: Iterable[ToolCall], running: Sequence[str]) -> str:
-        """Return the list as Markdown.
-
-        Args:
-            request: the person's.
-            ended: why the turn stops.
-            why: what the model did instead of answering, as a clause without its subject.
-            refused: calls of the model that did not run.
-            running: background processes that still run.
-        """
-        return "\n".join(
-            [
-                f"This list is the program's own, as the model {why}:",
-                "",
-                f"Asked: {_shorten(request)}",
-                "",
-                f"Stopped: {_shorten(ended)}",
-                *_section("Done", self._done),
-                *_section("Failed", self._failed),
-                *_section("Stopped before its end", Counter(self._open.values()), optional=True),
-                *_section("Asked for and not run", Counter(map(format_call, refused)), optional=True),
-                *_section("Left running", Counter(running)),
-            ]
-        )
+                done[title] += 1
+    return "\n".join(
+        [
+            f"This list is the program's own, as the model {why}:",
+            "",
+            f"Asked: {_shorten(request)}",
+            "",
+            f"Stopped: {_shorten(ended)}",
+            *_section("Done", done),
+            *_section("Failed", failed),
+            *_section("Stopped before its end", Counter(begun.values()), optional=True),
+            *_section("Asked for and not run", Counter(map(format_call, refused)), optional=True),
+            *_section("Left running", Counter(running)),
+        ]
+    )
 
 
 def is_call_as_text(text: str) -> bool:
@@ -92,13 +85,10 @@ def format_call(call: ToolCall) -> str:
     return f"{_shorten(call.name, 100)}  {_shorten(text, _ARGUMENT)}".rstrip()
 
 
-def _failure(envelope: Envelope) -> str:
-    """Why a call failed; empty if it did not."""
-    if envelope.error is not None:
-        return _shorten(f"{envelope.error.type}: {envelope.error.message}")
-    if envelope.exit_code:
-        return f"exit code {envelope.exit_code}"
-    return "" if envelope.ok else "failed"
+def _find_reason(content: str) -> str:
+    """Return why a call failed, without the output of its command; empty if it did not."""
+    reason = find_failure(content)
+    return reason.partition(":")[0] if reason.startswith("exit code ") else reason
 
 
 def _section(name: str, lines: Counter[str], *, optional: bool = False) -> Iterator[str]:

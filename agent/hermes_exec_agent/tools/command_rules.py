@@ -86,11 +86,9 @@ class CommandRules:
 
     def find_denial(self, text: str) -> str:
         """Return the pattern that denies a command of shell text; ``?`` if that cannot be decided; empty for none."""
-        if not self.deny:
-            return ""
         commands = parse_all(text)
         if commands is None:
-            return "?"
+            return "?" if self.deny else ""
         found = (each.text for each in self.deny if any(each.matches(command.words) for command in commands))
         return next(found, "")
 

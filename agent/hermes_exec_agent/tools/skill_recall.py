@@ -17,6 +17,7 @@ from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from hermes_exec_agent.memory.longterm.skill_meaning import Comparison
     from hermes_exec_agent.models.messages import Message
@@ -48,6 +49,7 @@ class SkillRecall:
         self._context = context
         self._skills: Mapping[str, Skill] | None = None
         self._index = _NO_SKILLS
+        self._registry_log: Path | None = None
 
     async def find_parts(self, request: str, messages: Sequence[Message]) -> list[dict[str, object]]:
         """Return the part that names the skills which fit a request; none if no skill does, or all were named.
@@ -76,10 +78,10 @@ class SkillRecall:
 
     def _read_index(self) -> SkillIndex:
         """Return the index of the registry as it is now, which is read again after a change alone."""
-        from hermes_exec_agent.skills.registry.home import default_home
-
         try:
-            if not default_home().log.exists():
+            if self._registry_log is None:
+                self._registry_log = _find_registry_log()
+            if not self._registry_log.exists():
                 return _NO_SKILLS
             registry = self._context.service(Skillset).registry
             skills = registry.skills()
@@ -88,6 +90,12 @@ class SkillRecall:
         except HermesError:  # a registry that cannot be read offers nothing; the tools say why
             return _NO_SKILLS
         return self._index
+
+
+def _find_registry_log() -> Path:
+    from hermes_exec_agent.skills.registry.home import default_home
+
+    return default_home().log
 
 
 def find_fitting(index: SkillIndex, request: str, comparison: Comparison | None) -> list[Entry]:

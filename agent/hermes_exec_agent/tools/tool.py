@@ -95,7 +95,7 @@ async def check_approval(
     """
     mode, rules = context.approvals.of(tool), context.approvals.commands
     line = to_safe_line(summary)
-    denial = rules.find_denial(command) if command else ""
+    denial = rules.find_denial(command) if command and rules.deny else ""
     if denial and denial != "?":
         return _record_denial(tool, line, denial, context)
     always = always or bool(denial)

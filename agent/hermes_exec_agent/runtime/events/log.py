@@ -53,15 +53,19 @@ def new_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
-def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int:
-    """Return the number of the last event, which must be ``after`` if that is given."""
-    last = queries.last_number(base, conversation)
-    if after is not None and last != after:
-        raise Conflict(
-            f"conversation {to_printable(conversation)}: another program went on with it",
-            remedy="end that program, or resume this conversation from its record",
-        )
-    return last
+def _read_last(base: sqlite3.Connection, conversation: str) -> int:
+    """Return the number of the last event, or 0."""
+    (number,) = base.execute("SELECT max(number) FROM events WHERE conversation = ?", (conversation,)).fetchone()
+    return number or 0
+
+
+def _read_events(base: sqlite3.Connection, conversation: str, since: int) -> list[Event]:
+    """Return the events after ``since``, in order."""
+    rows = base.execute(
+        "SELECT number, at, kind, data FROM events WHERE conversation = ? AND number > ? ORDER BY number",
+        (conversation, since),
+    ).fetchall()
+    return [Event(conversation, number, at, kind, json.loads(data)) for number, at, kind, data in rows]
 
 
 def _json(data: Mapping[str, Any]) -> str:
@@ -141,7 +145,12 @@ class EventLog:
 
         def add(base: sqlite3.Connection) -> list[Event]:
             turn_lock.check(base, conversation, turn)
-            last = _last(base, conversation, after)
+            last = _read_last(base, conversation)
+            if after is not None and last != after:
+                raise Conflict(
+                    f"conversation {to_printable(conversation)}: another program went on with it",
+                    remedy="end that program, or resume this conversation from its record",
+                )
             return [
                 _insert(base, conversation, last + number, at, kind, text)
                 for number, (kind, text) in enumerate(texts, 1)
@@ -179,11 +188,11 @@ class EventLog:
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """Return the events of a conversation after ``since``; none if the conversation does not exist."""
-        return self._read(lambda base: queries.read_events(base, conversation, since), [])
+        return self._read(lambda base: _read_events(base, conversation, since), [])
 
     def last(self, conversation: str) -> int:
         """Return the number of a conversation's last event, or 0."""
-        return self._read(lambda base: queries.last_number(base, conversation), 0)
+        return self._read(lambda base: _read_last(base, conversation), 0)
 
     def first(self, conversation: str) -> Event | None:
         """Return the first event of a conversation; None if the conversation does not exist."""
@@ -332,12 +341,19 @@ class EventLog:
         self.close()
 
     def _open(self, *, make: bool) -> sqlite3.Connection:
-        if self._base is not None and storage.find_inode(self.path) not in (None, self._inode):
-            self._close_base()  # another program replaced a damaged file
+        if self._base is not None and self._is_replaced():
+            self._close_base()
         if self._base is None:
             self._base = storage.connect(self.path, make=make)
             self._inode = storage.find_inode(self.path)
         return self._base
+
+    def _is_replaced(self) -> bool:
+        """Whether another program replaced a damaged file."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except OSError:
+            return False
 
     def _close_base(self) -> None:
         base, self._base = self._base, None
@@ -361,8 +377,8 @@ class EventLog:
         base = self._open(make=True)
         base.execute("BEGIN IMMEDIATE")
         try:
-            turn_lock.prepare(base)
             if not self._prepared:
+                turn_lock.prepare(base)
                 search_index.prepare(base)
             result = change(base)
             base.execute("COMMIT")
@@ -375,13 +391,15 @@ class EventLog:
 
     def _attempt(self, work: Callable[[], T]) -> T:
         """Run it, and once more after each repair of a damaged index or file."""
-        with storage.translate_errors(self.path):
+        try:
             for _ in range(_REPAIRS):
                 try:
                     return work()
                 except (search_index.IndexDamaged, sqlite3.DatabaseError) as error:
                     self._repair(error)
             return work()
+        except (sqlite3.Error, OSError) as error:
+            raise storage.translate_error(error, self.path) from error
 
     def _repair(self, error: search_index.IndexDamaged | sqlite3.DatabaseError) -> None:
         """Empty a damaged table of the index, or replace a damaged file; raise the error if neither is the case."""

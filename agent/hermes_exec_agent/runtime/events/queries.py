@@ -1,4 +1,4 @@
-"""Queries of the log: events of one conversation, summaries, notes, and reads of the whole log in its order."""
+"""Queries of the log: beginnings and summaries of conversations, notes, and reads of the whole log in its order."""
 
 from __future__ import annotations
 
@@ -50,21 +50,6 @@ class Start:
     """The conversation that delegated it; empty if there is none."""
     person: str
     """The person that it belongs to; empty for the owner."""
-
-
-def last_number(base: sqlite3.Connection, conversation: str) -> int:
-    """Return the number of a conversation's last event, or 0."""
-    (number,) = base.execute("SELECT max(number) FROM events WHERE conversation = ?", (conversation,)).fetchone()
-    return number or 0
-
-
-def read_events(base: sqlite3.Connection, conversation: str, since: int) -> list[Event]:
-    """Return a conversation's events after ``since``, in order."""
-    rows = base.execute(
-        "SELECT number, at, kind, data FROM events WHERE conversation = ? AND number > ? ORDER BY number",
-        (conversation, since),
-    ).fetchall()
-    return [Event(conversation, number, at, kind, json.loads(data)) for number, at, kind, data in rows]
 
 
 def find_ids(base: sqlite3.Connection, start: str, limit: int = -1) -> list[str]:

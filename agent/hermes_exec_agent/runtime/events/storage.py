@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.database_files import DatabaseKind, connect_database, translate_database_errors
+from hermes_exec_agent.database_files import (
+    DatabaseKind,
+    connect_database,
+    translate_database_error,
+    translate_database_errors,
+)
 from hermes_exec_agent.state_paths import state_path
 
 if TYPE_CHECKING:
@@ -13,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from hermes_exec.errors import HermesError
 
 VARIABLE = "HERMES_EXEC_CONVERSATIONS"
 APPLICATION = 0x68784556
@@ -83,3 +90,8 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
 def translate_errors(path: Path) -> AbstractContextManager[None]:
     """Return a context manager that turns errors of the database into one line."""
     return translate_database_errors(path, VARIABLE)
+
+
+def translate_error(error: sqlite3.Error | OSError, path: Path) -> HermesError:
+    """Return an error of the database in one line."""
+    return translate_database_error(error, path, VARIABLE)
