@@ -9,7 +9,7 @@ from hermes_dev import lowest, suite
 from hermes_dev.cast import write_cast
 from hermes_dev.checks import run_checks
 from hermes_dev.durations import write_durations
-from hermes_dev.place import ROOT, DevError, UsageError, call, replace, say, venv, venv_python
+from hermes_dev.place import CACHE, ROOT, DevError, UsageError, call, replace, say, venv, venv_python
 from hermes_dev.places import write_table
 from hermes_dev.provision import provision
 from hermes_dev.setup import ensure
@@ -97,9 +97,10 @@ def setup(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """Become ``hermes-exec demo``."""
+    """Become ``hermes-exec demo``; without arguments its audit is kept in the checkout."""
     ensure(provision=True)
-    return replace([venv_python(), "-I", program("hermes-exec"), "demo", *arguments])
+    state = {} if arguments else {"XDG_STATE_HOME": str(CACHE / "state")}
+    return replace([venv_python(), "-I", program("hermes-exec"), "demo", *arguments], **state)
 
 
 def test(arguments: list[str]) -> int:

@@ -54,6 +54,9 @@ def environment() -> dict[str, str]:
         "PIP_CACHE_DIR": "pip",
         "npm_config_cache": "npm-cache",
         "HYPOTHESIS_STORAGE_DIRECTORY": "hypothesis",
+        "APPTAINER_CACHEDIR": "apptainer",
+        "SINGULARITY_CACHEDIR": "apptainer",
+        "XDG_CACHE_HOME": "xdg",
     }
     quiet = {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # it would ask the network for a newer version
     return {name: str(CACHE / folder) for name, folder in caches.items()} | quiet | ours

@@ -2,7 +2,8 @@
 
 =============  ====================================================================================================
 ``clean``      the user, the folder, the terminal and the locale
-``tools``      these, and what finds programs: virtual environments, modules, compilers, CUDA, Slurm, proxies
+``tools``      these, and what finds programs: virtual environments, modules, compilers, CUDA, Slurm, caches,
+               proxies
 ``all``        every variable
 patterns       ``clean``, and the variables that match one of them
 =============  ====================================================================================================
@@ -45,6 +46,9 @@ TOOLS = (
     "CUDA_*", "NVIDIA_*", "NVHPC*", "NCCL_*", "ROCM_*", "ROCR_*", "HIP_*", "HSA_*",
     # Slurm
     "SLURM_*", "SBATCH_*", "SALLOC_*", "SRUN_*", "SQUEUE_*", "SINFO_*",
+    # folders of caches, which a cluster often keeps outside of the home folder
+    "XDG_CACHE_HOME", "PIP_CACHE_DIR", "UV_CACHE_DIR", "APPTAINER_CACHEDIR", "APPTAINER_TMPDIR", "SINGULARITY_CACHEDIR",
+    "SINGULARITY_TMPDIR",
     # the network
     "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY",
     "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",

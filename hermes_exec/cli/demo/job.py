@@ -128,7 +128,7 @@ async def _install_and_test(
     await _do(terminal, [python, "-m", "venv", f"{folder}/venv"], display)
     inner = f"{folder}/venv/bin/python"
     display.step(target, f"installing {project.title}")
-    install = [inner, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [inner, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     if project.wheels is None or await _suits_wheels(terminal, inner):
         install += ["--no-index", f"--find-links={folder}/wheels"]
     await _do(terminal, [*install, archive, *project.needs], display)

@@ -25,6 +25,8 @@ from importlib import import_module
 answer = import_module(request["module"]).answer(request["question"])
 sys.stdout.buffer.write(json.dumps(answer).encode("ascii"))
 """
+_PASSED = ("HOME", "XDG_CACHE_HOME")
+"""Variables by which libraries find the folder of their caches."""
 _MEMORY = 768 << 20
 _WALL_S = 60.0
 _ANSWER = 8 << 20
@@ -47,10 +49,11 @@ async def ask(module: str, question: dict[str, Any], *, cpu_s: int) -> Any:
         "module": module,
         "question": question,
     }
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-B", "-c", _PROGRAM,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}, cwd="/",
+        env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", **passed}, cwd="/",
     )  # fmt: skip
     try:
         async with asyncio.timeout(_WALL_S):
